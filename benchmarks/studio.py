@@ -9,7 +9,7 @@
 the time of each answer, and of the processor for it, which other work on the machine changes less;
 ``--browser`` also from the click to the recoloured map in Chromium. Its second start is on kept
 codes. ``people`` lets a simulated person label what the queue asks for, and another what chance
-asks for, on the sets of `benchmarks.answers`. ``folder`` counts the labels, at the desk, from
+asks for, on the sets of `benchmarks.answers`. ``folder`` counts the labels, in the workspace, from
 a folder of COIL20's pictures to 95 % right names. ``table`` writes the table of the documentation
 again from the results.
 """
@@ -48,9 +48,7 @@ def clicks(n: int, browser: bool, times: int) -> dict[str, Any]:
     """Milliseconds of clicks, and seconds of both starts."""
     import numpy as np
 
-    from partwise.apps.studio.answers import Judge
-    from partwise.apps.studio.project import Project
-    from partwise.apps.studio.workspace import Desk
+    from partwise.apps.studio.workspace import Workspace
     from partwise.io.samples import Samples
 
     X, y = made(n)
@@ -59,22 +57,22 @@ def clicks(n: int, browser: bool, times: int) -> dict[str, Any]:
         starts = []
         for _ in range(2):
             began = time.perf_counter()
-            desk = Desk(samples, Project(folder, samples), Judge(samples))
-            desk.prepare()
+            workspace = Workspace(samples, folder)
+            workspace.prepare()
             starts.append(time.perf_counter() - began)
             if len(starts) == 1:
-                desk.close()
+                workspace.close()
         took, spent = [], []
         for _ in range(times):
-            i = desk.next(1)[0]["i"]
+            i = workspace.next(1)[0]["i"]
             began, busy = time.perf_counter(), time.thread_time()
-            desk.label([i], f"class {y[i]}", window="bench")
+            workspace.label([i], f"class {y[i]}", window="bench")
             took.append(time.perf_counter() - began)
             spent.append(time.thread_time() - busy)
-        desk.wait()
-        seen = desk.opinion
-        right = float(np.mean([seen.classes[c] == f"class {k}" for c, k in zip(seen.names, y)]))
-        desk.close()
+        workspace.wait()
+        seen = workspace.predictions
+        right = float(np.mean([seen.classes[c] == f"class {k}" for c, k in zip(seen.label, y)]))
+        workspace.close()
         found = {
             "samples": n,
             "first start, s": starts[0],
@@ -168,7 +166,6 @@ def person(folder: str, name: str, seed: int) -> dict[str, Any]:
     curves: dict[str, Any] = {"labels": list(range(step, most + 1, step))}
     for who in ("queue", "chance"):
         model = copy.copy(prepared)
-        model._state, model._cache = dict(prepared._state), {}
         known, curve = np.full(n, -1), []
         for count in range(1, curves["labels"][-1] + 1):
             look, given = count % step == 0, np.flatnonzero(known >= 0)
@@ -185,7 +182,7 @@ def person(folder: str, name: str, seed: int) -> dict[str, Any]:
 
 
 def from_folder(data: Path) -> dict[str, Any]:
-    """COIL20's pictures in a folder, named at the studio's desk until 95 % are right.
+    """COIL20's pictures in a folder, named at the studio's workspace until 95 % are right.
 
     Every fifth label waits for the review, which a person who takes two seconds a label leaves
     more time.
@@ -194,9 +191,7 @@ def from_folder(data: Path) -> dict[str, Any]:
     from PIL import Image
 
     from benchmarks.answers import load
-    from partwise.apps.studio.answers import Judge
-    from partwise.apps.studio.project import Project
-    from partwise.apps.studio.workspace import Desk
+    from partwise.apps.studio.workspace import Workspace
     from partwise.io import read_samples
 
     X, y = load(data, "coil20")
@@ -207,21 +202,21 @@ def from_folder(data: Path) -> dict[str, Any]:
             Image.fromarray(picture).save(Path(folder) / "pictures" / f"{i:04}.png")
         samples = read_samples(str(Path(folder) / "pictures"))
         truth = [f"object {y[int(Path(name).stem)] + 1}" for name in samples.ids]
-        desk = Desk(samples, Project(Path(folder) / "project", samples), Judge(samples))
+        workspace = Workspace(samples, Path(folder) / "project")
         began = time.perf_counter()
-        desk.prepare()
+        workspace.prepare()
         prepared = time.perf_counter() - began
         curve: list[float] = []
         while not curve or curve[-1] < 0.95:
-            i = desk.next(1)[0]["i"]
-            desk.label([i], truth[i], window="person")
+            i = workspace.next(1)[0]["i"]
+            workspace.label([i], truth[i], window="person")
             if len(curve) % 5 == 4:
-                desk.wait()
-            seen = desk.opinion
-            names = [seen.classes[c] if c >= 0 else None for c in seen.names]
+                workspace.wait()
+            seen = workspace.predictions
+            names = [seen.classes[c] if c >= 0 else None for c in seen.label]
             curve.append(float(np.mean([a == b for a, b in zip(names, truth)])))
-        said = desk.progress()["text"]
-        desk.close()
+        said = workspace.progress()["text"]
+        workspace.close()
     return {
         "pictures": len(truth),
         "codes and map, s": prepared,

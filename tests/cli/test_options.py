@@ -327,7 +327,7 @@ def test_studio_says_where_it_is_and_where_labels_are(command, tmp_path, monkeyp
     code, out, err = command("studio", data, *where, "--no-browser", "--seed", "1")
     assert code == 0, err
     assert re.match(rf"http://127\.0\.0\.1:{port}/", out)
-    assert "labels are kept in" in err and str(tmp_path / "mine") in err.replace("\n", "")
+    assert "0 labels" in err and str(tmp_path / "mine") in err.replace("\n", "")
     assert list((tmp_path / "mine").iterdir()) and not (tmp_path / "t-studio").exists()
     code, _, err = command("studio", data, "--host", "0.0.0.0", "--no-browser")
     assert code == 2 and "password" in err

@@ -314,34 +314,32 @@ def test_a_full_disk_and_files_that_are_replaced(small_disk):
 
 
 def test_a_full_disk_and_the_studio(small_disk):
-    from partwise.apps.studio.answers import Judge
-    from partwise.apps.studio.project import Project
-    from partwise.apps.studio.workspace import Desk
+    from partwise.apps.studio.workspace import Workspace
     from partwise.io.samples import Samples
 
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(60, 12)) + 2 * np.eye(3, 12)[np.arange(60) % 3]
     samples = Samples(X, [str(i) for i in range(60)], "table", source="made")
     told = []
-    desk = Desk(samples, Project(small_disk / "p", samples), Judge(samples))
-    desk.listener = lambda kind, content: told.append((kind, content))
+    workspace = Workspace(samples, small_disk / "p")
+    workspace.listener = lambda kind, content: told.append((kind, content))
     fill(small_disk)  # codes, map and curve cannot be kept; the studio serves
-    desk.prepare()
-    assert desk.ready and any(kind == "trouble" for kind, _ in told)
+    workspace.prepare()
+    assert workspace.ready and any(kind == "trouble" for kind, _ in told)
     refused = 0
     for i in range(12):
         try:
-            desk.label([i], f"{'long ' * 30}{i % 3}", window="w")
+            workspace.label([i], f"{'long ' * 30}{i % 3}", window="w")
         except OSError:
             refused += 1
-    assert refused == 12 - len(desk.labels) > 0
+    assert refused == 12 - len(workspace.labels) > 0
     (small_disk / "filler").unlink()
     for i in range(12):
-        desk.label([i], f"g{i % 3}", window="w")
-    desk.wait()
-    labels = desk.labels
-    desk.close()
-    again = Desk(samples, Project(small_disk / "p", samples), Judge(samples))
+        workspace.label([i], f"g{i % 3}", window="w")
+    workspace.wait()
+    labels = workspace.labels
+    workspace.close()
+    again = Workspace(samples, small_disk / "p")
     again.prepare()
     assert again.labels == labels and len(labels) == 12
     again.close()
@@ -353,7 +351,7 @@ WRITER = """
 import sys
 from partwise.apps.studio.journal import Journal
 journal = Journal(sys.argv[1])
-first = len(journal.acts)
+first = len(journal.entries)
 for i in range(first, first + 100_000):
     key = f"k{i}"
     journal.set({str(i % 997): f"label {i}"}, window="w", key=key)
@@ -378,7 +376,7 @@ def test_kills_lose_and_double_nothing(tmp_path):
         process.wait()
         process.stdout.close()
         journal = Journal(tmp_path / "j")
-        keys = [act.key for act in journal.acts]
+        keys = [act.key for act in journal.entries]
         journal.close()
         assert len(set(keys)) == len(keys) and set(told) <= set(keys)
         assert keys == [f"k{i}" for i in range(len(keys))]

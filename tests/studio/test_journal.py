@@ -17,7 +17,7 @@ def test_journal_adds_up_and_comes_back(tmp_path):
     assert journal.labels == {"a": "x"} and journal.skipped == {"c"}
     journal.close()
     again = Journal(tmp_path / "j")
-    assert again.labels == {"a": "x"} and again.skipped == {"c"} and len(again.acts) == 3
+    assert again.labels == {"a": "x"} and again.skipped == {"c"} and len(again.entries) == 3
     again.close()
 
 
@@ -28,12 +28,12 @@ def test_acts_come_back_as_they_were(tmp_path):
     journal.skip(["c", "d"], window="2")
     journal.edit_part({"part": 1, "do": "freeze"}, window="2")
     journal.undo("2")
-    assert journal.labels == {"a": "z", "b": "z"} and journal.acts[1].renamed == ("x", "z")
+    assert journal.labels == {"a": "z", "b": "z"} and journal.entries[1].renamed == ("x", "z")
     journal.rename("z", None, window="1")
-    assert journal.labels == {} and journal.acts[-1].before == {"a": "z", "b": "z"}
+    assert journal.labels == {} and journal.entries[-1].before == {"a": "z", "b": "z"}
     journal.close()
     again = Journal(tmp_path / "j")
-    assert again.acts == journal.acts and again.keys == journal.keys
+    assert again.entries == journal.entries and again.keys == journal.keys
     again.close()
 
 
@@ -118,7 +118,7 @@ def test_undo_goes_back_act_by_act_over_what_others_did(tmp_path):
     again = Journal(tmp_path / "j")  # and a journal that was opened again knows what was undone
     assert again.undo("1") is None and again.labels == {"c": "z"}
     assert again.undo("2").undoes == 4 and again.labels == {}
-    assert again.acts[2].part == {"part": 0}
+    assert again.entries[2].part == {"part": 0}
     again.close()
 
 
@@ -155,9 +155,11 @@ def test_a_line_of_another_number_is_no_line_of_this_journal(tmp_path, number):
 def test_classes_that_were_not_met_count_as_wrong():
     from partwise.apps.studio.reviews import with_unseen
 
-    point = with_unseen(8, (0.9, 0.8, 0.95), list("aabbcdef"))  # four of eight met once
-    assert (point.right, point.low, point.high) == pytest.approx((0.675, 0.4, 0.95))
-    assert with_unseen(4, (0.9, 0.8, 0.95), list("aabb")).right == 0.9
+    labels = dict(enumerate("aabbcdef"))  # four of eight have one label
+    point = with_unseen((0.9, 0.8, 0.95), labels)
+    assert (point.accuracy, point.low, point.high) == pytest.approx((0.675, 0.4, 0.95))
+    assert point.labels == 8
+    assert with_unseen((0.9, 0.8, 0.95), dict(enumerate("aabb"))).accuracy == 0.9
 
 
 # a full disk
@@ -188,14 +190,14 @@ def test_a_full_disk_locks_nothing(tmp_path, room):
     real = journal._file
     journal._file = Full(real, room)
     for _ in range(2):
-        with pytest.raises(OSError, match="not kept"):
+        with pytest.raises(OSError, match="No space"):
             journal.set({"b": "y"}, window="1")
     assert journal.labels == {"a": "x"}
     journal._file = real  # there is room again
     journal.set({"c": "z"}, window="1")
     journal.close()
     again = Journal(tmp_path / "j")
-    assert again.labels == {"a": "x", "c": "z"} and [act.number for act in again.acts] == [1, 2]
+    assert again.labels == {"a": "x", "c": "z"} and [act.number for act in again.entries] == [1, 2]
     again.close()
 
 

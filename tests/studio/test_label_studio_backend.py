@@ -10,7 +10,7 @@ pytest.importorskip("starlette", reason="the studio extra is not installed")
 from starlette.testclient import TestClient
 
 from partwise.apps import label_studio
-from partwise.apps.studio import server
+from partwise.apps.studio.workspace import Workspace
 from partwise.io import read_samples
 
 CONFIG = """<View>
@@ -35,33 +35,33 @@ def prepared(tmp_path_factory):
     path = folder / "mails.csv"
     path.write_text("\n".join(rows), "utf-8")
     samples = read_samples(path, text_column="body")
-    desk = server.open_desk(samples, folder / "project", seed=0)
-    desk.prepare()
-    desk.close()
+    workspace = Workspace(samples, folder / "project")
+    workspace.prepare()
+    workspace.close()
     return samples, folder / "project"
 
 
 @pytest.fixture
-def desk(prepared, tmp_path):
+def workspace(prepared, tmp_path):
     samples, project = prepared
     shutil.copytree(project, tmp_path / "project")
-    desk = server.open_desk(samples, tmp_path / "project", seed=0)
-    desk.prepare()
-    yield desk
-    desk.close()
+    workspace = Workspace(samples, tmp_path / "project")
+    workspace.prepare()
+    yield workspace
+    workspace.close()
 
 
 @pytest.fixture
-def client(desk):
-    app = label_studio.Guard(label_studio.make_app(desk), None)
+def client(workspace):
+    app = label_studio.Guard(label_studio.make_app(workspace), None)
     return TestClient(app, base_url="http://127.0.0.1:9090")
 
 
-def task(desk, i, **data):
+def task(workspace, i, **data):
     """A task as Label Studio sends it."""
     return {
         "id": 100 + i,
-        "data": data or {"body": desk.samples.whole_texts[i]},
+        "data": data or {"body": workspace.samples.whole_texts[i]},
         "annotations": [],
         "predictions": [],
         "project": 1,
@@ -81,7 +81,7 @@ def predict(client, tasks):
     return answer.json()["results"]
 
 
-def annotate(client, desk, i, label, number=None, action="ANNOTATION_CREATED"):
+def annotate(client, workspace, i, label, number=None, action="ANNOTATION_CREATED"):
     region = {
         "id": "a1", "type": "choices", "from_name": "topic", "to_name": "text",
         "value": {"choices": [label]}, "origin": "manual",
@@ -89,7 +89,7 @@ def annotate(client, desk, i, label, number=None, action="ANNOTATION_CREATED"):
     body = {
         "action": action,
         "project": {"id": 1, "title": "Mails"},
-        "task": task(desk, i),
+        "task": task(workspace, i),
         "annotation": {
             "id": i if number is None else number,
             "result": [region],
@@ -106,60 +106,60 @@ def label_of(prediction):
     return prediction["result"][0]["value"]["choices"][0]
 
 
-def test_predictions_follow_the_annotations(client, desk):
-    tasks = [task(desk, i) for i in range(N)]
+def test_predictions_follow_the_annotations(client, workspace):
+    tasks = [task(workspace, i) for i in range(N)]
     assert client.get("/health").json()["status"] == "UP"
     first = client.post("/setup", json={"project": "1.1", "schema": CONFIG, "hostname": ""})
     before = predict(client, tasks)
     assert [p["result"] for p in before] == [[]] * N
     for i in range(8):
-        assert annotate(client, desk, i, "sport" if i % 2 else "food").status_code == 201
+        assert annotate(client, workspace, i, "sport" if i % 2 else "food").status_code == 201
     after = predict(client, tasks)
     assert [label_of(p) for p in after] == ["sport" if i % 2 else "food" for i in range(N)]
     assert all(0.5 <= p["result"][0]["score"] <= 1 for p in after)
     assert after[0]["model_version"] != first.json()["model_version"]
-    assert desk.labels == {f"mail{i}": "sport" if i % 2 else "food" for i in range(8)}
+    assert workspace.labels == {f"mail{i}": "sport" if i % 2 else "food" for i in range(8)}
 
 
-def test_the_same_event_counts_once(client, desk):
+def test_the_same_event_counts_once(client, workspace):
     for _ in range(2):
-        annotate(client, desk, 0, "food")
-    assert len(desk.journal.acts) == 1
+        annotate(client, workspace, 0, "food")
+    assert len(workspace.journal.entries) == 1
 
 
-def test_scores_sort_tasks_by_the_order_of_labelling(client, desk):
-    annotate(client, desk, 0, "food")
-    annotate(client, desk, 1, "sport")
-    scores = [p["score"] for p in predict(client, [task(desk, i) for i in range(N)])]
-    suggested = [brief["i"] for brief in desk.next(5)]
+def test_scores_sort_tasks_by_the_order_of_labelling(client, workspace):
+    annotate(client, workspace, 0, "food")
+    annotate(client, workspace, 1, "sport")
+    scores = [p["score"] for p in predict(client, [task(workspace, i) for i in range(N)])]
+    suggested = [brief["i"] for brief in workspace.next(5)]
     assert sorted(range(N), key=scores.__getitem__)[:5] == suggested
     assert scores[0] == scores[1] == 1.0
 
 
-def test_tasks_are_found_by_id_file_name_or_text(client, desk):
-    annotate(client, desk, 0, "food")
-    annotate(client, desk, 1, "sport")
+def test_tasks_are_found_by_id_file_name_or_text(client, workspace):
+    annotate(client, workspace, 0, "food")
+    annotate(client, workspace, 1, "sport")
     by_id, by_file, unknown = (
-        task(desk, 0, id="mail3"),
-        task(desk, 0, url="/data/upload/1/0a1b2c3d-mail3"),
-        task(desk, 0, body="nobody wrote this"),
+        task(workspace, 0, id="mail3"),
+        task(workspace, 0, url="/data/upload/1/0a1b2c3d-mail3"),
+        task(workspace, 0, body="nobody wrote this"),
     )
-    found = predict(client, [task(desk, 3), by_id, by_file, unknown])
+    found = predict(client, [task(workspace, 3), by_id, by_file, unknown])
     assert found[0] == found[1] == found[2]
     assert found[3]["result"] == [] and found[3]["score"] == 1.0
 
 
-def test_updated_cancelled_and_deleted_annotations(client, desk):
-    annotate(client, desk, 4, "food")
-    annotate(client, desk, 4, "sport", action="ANNOTATION_UPDATED")
-    annotate(client, desk, 5, "sport")
-    assert desk.labels == {"mail4": "sport", "mail5": "sport"}
+def test_updated_cancelled_and_deleted_annotations(client, workspace):
+    annotate(client, workspace, 4, "food")
+    annotate(client, workspace, 4, "sport", action="ANNOTATION_UPDATED")
+    annotate(client, workspace, 5, "sport")
+    assert workspace.labels == {"mail4": "sport", "mail5": "sport"}
     gone = {"action": "ANNOTATIONS_DELETED", "annotations": [{"id": 5}]}
     client.post("/webhook", json=gone)
-    assert desk.labels == {"mail4": "sport"}
-    annotate(client, desk, 4, "food", number=77)  # another person's annotation
+    assert workspace.labels == {"mail4": "sport"}
+    annotate(client, workspace, 4, "food", number=77)  # another person's annotation
     client.post("/webhook", json={"action": "ANNOTATIONS_DELETED", "annotations": [{"id": 4}]})
-    assert desk.labels == {"mail4": "food"}
+    assert workspace.labels == {"mail4": "food"}
 
 
 @pytest.mark.parametrize(
@@ -177,21 +177,21 @@ def test_wrong_requests_are_refused(client, body):
     assert answer.status_code == 400 and answer.json()["error"]
 
 
-def test_an_annotation_of_another_task_is_refused(client, desk):
-    body = {"action": "ANNOTATION_CREATED", "task": task(desk, 0, body="?"), "annotation": {}}
+def test_an_annotation_of_another_task_is_refused(client, workspace):
+    body = {"action": "ANNOTATION_CREATED", "task": task(workspace, 0, body="?"), "annotation": {}}
     assert client.post("/webhook", json=body).status_code == 400
-    assert not desk.labels
+    assert not workspace.labels
 
 
-def test_web_pages_and_other_hosts_may_not_ask(desk):
-    app = label_studio.Guard(label_studio.make_app(desk), None)
+def test_web_pages_and_other_hosts_may_not_ask(workspace):
+    app = label_studio.Guard(label_studio.make_app(workspace), None)
     assert TestClient(app, base_url="http://evil.example").get("/health").status_code == 421
     local = TestClient(app, base_url="http://localhost:9090")
     assert local.get("/health", headers={"Origin": "http://evil.example"}).status_code == 403
 
 
-def test_a_password_is_asked_for(desk):
-    app = label_studio.Guard(label_studio.make_app(desk), "söcret")
+def test_a_password_is_asked_for(workspace):
+    app = label_studio.Guard(label_studio.make_app(workspace), "söcret")
     client = TestClient(app, base_url="http://backend.example:9090")
     assert client.get("/health").status_code == 401
     for password, status in (("wrong", 401), ("söcret", 200)):

@@ -1,4 +1,4 @@
-"""The studio: the guard, the desk, attacks, parts, exports, reviews."""
+"""The studio: the guard, the workspace, attacks, parts, exports, reviews."""
 
 import json
 import re
@@ -18,62 +18,16 @@ pytest.importorskip("httpx", reason="starlette's test client needs httpx")
 
 from starlette.testclient import TestClient
 
-from partwise.apps.studio.access import MOST_BYTES, Guard, Guesses
-from partwise.apps.studio.answers import Judge
+from partwise.apps.studio import predictions
+from partwise.apps.studio.access import MAX_BYTES, Guard, Guesses
 from partwise.apps.studio.app import make_app
 from partwise.apps.studio.journal import Journal
 from partwise.apps.studio.project import Project, fingerprint
-from partwise.apps.studio.workspace import Desk
+from partwise.apps.studio.workspace import Workspace
 from partwise.io import read_labels
-from partwise.io.samples import Samples
+from studio_inputs import HERE, HOST, made
 
-HOST = "127.0.0.1:8000"
-HERE = {"host": HOST, "origin": f"http://{HOST}"}
 NASTY = '<script>alert("x")</script>&<img src=x onerror=alert(1)>'
-
-
-def made(n=60, *, texts=None, ids=None):
-    """Three groups of samples, ten features each."""
-    rng = np.random.default_rng(0)
-    group = np.arange(n) % 3
-    X = rng.uniform(0, 0.2, size=(n, 30))
-    for g in range(3):
-        X[group == g, 10 * g : 10 * g + 10] += rng.uniform(0.5, 1, size=((group == g).sum(), 10))
-    ids = [f"s{i}" for i in range(n)] if ids is None else ids
-    return Samples(X, ids, "table", texts=texts, source="made"), group
-
-
-@pytest.fixture
-def samples():
-    return made()[0]
-
-
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory):
-    """A project with codes and a map, so that a start is immediate."""
-    folder = tmp_path_factory.mktemp("studio") / "project"
-    samples = made()[0]
-    desk = Desk(samples, Project(folder, samples), Judge(samples))
-    desk.prepare()
-    desk.close()
-    return folder
-
-
-@pytest.fixture
-def desk(samples, kept, tmp_path):
-    shutil.copytree(kept, tmp_path / "project")
-    desk = Desk(samples, Project(tmp_path / "project", samples), Judge(samples))
-    desk.prepare()
-    yield desk
-    desk.close()
-
-
-@pytest.fixture
-def client(desk):
-    guard = Guard(make_app(desk), {HOST})
-    client = TestClient(guard, base_url=f"http://{HOST}", headers=HERE)
-    client.get(f"/?token={guard.new_token()}")
-    return client
 
 
 # the project
@@ -91,28 +45,30 @@ def test_project_refuses_other_data_and_a_second_studio(samples, tmp_path):
 
 def test_data_that_grew_keep_their_labels_by_id(samples, kept, tmp_path):
     shutil.copytree(kept, tmp_path / "p")
-    desk = Desk(samples, Project(tmp_path / "p", samples), Judge(samples))
-    desk.prepare()
+    workspace = Workspace(samples, tmp_path / "p")
+    workspace.prepare()
     for i, name in ((0, "a"), (1, "b"), (59, "c")):
-        desk.label([i], name, window="w")
-    desk.edit_part({"do": "name", "part": 0, "name": "of old"}, window="w")
-    desk.close()
+        workspace.label([i], name, window="w")
+    workspace.edit_part({"do": "name", "part": 0, "name": "of old"}, window="w")
+    workspace.close()
     more = made(90)[0]
     ids = [f"s{i}" for i in range(30, 90)] + [f"s{i}" for i in range(30)]
     grown = replace(more, X=np.roll(more.X, 60, axis=0), ids=ids)  # new samples come in between
     project = Project(tmp_path / "p", grown)
     assert "3 labels stay with their ids" in project.news and "60 samples of made" in project.news
-    desk = Desk(grown, project, Judge(grown))
-    desk.prepare()
-    assert desk.labels == {"s0": "a", "s1": "b", "s59": "c"}
-    assert desk.by_row() == {60: "a", 61: "b", 29: "c"}
-    assert len(desk.judge.codes) == 90 and not desk.judge.wishes.names  # parts are others now
-    desk.close()
+    project.close()
+    workspace = Workspace(grown, tmp_path / "p")
+    workspace.prepare()
+    assert workspace.labels == {"s0": "a", "s1": "b", "s59": "c"}
+    assert workspace.by_row() == {60: "a", 61: "b", 29: "c"}
+    assert len(workspace.predictor.weights) == 90
+    assert not workspace.predictor.settings.names  # parts are others now
+    workspace.close()
     again = Project(tmp_path / "p", grown)
     assert not again.news and again.points() is not None
     again.close()
     few = replace(more, X=more.X[5:], ids=[f"s{i}" for i in range(5, 90)])
-    with pytest.raises(ValueError, match="2 of the 3 labelled samples are not there"):
+    with pytest.raises(ValueError, match="2 of the 3"):
         Project(tmp_path / "p", few)
 
 
@@ -130,69 +86,69 @@ def test_numbered_rows_keep_their_labels_only_behind_the_same_texts(tmp_path):
     assert "61" in grown.news
     grown.close()
     for other in (["new", *texts, "new"], texts[1:], [""] * 70):
-        with pytest.raises(ValueError, match="--id-column names rows"):
+        with pytest.raises(ValueError, match="--id-column"):
             Project(tmp_path / "p", rows(other))
 
 
-# the desk
+# the workspace
 
 
-def test_labels_change_the_answer_and_stay(desk, samples):
+def test_labels_change_the_answer_and_stay(workspace, samples):
     _, group = made()
     for i in (0, 1, 2, 3, 4, 5):
-        answer = desk.label([i], f"g{group[i]}", window="w")
+        answer = workspace.label([i], f"g{group[i]}", window="w")
     assert answer["classes"] == ["g0", "g1", "g2"]
-    found = np.array([desk.opinion.classes[c] for c in desk.opinion.names])
+    found = np.array([workspace.predictions.classes[c] for c in workspace.predictions.label])
     assert (found == np.array([f"g{g}" for g in group])).mean() > 0.95
-    assert desk.opinion.given.sum() == 6
-    assert all(entry["i"] not in range(6) for entry in desk.next(20))
-    assert desk.labels["s4"] == "g1"
+    assert workspace.predictions.given.sum() == 6
+    assert all(entry["i"] not in range(6) for entry in workspace.next(20))
+    assert workspace.labels["s4"] == "g1"
 
 
-def test_the_queue_never_asks_twice(desk):
+def test_the_queue_never_asks_twice(workspace):
     seen = set()
     for _ in range(60):
-        queue = desk.next(3)
+        queue = workspace.next(3)
         if not queue:
             break
         i = queue[0]["i"]
         assert i not in seen
         seen.add(i)
         if len(seen) % 3:
-            desk.label([i], f"g{i % 3}", window="w")
+            workspace.label([i], f"g{i % 3}", window="w")
         else:
-            desk.skip([i], window="w")
-    assert len(seen) == 60 and not desk.next(3)
+            workspace.skip([i], window="w")
+    assert len(seen) == 60 and not workspace.next(3)
 
 
-def test_two_windows_do_not_overwrite_each_other(desk):
-    seen = desk.answer()["version"]
-    desk.label([5], "x", window="one", seen=seen)
+def test_two_windows_do_not_overwrite_each_other(workspace):
+    seen = workspace.current()["version"]
+    workspace.label([5], "x", window="one", seen=seen)
     with pytest.raises(ValueError, match="another window"):
-        desk.label([5], "y", window="two", seen=seen)
-    desk.label([6], "y", window="two", seen=seen)  # another sample is nobody's business
-    assert desk.labels == {"s5": "x", "s6": "y"}
+        workspace.label([5], "y", window="two", seen=seen)
+    workspace.label([6], "y", window="two", seen=seen)  # another sample is nobody's business
+    assert workspace.labels == {"s5": "x", "s6": "y"}
 
 
-def test_many_threads_lose_nothing(desk):
+def test_many_threads_lose_nothing(workspace):
     def work(k):
         for i in range(k, 60, 6):
-            desk.label([i], f"g{i % 3}", window=str(k))
+            workspace.label([i], f"g{i % 3}", window=str(k))
 
     threads = [threading.Thread(target=work, args=(k,)) for k in range(6)]
     [t.start() for t in threads]
     [t.join() for t in threads]
-    assert len(desk.labels) == 60
-    again = Journal(desk.project.journal)
-    assert again.labels == desk.labels
+    assert len(workspace.labels) == 60
+    again = Journal(workspace.project.journal)
+    assert again.labels == workspace.labels
     again.close()
 
 
 # attacks
 
 
-def test_without_the_token_nothing(desk):
-    guard = Guard(make_app(desk), {HOST})
+def test_without_the_token_nothing(workspace):
+    guard = Guard(make_app(workspace), {HOST})
     client = TestClient(guard, base_url=f"http://{HOST}", headers=HERE, follow_redirects=False)
     for path in ("/", "/map", "/static/studio.js", "/api/state", "/api/picture/sample/0"):
         assert client.get(path).status_code == 403
@@ -207,11 +163,11 @@ def test_without_the_token_nothing(desk):
     assert "samesite=strict" in answer.headers["set-cookie"].lower()
     assert token not in answer.headers["set-cookie"]
     assert client.get("/api/state").status_code == 200
-    assert not desk.labels
+    assert not workspace.labels
 
 
-def test_a_token_works_once(desk):
-    guard = Guard(make_app(desk), {HOST})
+def test_a_token_works_once(workspace):
+    guard = Guard(make_app(workspace), {HOST})
     first, second = guard.new_token(), guard.new_token()
     mine, other = (
         TestClient(guard, base_url=f"http://{HOST}", headers=HERE, follow_redirects=False)
@@ -242,13 +198,13 @@ def test_a_write_without_an_origin_is_refused(client):
     assert client.post("/api/label", json={"samples": [0], "label": "x"}).status_code == 403
 
 
-def test_a_huge_request_is_refused(client, desk):
+def test_a_huge_request_is_refused(client, workspace):
     body = b'{"samples":[0],"label":"' + b"x" * 100_000_000 + b'"}'
     assert client.post("/api/label", content=body).status_code == 413
-    lying = client.post("/api/label", content=(b"x" * 100_000 for _ in range(MOST_BYTES // 50_000)))
+    lying = client.post("/api/label", content=(b"x" * 100_000 for _ in range(MAX_BYTES // 50_000)))
     assert lying.status_code == 400
     assert client.post("/api/label", json={"samples": [0], "label": "x" * 201}).status_code == 400
-    assert not desk.labels
+    assert not workspace.labels
 
 
 @pytest.mark.parametrize(
@@ -283,10 +239,10 @@ def test_no_path_leads_out(client, path):
         [],
     ],
 )
-def test_bad_words_get_a_sentence(client, desk, words):
+def test_bad_words_get_a_sentence(client, workspace, words):
     answer = client.post("/api/label", json=words)
     assert answer.status_code == 400 and answer.json()["error"]
-    assert not desk.labels
+    assert not workspace.labels
 
 
 @pytest.mark.parametrize("act", ("label", "skip"))
@@ -298,9 +254,9 @@ def test_a_sample_that_is_not_there_is_named(client, act):
 def test_markup_is_text(tmp_path):
     texts = [f"{NASTY} number {i}" for i in range(60)]
     samples = made(texts=texts, ids=[f"{NASTY}{i}" for i in range(60)])[0]
-    desk = Desk(samples, Project(tmp_path / "p", samples), Judge(samples))
-    desk.prepare()
-    guard = Guard(make_app(desk), {HOST})
+    workspace = Workspace(samples, tmp_path / "p")
+    workspace.prepare()
+    guard = Guard(make_app(workspace), {HOST})
     client = TestClient(guard, base_url=f"http://{HOST}", headers=HERE)
     client.get(f"/?token={guard.new_token()}")
     answer = client.post("/api/label", json={"samples": [0], "label": NASTY})
@@ -310,7 +266,7 @@ def test_markup_is_text(tmp_path):
     page = client.get("/")
     assert "script-src 'self';" in page.headers["content-security-policy"]
     assert "unsafe" not in page.headers["content-security-policy"]
-    desk.close()
+    workspace.close()
 
 
 def test_no_script_of_the_page_writes_markup():
@@ -322,8 +278,8 @@ def test_no_script_of_the_page_writes_markup():
         assert not re.search(r"https?://", text), "the page loads nothing from a network"
 
 
-def test_a_password_in_place_of_the_token(desk):
-    guard = Guard(make_app(desk), {HOST}, password="open sesame")
+def test_a_password_in_place_of_the_token(workspace):
+    guard = Guard(make_app(workspace), {HOST}, password="open sesame")
     client = TestClient(guard, base_url=f"http://{HOST}", headers=HERE, follow_redirects=False)
     assert client.get(f"/?token={guard.new_token()}").status_code == 200  # the form
     assert client.get("/api/state").status_code == 403
@@ -353,7 +309,7 @@ def test_others_on_the_network_come_in_by_the_address_that_they_reach(samples, k
             urlopen(Request(here, headers={"Host": f"evil.example:{port}"}))
 
 
-def test_fifty_clients(client, desk):
+def test_fifty_clients(client, workspace):
     def work(k):
         for i in range(k, 60, 50):
             answer = client.post(
@@ -364,66 +320,74 @@ def test_fifty_clients(client, desk):
     threads = [threading.Thread(target=work, args=(k,)) for k in range(50)]
     [t.start() for t in threads]
     [t.join() for t in threads]
-    assert len(desk.labels) == 60
+    assert len(workspace.labels) == 60
 
 
 # parts
 
 
-def test_parts_are_named_frozen_merged_split_and_forbidden(desk):
+def test_parts_are_named_frozen_merged_split_and_forbidden(workspace):
     _, group = made()
     for i in range(9):
-        desk.label([i], f"g{group[i]}", window="w")
-    before = desk.judge.components.copy()
+        workspace.label([i], f"g{group[i]}", window="w")
+    before = workspace.predictor.parts.copy()
     k = len(before)
-    assert desk.edit_part({"do": "name", "part": 0, "name": " warm  ones "}, window="w")
-    assert desk.parts()["parts"][0]["name"] == "warm ones"
-    desk.edit_part({"do": "freeze", "part": 1}, window="w")
-    desk.edit_part({"do": "split", "part": 2}, window="w")
-    desk.wait()
-    assert len(desk.judge.components) == k + 1 and desk.judge.codes.shape == (60, k + 1)
-    np.testing.assert_array_equal(desk.judge.components[1], before[1])  # to the last bit
-    desk.edit_part({"do": "merge", "part": 3, "with": 4}, window="w")
-    desk.wait()
-    assert len(desk.judge.components) == k
-    users = desk.judge.codes[group == 0].sum(axis=0)
+    assert workspace.edit_part({"do": "name", "part": 0, "name": " warm  ones "}, window="w")
+    assert workspace.parts()["parts"][0]["name"] == "warm ones"
+    workspace.edit_part({"do": "freeze", "part": 1}, window="w")
+    workspace.edit_part({"do": "split", "part": 2}, window="w")
+    workspace.wait()
+    assert len(workspace.predictor.parts) == k + 1 and workspace.predictor.weights.shape == (
+        60,
+        k + 1,
+    )
+    np.testing.assert_array_equal(workspace.predictor.parts[1], before[1])  # to the last bit
+    workspace.edit_part({"do": "merge", "part": 3, "with": 4}, window="w")
+    workspace.wait()
+    assert len(workspace.predictor.parts) == k
+    users = workspace.predictor.weights[group == 0].sum(axis=0)
     part = int(users.argmax())
-    desk.edit_part({"do": "forbid", "part": part, "class": "g0"}, window="w")
-    desk.wait()
-    after = desk.judge.codes[group == 0][:, part].sum()
+    workspace.edit_part({"do": "forbid", "part": part, "class": "g0"}, window="w")
+    workspace.wait()
+    after = workspace.predictor.weights[group == 0][:, part].sum()
     assert after < 0.5 * users[part]
-    found = np.array([desk.opinion.classes[c] for c in desk.opinion.names])
+    found = np.array([workspace.predictions.classes[c] for c in workspace.predictions.label])
     assert (found == np.array([f"g{g}" for g in group])).mean() > 0.9  # answers go on
     # a second start knows all of it: what was said before the codes were new, and the curve
-    folder, samples, history = desk.project.folder, desk.samples, list(desk.judge.history)
-    desk.close()
-    again = Desk(samples, Project(folder, samples), Judge(samples))
+    folder, samples, history = (
+        workspace.project.folder,
+        workspace.samples,
+        list(workspace.predictor.history),
+    )
+    workspace.close()
+    again = Workspace(samples, folder)
     again.prepare()
     again.wait()
-    assert again.judge.wishes.names == {0: "warm ones"} and again.judge.wishes.frozen == {1}
-    assert again.judge.wishes.forbidden == {(part, "g0")}
-    assert history and again.judge.history[: len(history) - 1] == history[:-1]
+    settings = again.predictor.settings
+    assert settings.names == {0: "warm ones"} and settings.frozen == {1}
+    assert settings.forbidden == {(part, "g0")}
+    assert history and again.predictor.history[: len(history) - 1] == history[:-1]
     again.close()
 
 
-def test_parts_are_left_alone_while_their_numbers_change(desk, monkeypatch):
+def test_parts_are_left_alone_while_their_numbers_change(workspace, monkeypatch):
     began, go_on = threading.Event(), threading.Event()
-    recode = desk.judge.recode
+    recompute = workspace.predictor.recompute
 
-    def slowly(opinion):
+    def slowly(predictions):
         began.set()
         assert go_on.wait(20)
-        recode(opinion)
+        return recompute(predictions)
 
-    monkeypatch.setattr(desk.judge, "recode", slowly)
-    desk.edit_part({"do": "split", "part": 2}, window="w")
+    monkeypatch.setattr(workspace.predictor, "recompute", slowly)
+    workspace.edit_part({"do": "split", "part": 2}, window="w")
     assert began.wait(20)
-    with pytest.raises(ValueError, match="computed anew"):
-        desk.edit_part({"do": "freeze", "part": 3}, window="w")
+    with pytest.raises(ValueError, match="computed"):
+        workspace.edit_part({"do": "freeze", "part": 3}, window="w")
     go_on.set()
-    desk.wait()
-    desk.edit_part({"do": "freeze", "part": 3}, window="w")
-    assert desk.judge.wishes.frozen == {3}
+    workspace.wait()
+    workspace.edit_part({"do": "freeze", "part": 3}, window="w")
+    assert workspace.predictor.settings.frozen == {3}
 
 
 @pytest.mark.parametrize(
@@ -436,20 +400,20 @@ def test_parts_are_left_alone_while_their_numbers_change(desk, monkeypatch):
         {"do": "forbid", "part": 0, "class": "nobody"},
     ],
 )
-def test_wishes_that_make_no_sense(desk, words):
+def test_wishes_that_make_no_sense(workspace, words):
     with pytest.raises(ValueError):
-        desk.edit_part(words, window="w")
-    assert not desk.journal.acts
+        workspace.edit_part(words, window="w")
+    assert not workspace.journal.entries
 
 
-def test_exports_repeat_the_answer(client, desk, tmp_path):
+def test_exports_repeat_the_answer(client, workspace, tmp_path):
     import partwise
 
     _, group = made()
     assert client.get("/api/export/model.partwise").status_code == 400  # no answer yet
     for i in range(9):
-        desk.label([i], f"=g{group[i]}", window="w")
-    desk.wait()
+        workspace.label([i], f"=g{group[i]}", window="w")
+    workspace.wait()
     labels = client.get("/api/export/labels.csv").text.splitlines()
     assert labels[0] == "id,label" and labels[1] == "s0,'=g0" and len(labels) == 10
     rows = client.get("/api/export/assignments.csv").text.splitlines()
@@ -457,10 +421,10 @@ def test_exports_repeat_the_answer(client, desk, tmp_path):
     path = tmp_path / "m.partwise"
     path.write_bytes(client.get("/api/export/model.partwise").content)
     again = partwise.load(path)
-    assert (again.transduction_ == desk.judge.model.transduction_).all()
+    assert (again.transduction_ == workspace.predictor.model.transduction_).all()
     assert "PartsClassifier" in client.get("/api/export/repeat.py").text
     assert client.get("/api/export/report.html").text.startswith("<!doctype html>")
-    assert set(desk.save_all()["files"]) >= {"labels.csv", "assignments.csv", "model.partwise"}
+    assert set(workspace.save_all()["files"]) >= {"labels.csv", "assignments.csv", "model.partwise"}
 
 
 def test_vectors_beside_the_samples_are_heard(tmp_path):
@@ -468,54 +432,55 @@ def test_vectors_beside_the_samples_are_heard(tmp_path):
     told, group = made()
     noise = np.random.default_rng(1).uniform(0, 1, size=(60, 8))
     both = replace(told, X=noise, also=told.X)
-    desk = Desk(both, Project(tmp_path / "p", both), Judge(both))
-    desk.prepare()
+    workspace = Workspace(both, tmp_path / "p")
+    workspace.prepare()
     try:
         for i in range(9):
-            desk.label([i], f"group {group[i]}", window="w")
-        desk.wait()
-        seen = desk.opinion
-        names = [seen.classes[c] for c in seen.names]
+            workspace.label([i], f"group {group[i]}", window="w")
+        workspace.wait()
+        seen = workspace.predictions
+        names = [seen.classes[c] for c in seen.label]
         right = np.mean([name == f"group {g}" for name, g in zip(names[9:], group[9:])])
         assert right > 0.9  # a third by chance, which is what the noise alone gives
-        desk.edit_part({"do": "split", "part": 0}, window="w")
-        desk.wait()
-        assert len(desk.judge.model._features.others) > 0
-        assert "samples.y, also=[samples.also])" in desk.export("repeat.py")[0].decode()
+        workspace.edit_part({"do": "split", "part": 0}, window="w")
+        workspace.wait()
+        assert len(workspace.predictor.model._features.others) > 0
+        assert "samples.y, also=[samples.also])" in workspace.export("repeat.py")[0].decode()
     finally:
-        desk.close()
+        workspace.close()
     assert fingerprint(both) != fingerprint(replace(both, also=both.also + 1))
     assert fingerprint(both) != fingerprint(replace(both, also=None))
 
 
-def test_reviews_of_many_samples_are_another_process_and_say_the_same(desk, monkeypatch):
-    from partwise.apps.studio import answers
-
+def test_reviews_in_another_process_find_the_same(workspace, monkeypatch):
     for i in range(12):
-        desk.label([i], f"class {i % 3}", window="1")
-    desk.wait()
-    here, weights = desk._review_of, desk.judge.model._state["answer"]["weights"]
-    monkeypatch.setattr(answers, "MANY", 0)
+        workspace.label([i], f"class {i % 3}", window="1")
+    workspace.wait()
+    here, weights = workspace._last_review, workspace.predictor.weighting["weights"]
+    monkeypatch.setattr(predictions, "MANY", 0)
     monkeypatch.setattr("partwise.apps.studio.workspace.PAUSE", 0.0)
-    desk.judge.history.clear()
-    desk._reviewer.ask()
-    desk.wait()
-    helper = desk.judge._helper
-    assert helper is not None
-    assert desk._review_of.text == here.text and desk._review_of.right == here.right
-    np.testing.assert_allclose(desk.judge.model._state["answer"]["weights"], weights, atol=1e-3)
-    helper.kill()  # the review is then done here, and nothing is lost
-    desk.label([20], "class 2", window="1")
-    desk.wait()
-    assert desk.judge._helper is None and desk._review_of.history[-1].labels == 13
+    workspace.predictor.history.clear()
+    workspace._review_job.request()
+    workspace.wait()
+    process = workspace.predictor._process
+    assert process is not None
+    assert workspace._last_review.text == here.text and workspace._last_review.recall == here.recall
+    np.testing.assert_allclose(workspace.predictor.weighting["weights"], weights, atol=1e-3)
+    process.kill()  # the next review runs here, and nothing is lost
+    workspace.label([20], "class 2", window="1")
+    workspace.wait()
+    assert workspace.predictor._process is None
+    assert workspace._last_review.history[-1].labels == 13
 
 
 # what an attack found
 
 
 def test_a_label_before_the_codes_is_refused_and_not_kept(samples, tmp_path):
-    desk = Desk(samples, Project(tmp_path / "p", samples), Judge(samples))
-    client = TestClient(make_app(desk), base_url=f"http://{HOST}", raise_server_exceptions=False)
+    workspace = Workspace(samples, tmp_path / "p")
+    client = TestClient(
+        make_app(workspace), base_url=f"http://{HOST}", raise_server_exceptions=False
+    )
     for name, words in (
         ("label", {"samples": [0], "label": "x"}),
         ("skip", {"samples": [0]}),
@@ -532,8 +497,8 @@ def test_a_label_before_the_codes_is_refused_and_not_kept(samples, tmp_path):
         )
     for path in ("picture/part/0", "picture/sample/0", "export/model.partwise"):
         assert client.get(f"/api/{path}").status_code in (400, 404)
-    assert not desk.journal.acts
-    desk.close()
+    assert not workspace.journal.entries
+    workspace.close()
 
 
 ODD = [
@@ -556,8 +521,10 @@ ODD = [
 
 
 @pytest.mark.parametrize("name", ["label", "skip", "undo", "part", "save"])
-def test_words_of_any_type_get_a_sentence(desk, name):
-    client = TestClient(make_app(desk), base_url=f"http://{HOST}", raise_server_exceptions=False)
+def test_words_of_any_type_get_a_sentence(workspace, name):
+    client = TestClient(
+        make_app(workspace), base_url=f"http://{HOST}", raise_server_exceptions=False
+    )
     right = {
         "label": {"samples": [0], "label": "x", "window": "w", "seen": 0, "key": "k", "start": ""},
         "skip": {"samples": [1], "window": "w", "key": "k2"},
@@ -572,12 +539,14 @@ def test_words_of_any_type_get_a_sentence(desk, name):
             assert answer.status_code < 500, (key, value)
             if answer.status_code != 200:
                 assert answer.json()["error"], (key, value)
-    desk.wait()
+    workspace.wait()
 
 
 @pytest.mark.parametrize("body", [b"[" * 100_000, b'{"a":' * 100_000, b"NaN", b"\xff", b'"', b"1"])
-def test_deep_or_broken_json_gets_a_sentence(desk, body):
-    client = TestClient(make_app(desk), base_url=f"http://{HOST}", raise_server_exceptions=False)
+def test_deep_or_broken_json_gets_a_sentence(workspace, body):
+    client = TestClient(
+        make_app(workspace), base_url=f"http://{HOST}", raise_server_exceptions=False
+    )
     answer = client.post("/api/label", content=body)
     assert answer.status_code == 400 and "JSON" in answer.json()["error"]
 
@@ -585,8 +554,10 @@ def test_deep_or_broken_json_gets_a_sentence(desk, body):
 @pytest.mark.parametrize(
     "query", ["n=x", "n=-1", "n=", "start=-1", "start=" + "9" * 5000, "class=q"]
 )
-def test_odd_queries_get_a_sentence(desk, query):
-    client = TestClient(make_app(desk), base_url=f"http://{HOST}", raise_server_exceptions=False)
+def test_odd_queries_get_a_sentence(workspace, query):
+    client = TestClient(
+        make_app(workspace), base_url=f"http://{HOST}", raise_server_exceptions=False
+    )
     for name in ("list", "next", "sample"):
         assert client.get(f"/api/{name}?{query}").status_code < 500
     assert client.get(f"/api/list?{query}").status_code == 400
@@ -623,8 +594,8 @@ COOKIES = [
 
 @pytest.mark.parametrize("other", COOKIES)
 @pytest.mark.parametrize("first", [True, False], ids=["before", "after"])
-def test_other_programs_cookies_are_none_of_our_business(desk, other, first):
-    guard = Guard(make_app(desk), {HOST})
+def test_other_programs_cookies_are_none_of_our_business(workspace, other, first):
+    guard = Guard(make_app(workspace), {HOST})
     client = TestClient(guard, base_url=f"http://{HOST}", headers=HERE, follow_redirects=False)
     ours = client.get(f"/?token={guard.new_token()}").headers["set-cookie"].split(";")[0]
     client.cookies.clear()
@@ -634,9 +605,9 @@ def test_other_programs_cookies_are_none_of_our_business(desk, other, first):
     assert alone.status_code == 403
 
 
-def test_wrong_passwords_slow_down_whoever_guesses_and_nobody_else(desk):
+def test_wrong_passwords_slow_down_whoever_guesses_and_nobody_else(workspace):
     now = [0.0]
-    guard = Guard(make_app(desk), {HOST}, password="open sesame")
+    guard = Guard(make_app(workspace), {HOST}, password="open sesame")
     guard._guesses = Guesses(lambda: now[0])
 
     def client(address):
@@ -665,9 +636,9 @@ def test_wrong_passwords_slow_down_whoever_guesses_and_nobody_else(desk):
 
 def test_many_addresses_take_no_memory():
     guesses = Guesses()
-    for i in range(Guesses.MOST + 100):
+    for i in range(Guesses.MAX + 100):
         guesses.wrong({"client": (f"10.{i >> 16}.{i >> 8 & 255}.{i & 255}", 1)})
-    assert len(guesses._wrong) == Guesses.MOST
+    assert len(guesses._wrong) == Guesses.MAX
     for i in range(10):
         guesses.wrong({"client": (f"2001:db8::{i}", 1)})
     assert guesses.wait({"client": ("2001:db8::ffff", 1)}) > 1  # one machine, many addresses
@@ -721,7 +692,7 @@ def cookie_of(studio):
     return welcome.value.headers["set-cookie"].split(";")[0]
 
 
-def test_a_full_disk_is_a_sentence(client, desk, monkeypatch):
+def test_a_full_disk_is_a_sentence(client, workspace, monkeypatch):
     import errno
 
     def full(*args):
@@ -731,11 +702,11 @@ def test_a_full_disk_is_a_sentence(client, desk, monkeypatch):
         patch.setattr("partwise.apps.studio.journal.os.fsync", full)
         answer = client.post("/api/label", json={"samples": [0], "label": "x"})
         assert answer.status_code == 507
-        assert "not kept" in answer.json()["error"] and "No space" in answer.json()["error"]
+        assert "No space" in answer.json()["error"]
         assert client.post("/api/save", json={}).status_code == 507
-    assert not desk.labels
+    assert not workspace.labels
     assert client.post("/api/label", json={"samples": [1], "label": "x"}).status_code == 200
-    again = Journal(desk.project.journal)
+    again = Journal(workspace.project.journal)
     assert again.labels == {"s1": "x"}
     again.close()
 
@@ -746,36 +717,39 @@ def test_with_a_full_disk_the_studio_still_starts_and_says_so(samples, tmp_path,
     def full(*args, **kwargs):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    desk = Desk(samples, Project(tmp_path / "p", samples), Judge(samples))
+    workspace = Workspace(samples, tmp_path / "p")
     told = []
-    desk.listener = lambda kind, content: told.append((kind, content))
-    monkeypatch.setattr(desk.project, "keep", full)
-    monkeypatch.setattr(desk.project, "keep_history", full)
-    desk.prepare()
-    assert desk.ready and any(k == "trouble" and "No space" in c["text"] for k, c in told)
+    workspace.listener = lambda kind, content: told.append((kind, content))
+    monkeypatch.setattr(workspace.project, "save", full)
+    monkeypatch.setattr(workspace.project, "save_history", full)
+    workspace.prepare()
+    assert workspace.ready and any(k == "trouble" and "No space" in c["text"] for k, c in told)
     for i in range(6):
-        desk.label([i], f"g{i % 3}", window="w")
-    desk.wait()
-    assert desk.state()["ready"] and len(desk.labels) == 6
-    desk.close()
+        workspace.label([i], f"g{i % 3}", window="w")
+    workspace.wait()
+    assert workspace.state()["ready"] and len(workspace.labels) == 6
+    workspace.close()
 
 
 @pytest.mark.parametrize("how", ["missing", "damaged", "of other codes", "killed in between"])
-def test_wishes_about_parts_survive_lost_codes(desk, how):
+def test_wishes_about_parts_survive_lost_codes(workspace, how):
     """Names, a freeze, a merge, a name by the numbers after it: all that the journal says."""
     for i in range(6):
-        desk.label([i], f"g{i % 3}", window="w")
-    desk.edit_part({"do": "name", "part": 5, "name": "five"}, window="w")
-    desk.edit_part({"do": "freeze", "part": 6}, window="w")
-    before = desk.project.codes.read_bytes()
-    desk.edit_part({"do": "merge", "part": 0, "with": 1}, window="w")
-    desk.wait()
-    desk.edit_part({"do": "name", "part": 3, "name": "three"}, window="w")
-    k = len(desk.judge.components)
-    names, frozen = dict(desk.judge.wishes.names), set(desk.judge.wishes.frozen)
+        workspace.label([i], f"g{i % 3}", window="w")
+    workspace.edit_part({"do": "name", "part": 5, "name": "five"}, window="w")
+    workspace.edit_part({"do": "freeze", "part": 6}, window="w")
+    before = workspace.project.parts.read_bytes()
+    workspace.edit_part({"do": "merge", "part": 0, "with": 1}, window="w")
+    workspace.wait()
+    workspace.edit_part({"do": "name", "part": 3, "name": "three"}, window="w")
+    k = len(workspace.predictor.parts)
+    names, frozen = (
+        dict(workspace.predictor.settings.names),
+        set(workspace.predictor.settings.frozen),
+    )
     assert names == {4: "five", 3: "three"} and frozen == {5}
-    codes, folder, samples = desk.project.codes, desk.project.folder, desk.samples
-    desk.close()
+    codes, folder, samples = workspace.project.parts, workspace.project.folder, workspace.samples
+    workspace.close()
     if how == "missing":
         codes.unlink()
     elif how == "damaged":
@@ -783,28 +757,28 @@ def test_wishes_about_parts_survive_lost_codes(desk, how):
     elif how == "of other codes":
         codes.write_bytes(before)
     for _ in range(2):  # and at the start after that
-        again = Desk(samples, Project(folder, samples), Judge(samples))
+        again = Workspace(samples, folder)
         if how == "killed in between" and _ == 0:
-            again.project.keep = lambda *args, **kwargs: None
+            again.project.save = lambda *args, **kwargs: None
         again.prepare()
         again.wait()
-        assert len(again.judge.components) == k
-        assert again.judge.wishes.names == names and again.judge.wishes.frozen == frozen
+        assert len(again.predictor.parts) == k
+        assert again.predictor.settings.names == names and again.predictor.settings.frozen == frozen
         again.close()
 
 
-def test_the_old_codes_stay_until_the_new_ones_are_there(desk, monkeypatch):
+def test_the_old_codes_stay_until_the_new_ones_are_there(workspace, monkeypatch):
     def fail(self, path):
         raise OSError(28, "No space left on device")
 
-    codes = desk.project.codes.read_bytes()
-    monkeypatch.setattr(type(desk.judge.model), "save", fail)
+    codes = workspace.project.parts.read_bytes()
+    monkeypatch.setattr(type(workspace.predictor.model), "save", fail)
     with pytest.raises(OSError, match="No space"):
-        desk.judge.keep(desk.project.codes)
-    assert desk.project.codes.read_bytes() == codes
+        workspace.predictor.save(workspace.project.parts)
+    assert workspace.project.parts.read_bytes() == codes
 
 
-def test_an_act_that_comes_again_is_done_once(client, desk):
+def test_an_act_that_comes_again_is_done_once(client, workspace):
     words = {"samples": [0], "label": "x", "window": "w", "key": "w-1"}
     for _ in range(3):
         assert client.post("/api/label", json=words).status_code == 200
@@ -812,17 +786,17 @@ def test_an_act_that_comes_again_is_done_once(client, desk):
     for _ in range(3):
         answer = client.post("/api/undo", json={"window": "w", "of": "w-2", "key": "w-3"})
         assert answer.status_code == 200 and answer.json()["undone"][0]["i"] == 1
-    assert desk.labels == {"s0": "x"} and len(desk.journal.acts) == 3
+    assert workspace.labels == {"s0": "x"} and len(workspace.journal.entries) == 3
 
 
-def test_ones_own_acts_are_no_conflict_and_those_of_another_start_are_seen(desk):
-    client = TestClient(make_app(desk), base_url=f"http://{HOST}")
-    words = {"samples": [5], "window": "one", "seen": 0, "start": desk.start}
+def test_ones_own_acts_are_no_conflict_and_those_of_another_start_are_seen(workspace):
+    client = TestClient(make_app(workspace), base_url=f"http://{HOST}")
+    words = {"samples": [5], "window": "one", "seen": 0, "start": workspace.start}
     assert client.post("/api/label", json=words | {"label": "x"}).status_code == 200
     assert client.post("/api/label", json=words | {"label": "y"}).status_code == 200
     late = {"samples": [5], "window": "two", "seen": 99, "label": "z"}
     assert client.post("/api/label", json=late | {"start": "another"}).status_code == 409
-    assert desk.labels == {"s5": "y"}
+    assert workspace.labels == {"s5": "y"}
 
 
 def test_a_second_start_knows_open_windows(samples, kept, tmp_path):
@@ -838,10 +812,10 @@ def test_a_second_start_knows_open_windows(samples, kept, tmp_path):
         with urllib.request.urlopen(asked) as answer:
             assert answer.status == 200
         shutil.copytree(kept, tmp_path / "q")
-        shutil.copy(tmp_path / "p" / ".door.json", tmp_path / "q")
+        shutil.copy(tmp_path / "p" / ".connection.json", tmp_path / "q")
         with start(samples, tmp_path / "q") as other:  # the port is taken: another one
             assert other.url.split("?")[0] != first
-    assert (tmp_path / "p" / ".door.json").stat().st_mode & 0o077 == 0
+    assert (tmp_path / "p" / ".connection.json").stat().st_mode & 0o077 == 0
     with start(samples, tmp_path / "p", password="new") as studio:  # is another key
         at = studio.url.split("?")[0]
         asked = urllib.request.Request(f"{at}api/state", headers={"Cookie": cookie})
@@ -850,34 +824,36 @@ def test_a_second_start_knows_open_windows(samples, kept, tmp_path):
         refused.value.close()
 
 
-# classes at the desk
+# classes at the workspace
 
 
-def test_classes_are_renamed_merged_and_deleted(client, desk):
+def test_classes_are_renamed_merged_and_deleted(client, workspace):
     for i in range(9):
-        desk.label([i], f"g{i % 3}", window="w")
-    desk.edit_part({"do": "forbid", "part": 2, "class": "g0"}, window="w")
-    desk.wait()
+        workspace.label([i], f"g{i % 3}", window="w")
+    workspace.edit_part({"do": "forbid", "part": 2, "class": "g0"}, window="w")
+    workspace.wait()
     words = {"class": "g0", "to": " new  name ", "window": "w", "key": "w-1"}
     for _ in range(2):  # one that comes again is done once
         assert client.post("/api/rename", json=words).json()["classes"] == ["g1", "g2", "new name"]
-    assert desk.labels["s0"] == "new name" and desk.judge.wishes.forbidden == {(2, "new name")}
-    folder, samples = desk.project.folder, desk.samples
+    assert workspace.labels["s0"] == "new name" and workspace.predictor.settings.forbidden == {
+        (2, "new name")
+    }
+    folder, samples = workspace.project.folder, workspace.samples
     client.post("/api/rename", json={"class": "g1", "to": "g2", "window": "w"})  # merged
-    assert desk.answer()["classes"] == ["g2", "new name"] and len(desk.labels) == 9
+    assert workspace.current()["classes"] == ["g2", "new name"] and len(workspace.labels) == 9
     client.post("/api/undo", json={"window": "w"})
-    assert desk.labels["s1"] == "g1"
+    assert workspace.labels["s1"] == "g1"
     client.post("/api/rename", json={"class": "g1", "to": None, "window": "w"})  # deleted
-    assert desk.answer()["classes"] == ["g2", "new name"] and len(desk.labels) == 6
+    assert workspace.current()["classes"] == ["g2", "new name"] and len(workspace.labels) == 6
     assert client.post("/api/rename", json={"class": "g1", "to": "x"}).status_code == 400
     assert client.post("/api/rename", json={"class": "g2", "to": "g2"}).status_code == 400
     assert client.post("/api/rename", json={"class": ["g2"], "to": "x"}).status_code == 400
-    labels = desk.labels
-    desk.close()
-    again = Desk(samples, Project(folder, samples), Judge(samples))
+    labels = workspace.labels
+    workspace.close()
+    again = Workspace(samples, folder)
     again.prepare()
     again.wait()
-    assert again.labels == labels and again.judge.wishes.forbidden == {(2, "new name")}
+    assert again.labels == labels and again.predictor.settings.forbidden == {(2, "new name")}
     again.undo(window="w")
     assert again.labels["s1"] == "g1"
     again.close()
@@ -886,31 +862,33 @@ def test_classes_are_renamed_merged_and_deleted(client, desk):
 def test_the_list_is_searched_by_id_and_text(tmp_path):
     texts = [f"Apples and {'PEARS' if i % 2 else 'plums'} {i}" for i in range(60)]
     samples = made(texts=texts)[0]
-    desk = Desk(samples, Project(tmp_path / "p", samples), Judge(samples))
-    client = TestClient(make_app(desk), base_url=f"http://{HOST}")
-    desk.prepare()
+    workspace = Workspace(samples, tmp_path / "p")
+    client = TestClient(make_app(workspace), base_url=f"http://{HOST}")
+    workspace.prepare()
 
     def ids(search, **more):
         return [
-            row["id"] for row in client.get("/api/list", params={"search": search, **more}).json()
+            row["id"]
+            for row in client.get("/api/list", params={"search": search, **more}).json()["samples"]
         ]
 
     assert len(ids("pears", n=100)) == 30 and len(ids("", n=100)) == 60
     assert ids("s17") == ["s17"] and ids("PLUMS s17") == [] and ids("pears s17") == ["s17"]
-    desk.close()
+    workspace.close()
 
 
 def test_a_text_is_there_as_a_whole(tmp_path):
     whole = [f"beginning {i}\n" + "word " * 900 + "ending" for i in range(60)]
     samples = replace(made(texts=[text[:300] for text in whole])[0], whole_texts=whole)
-    desk = Desk(samples, Project(tmp_path / "p", samples), Judge(samples))
-    client = TestClient(make_app(desk), base_url=f"http://{HOST}")
-    desk.prepare()
+    workspace = Workspace(samples, tmp_path / "p")
+    client = TestClient(make_app(workspace), base_url=f"http://{HOST}")
+    workspace.prepare()
     assert client.get("/api/sample", params={"i": 7}).json()["more"] is True
     assert client.get("/api/text", params={"i": 7}).json()["text"] == whole[7]
     assert client.get("/api/text", params={"i": 60}).status_code == 400
-    assert len(client.get("/api/list", params={"search": "ending", "n": 100}).json()) == 60
-    desk.close()
+    found = client.get("/api/list", params={"search": "ending", "n": 100}).json()
+    assert len(found["samples"]) == 60
+    workspace.close()
 
 
 def test_a_studio_that_ends_before_it_is_up_closes_its_door(samples, tmp_path, monkeypatch):
@@ -925,16 +903,16 @@ def test_a_studio_that_ends_before_it_is_up_closes_its_door(samples, tmp_path, m
     assert [door.fileno() for door in opened] == [-1]
 
 
-def test_label_studio_takes_the_labels_and_gives_them_back(client, desk, tmp_path):
+def test_label_studio_takes_the_labels_and_gives_them_back(client, workspace, tmp_path):
     for i in range(6):
-        desk.label([i], f"g{i % 3}", window="w")
-    desk.wait()
+        workspace.label([i], f"g{i % 3}", window="w")
+    workspace.wait()
     content = client.get("/api/export/label-studio.json").content
     tasks = json.loads(content)
-    assert [task["data"]["id"] for task in tasks] == desk.samples.ids
+    assert [task["data"]["id"] for task in tasks] == workspace.samples.ids
     assert tasks[1]["annotations"][0]["result"][0]["value"] == {"choices": ["g1"]}
     assert "annotations" not in tasks[9] and 0 < tasks[9]["predictions"][0]["score"] <= 1
     (tmp_path / "tasks.json").write_bytes(content)
-    y = read_labels(tmp_path / "tasks.json", desk.samples.ids)
-    given = {name: label for name, label in zip(desk.samples.ids, y) if label is not None}
-    assert given == desk.labels
+    y = read_labels(tmp_path / "tasks.json", workspace.samples.ids)
+    given = {name: label for name, label in zip(workspace.samples.ids, y) if label is not None}
+    assert given == workspace.labels

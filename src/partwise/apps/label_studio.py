@@ -21,8 +21,8 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from partwise._versions import __version__
-from partwise.apps.studio.workspace import Desk
+from partwise import __version__
+from partwise.apps.studio.workspace import Workspace
 from partwise.io.label_files import find_names, names_in, place
 
 #: Largest request in bytes: a batch of tasks with their texts.
@@ -63,12 +63,12 @@ class Choices(NamedTuple):
 
 
 class Backend:
-    """Predictions for tasks and labels from annotations, on the desk of a studio project."""
+    """Predictions for tasks and labels from annotations, in the workspace of a project."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
-        self._known = find_names(desk.samples.ids)
-        texts = desk.samples.whole_texts or desk.samples.texts or ()
+    def __init__(self, workspace: Workspace) -> None:
+        self.workspace = workspace
+        self._known = find_names(workspace.samples.ids)
+        texts = workspace.samples.whole_texts or workspace.samples.texts or ()
         self._texts = {" ".join(text.split()): i for i, text in enumerate(texts)}
         self._choices: Choices | None = None
         self._ranks: tuple[int, dict[int, float]] = (-1, {})
@@ -76,7 +76,7 @@ class Backend:
     @property
     def version(self) -> str:
         """The name of the present model, which changes with every label."""
-        return f"partwise-{__version__}-{self.desk.start}-{self.desk.version}"
+        return f"partwise-{__version__}-{self.workspace.start}-{self.workspace.version}"
 
     def setup(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Check and keep the labelling configuration of the project."""
@@ -101,12 +101,12 @@ class Backend:
     def _prediction(self, row: int | None) -> dict[str, Any]:
         if row is None:
             return {"result": [], "score": 1.0, "model_version": self.version}
-        opinion, choices = self.desk.opinion, self._choices
+        now, choices = self.workspace.predictions, self._choices
         assert choices is not None
         result = []
-        if opinion.names[row] >= 0:
-            label = opinion.classes[opinion.names[row]]
-            result = choices.region(label, round(float(opinion.sure[row]), 4))
+        label = now.name(row)
+        if label is not None:
+            result = choices.region(label, round(float(now.probability[row]), 4))
         return {
             "result": result, "score": self._order().get(row, 1.0), "model_version": self.version,
         }  # fmt: skip
@@ -114,12 +114,12 @@ class Backend:
     def _order(self) -> dict[int, float]:
         """Return the place of each unlabelled sample in the order of labelling, from 0 to 1."""
         version, ranks = self._ranks
-        if version != self.desk.version:
-            version, opinion = self.desk.version, self.desk.opinion
-            first = [brief["i"] for brief in self.desk.next(ORDERED)]
-            rest = set(range(opinion.given.size)) - set(first)
-            later = sorted((i for i in rest if not opinion.given[i]), key=lambda i: opinion.sure[i])
-            ranks = {i: n / opinion.given.size for n, i in enumerate([*first, *later])}
+        if version != self.workspace.version:
+            version, now = self.workspace.version, self.workspace.predictions
+            first = [brief["i"] for brief in self.workspace.next(ORDERED)]
+            rest = set(range(now.given.size)) - set(first)
+            later = sorted((i for i in rest if not now.given[i]), key=lambda i: now.probability[i])
+            ranks = {i: n / now.given.size for n, i in enumerate([*first, *later])}
             self._ranks = version, ranks
         return ranks
 
@@ -154,20 +154,21 @@ class Backend:
         chosen = {c for one in regions for c in one.get("value", {}).get("choices", ())}
         if len(chosen) > 1:
             raise ValueError(f"The annotation has several choices: {', '.join(sorted(chosen))}.")
-        label, old = next(iter(chosen), None), self.desk.labels.get(self.desk.samples.ids[row])
+        label = next(iter(chosen), None)
         if label is None:
-            self.desk.skip([row], window="Label Studio")
-        elif label != old:  # Label Studio may send the same event twice
-            self.desk.label([row], str(label), window=_window(annotation))
+            self.workspace.skip([row], window="Label Studio")
+        # Label Studio may send the same event twice
+        elif label != self.workspace.labels.get(self.workspace.samples.ids[row]):
+            self.workspace.label([row], str(label), window=_window(annotation))
         return {"model_version": self.version}
 
     def _deleted(self, annotation: Any) -> None:
         """Take back the label of an annotation, unless a later one labelled the sample."""
-        window, journal = _window(annotation), self.desk.journal
-        acts = [act for act in journal.acts if act.window == window and act.labels]
-        name = next(iter(acts[-1].labels), None) if acts else None
-        if name is not None and [act for act in journal.acts if name in act.labels][-1] is acts[-1]:
-            self.desk.label([self._known[name]], None, window=window)
+        window, entries = _window(annotation), self.workspace.journal.entries
+        own = [entry for entry in entries if entry.window == window and entry.labels]
+        name = next(iter(own[-1].labels), None) if own else None
+        if name is not None and [entry for entry in entries if name in entry.labels][-1] is own[-1]:
+            self.workspace.label([self._known[name]], None, window=window)
 
 
 def _window(annotation: Mapping[str, Any]) -> str:
@@ -175,9 +176,9 @@ def _window(annotation: Mapping[str, Any]) -> str:
     return f"Label Studio {annotation.get('id')}"
 
 
-def make_app(desk: Desk) -> Starlette:
+def make_app(workspace: Workspace) -> Starlette:
     """Return the application with the endpoints of the backend protocol."""
-    backend = Backend(desk)
+    backend = Backend(workspace)
 
     def endpoint(work: Callable[[dict[str, Any]], dict[str, Any]], status: int = 200) -> Any:
         async def respond(request: Request) -> Response:

@@ -20,7 +20,7 @@ from partwise.io._common import Options, shown
 from partwise.io.encoding import csv_rows, text_format
 from partwise.io.frames import read_frame
 from partwise.io.sheets import as_text, read_sheet, unquoted
-from partwise.knowledge.labels import says_unknown
+from partwise.knowledge.labels import says_unknown as says_unknown
 
 #: Lines of cells, each with its number, and notes on how they were read.
 Rows = tuple[list[tuple[int, list[str]]], tuple[str, ...]]

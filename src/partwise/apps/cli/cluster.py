@@ -200,7 +200,7 @@ def _summary(task: work.Task, fitted: work.Fitted, command: str) -> dict[str, An
         "iterations": int(model.n_iter_),
         "status": str(model.status_),
         "scores": work.scores(samples.y, task.given, model.labels_, task.part_names),
-        "naming": naming(model, samples.ids),
+        "naming": naming(model, samples),
         **({"choice": chosen_rows(task.choice)} if task.choice is not None else {}),
         "seconds": {"read": round(task.seconds, 3), "fit": round(fitted.seconds, 3)},
         "versions": versions(),

@@ -11,6 +11,21 @@ from rich.console import Console
 from partwise.apps.cli import work
 from partwise.apps.cli.progress_bar import Bar
 
+NEEDS = "This command needs starlette and uvicorn: pip install 'partwise[studio]'"
+
+
+def _read(
+    data: str, folder: Path, bar: Bar, seed: int, reading: dict[str, Any]
+) -> tuple[work.Task, bool]:
+    """Read the data as the project did before, and return whether colours were left open."""
+    from partwise.apps.studio import server
+
+    open_colours = "rgb" in reading and reading["rgb"] is None
+    if open_colours:  # so that images are read once
+        reading = {**reading, "rgb": server.chosen_colours(folder)}
+    task = work.read_task(data, bar, label_share=None, seed=seed, reading=reading)
+    return task, open_colours
+
 
 def run_studio(
     data: str,
@@ -27,27 +42,29 @@ def run_studio(
     try:
         from partwise.studio import start
     except ImportError as error:
-        raise ImportError(
-            "The studio needs starlette and uvicorn: pip install 'partwise[studio]'"
-        ) from error
+        raise ImportError(NEEDS) from error
     errors = Console(stderr=True)
-    with Bar(errors) as bar:
-        task = work.read_task(data, bar, label_share=None, seed=seed, reading=reading)
-    samples, given = task.samples, task.given
     folder = project_folder(data) if project is None else project
+    with Bar(errors) as bar:
+        task, open_colours = _read(data, folder, bar, seed, reading)
     with start(
-        samples, folder, host=host, port=port, password=password, seed=seed, labels=given
+        task.samples,
+        folder,
+        host=host,
+        port=port,
+        password=password,
+        seed=seed,
+        labels=task.given,
+        compare_colours=open_colours,
     ) as studio:
-        for note in (
-            *samples.notes,
-            *filter(None, [studio.news]),
-        ):  # those on labels that only score are not for the studio
+        # notes about labels that only measure a result are not for the studio
+        for note in filter(None, (*task.samples.notes, studio.news)):
             errors.print(note, style="dim", markup=False)
-        errors.print(f"Labels are kept in {folder}. Ctrl-C ends the studio.", markup=False)
+        errors.print(f"Labels are stored in {folder}. Ctrl-C ends the studio.", markup=False)
         if password:
             errors.print(
-                f"Everyone who can reach {host} and knows the password sees the samples and can "
-                "label them; what is sent is not encrypted.",
+                f"Everyone who can reach {host} and has the password sees the samples and can "
+                "label them; the connection is not encrypted.",
                 markup=False,
             )
         print(studio.url, flush=True)
@@ -56,7 +73,7 @@ def run_studio(
         try:
             studio.wait()
         except KeyboardInterrupt:
-            errors.print(f"\n{len(studio.labels)} labels are kept in {folder}.", markup=False)
+            errors.print(f"\n{len(studio.labels)} labels are stored in {folder}.", markup=False)
 
 
 def run_label_studio(
@@ -75,36 +92,37 @@ def run_label_studio(
 
         from partwise.apps import label_studio
         from partwise.apps.studio import server
+        from partwise.apps.studio.workspace import Workspace
     except ImportError as error:
-        raise ImportError(
-            "label-studio needs starlette and uvicorn: pip install 'partwise[studio]'"
-        ) from error
+        raise ImportError(NEEDS) from error
     if host not in server.LOCAL and not password:
         raise ValueError(f"--host {host} serves others on the network; it needs --password.")
     errors = Console(stderr=True)
     folder = project_folder(data) if project is None else project
     with Bar(errors) as bar:
-        task = work.read_task(data, bar, label_share=None, seed=seed, reading=reading)
-        desk = server.open_desk(task.samples, folder, seed=seed, labels=task.given)
-        desk.prepare()
-    for note in filter(None, (*task.samples.notes, desk.project.news)):
+        task, open_colours = _read(data, folder, bar, seed, reading)
+        workspace = Workspace(
+            task.samples, folder, seed=seed, labels=task.given, compare_colours=open_colours
+        )
+        workspace.prepare()
+    for note in filter(None, (*task.samples.notes, workspace.project.news)):
         errors.print(note, style="dim", markup=False)
-    errors.print(f"Labels are kept in {folder}. Ctrl-C ends the server.", markup=False)
+    errors.print(f"Labels are stored in {folder}. Ctrl-C ends the server.", markup=False)
     try:
         listening = server.listen(host, port)
         print(f"http://{host}:{port}", flush=True)
-        app = label_studio.Guard(label_studio.make_app(desk), password)
+        app = label_studio.Guard(label_studio.make_app(workspace), password)
         config = uvicorn.Config(app, log_level="warning", lifespan="off")
         with listening:
             uvicorn.Server(config).run(sockets=[listening])
     except OSError as error:
         raise ValueError(f"--port {port} on {host} cannot be used: {error.strerror}.") from error
     finally:
-        desk.close()
+        workspace.close()
 
 
 def project_folder(data: str) -> Path:
-    """Beside the data: ``photos-studio`` for ``photos/``; in this folder for a known data set."""
+    """Return ``photos-studio`` next to ``photos/``; for a known data set, in this folder."""
     path = Path(data)
     if not path.exists():
         return Path(f"{path.name}-studio")

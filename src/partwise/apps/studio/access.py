@@ -1,4 +1,4 @@
-"""Who may talk to the studio: this machine's own browser, with a token that works once."""
+"""Access to the studio: this computer's own browser, with a token that works once."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-#: Bytes that a request may bring: a label for every one of 100,000 samples, and no more.
-MOST_BYTES = 2_000_000
+#: Maximum number of bytes of a request, enough for the labels of 100,000 samples.
+MAX_BYTES = 2_000_000
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
     "connect-src 'self'; frame-src 'self'; font-src 'self'; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'none'"
 )
-#: The map alone: WebGL programs are compiled by `new Function`, and plotly writes style sheets.
-#: No text of a user reaches this frame, and it may load nothing but its own scripts.
+#: For the map alone: WebGL needs `new Function`, and plotly writes style sheets. No text of a user
+#: reaches this frame, and it may load nothing but its own scripts.
 MAP_POLICY = (
     "default-src 'none'; script-src 'self' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
     "img-src data: blob:; connect-src 'none'; base-uri 'none'; form-action 'none'; "
@@ -36,23 +36,23 @@ HEADERS = {
 
 
 class Guesses:
-    """Wrong passwords by address: after a few each costs twice the wait, and nobody else waits."""
+    """Wrong passwords per address: after a few, each doubles the delay for this address."""
 
-    FREE, LONGEST, MOST = 5, 60.0, 10_000
+    FREE, LONGEST, MAX = 5, 60.0, 10_000
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._wrong: dict[str, tuple[int, float]] = {}  # how many, and until when to wait
+        self._wrong: dict[str, tuple[int, float]] = {}  # number of guesses, and end of the delay
 
     def wait(self, scope: Scope) -> float:
-        """Seconds until this address may try again."""
+        """Return the seconds until this address may try again."""
         return max(0.0, self._wrong.get(_address(scope), (0, 0.0))[1] - self._clock())
 
     def wrong(self, scope: Scope) -> None:
         address = _address(scope)
         times = self._wrong.pop(address, (0, 0.0))[0] + 1
-        if len(self._wrong) >= self.MOST:
-            del self._wrong[next(iter(self._wrong))]  # who was wrong longest ago
+        if len(self._wrong) >= self.MAX:
+            del self._wrong[next(iter(self._wrong))]  # the oldest
         pause = 0.0 if times < self.FREE else min(2.0 ** (times - self.FREE), self.LONGEST)
         self._wrong[address] = (times, self._clock() + pause)
 
@@ -61,22 +61,20 @@ class Guesses:
 
 
 def _address(scope: Scope) -> str:
-    """Where a request comes from; of IPv6 the network, since one machine has many addresses."""
+    """Return the address of a request; for IPv6 its network, because one machine has many."""
     name = str((scope.get("client") or ("",))[0])
-    if ":" not in name:
-        return name
     try:
         return str(ipaddress.ip_network((name.partition("%")[0], 64), strict=False))
-    except ValueError:
+    except ValueError:  # IPv4, or a name
         return name
 
 
-def _same(given: str, ours: str) -> bool:
-    return hmac.compare_digest(given.encode("utf-8", "replace"), ours.encode())
+def _same(given: str, expected: str) -> bool:
+    return hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode())
 
 
 def _cookies(headers: Headers, name: str) -> Iterator[str]:
-    """Values of a cookie among those of other programs on this machine, whatever they look like."""
+    """Yield the values of a cookie; cookies of other programs may be malformed."""
     for header in headers.getlist("cookie"):
         for pair in header.split(";"):
             key, _, value = pair.partition("=")
@@ -85,22 +83,22 @@ def _cookies(headers: Headers, name: str) -> Iterator[str]:
 
 
 class Guard:
-    """Refuses every request of another host, another origin, without the cookie, or too large.
+    """Refuses requests of other hosts and origins, without the cookie, or that are too large.
 
-    The address of the first visit carries a token. The answer replaces it by a cookie, and the
-    token is refused from then on: other users of this machine may have read it in the browser's
-    command line. With a password, a form asks for it instead.
+    The address of the first visit contains a token. The answer sets a cookie instead, and the token
+    is refused from then on, because other users of this computer may have read it in the command
+    line of the browser. With a password, a form asks for it instead.
 
     Parameters
     ----------
     app : ASGI application
     hosts : set of str
-        ``Host`` headers that are ours, with the port.
+        ``Host`` headers of this server, with the port.
     password : str or None
-        Asked for instead of a token.
+        Password instead of a token.
     secret : str or None
-        What the cookie is made of: with that of an earlier start, its windows stay known, as long
-        as the password is the same. None: a random one.
+        Secret that the cookie is derived from. With the secret of an earlier start and the same
+        password, windows of that start stay logged in. None: a random one.
     """
 
     def __init__(
@@ -124,7 +122,7 @@ class Guard:
         return token
 
     def _spend(self, given: str) -> bool:
-        """Whether ``given`` is a token that nobody has used; from now on it is not."""
+        """Return whether a token is valid, and make it invalid."""
         token = next((token for token in self._tokens if _same(given, token)), None)
         self._tokens.discard(token or "")
         return token is not None
@@ -157,16 +155,16 @@ class Guard:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if host not in self.hosts and host != self._address(scope):
-            return PlainTextResponse(f"This studio is not {host[:80]!r}.", 421)
+            return PlainTextResponse(f"The studio has another address than {host[:80]!r}.", 421)
         origin = headers.get("origin")
         if origin is not None and origin != f"http://{host}":
-            return PlainTextResponse("Another site's page may not talk to the studio.", 403)
+            return PlainTextResponse("A page of another site may not use the studio.", 403)
         writing = scope["method"] not in ("GET", "HEAD")
         if writing and origin is None and headers.get("sec-fetch-site") != "same-origin":
-            return PlainTextResponse("A request that writes must name its origin.", 403)
+            return PlainTextResponse("A request that writes needs an Origin header.", 403)
         length = headers.get("content-length", "0")
-        if not length.isdigit() or int(length) > MOST_BYTES:
-            return PlainTextResponse(f"More than {MOST_BYTES:,} bytes.", 413)
+        if not length.isdigit() or int(length) > MAX_BYTES:
+            return PlainTextResponse(f"More than {MAX_BYTES:,} bytes.", 413)
         if any(_same(value, self._cookie) for value in _cookies(headers, self._name(host))):
             return None
         if self.password is not None:
@@ -176,16 +174,16 @@ class Guard:
             return self._welcome(host)
         return PlainTextResponse(
             "Open the address that `partwise studio` printed. It works once, in one browser. For "
-            "another browser start the studio again; your labels are kept.",
+            "another browser, start the studio again; your labels are stored.",
             403,
         )
 
     async def _ask(self, scope: Scope, receive: Receive, host: str) -> Response:
-        """The form for the password, or its check; guessing is slow, for whoever guesses."""
+        """Return the form for the password, or check it; wrong guesses cause a delay."""
         if scope["method"] == "POST" and scope["path"] == "/login":
             wait = self._guesses.wait(scope)
             if wait > 0:
-                text = f"Too many wrong passwords from here; wait {wait:.0f} seconds."
+                text = f"Too many wrong passwords from your address; wait {wait:.0f} seconds."
                 return PlainTextResponse(text, 429, {"Retry-After": f"{wait:.0f}"})
             body = b""
             more = True
@@ -216,7 +214,7 @@ class Guard:
         return answer
 
     def _address(self, scope: Scope) -> str | None:
-        """Where the connection came in, by number: no other site's name can stand for that."""
+        """Return the numeric address of the connection, which no other site's name can fake."""
         if self.password is None or scope.get("server") is None:
             return None
         name, port = scope["server"]
@@ -224,20 +222,20 @@ class Guard:
 
     @staticmethod
     def _name(host: str) -> str:
-        """Cookies know no ports: two studios on one machine need two names."""
+        """Return a name with the port, since cookies are shared by all ports of a host."""
         return "partwise_" + host.rpartition(":")[2]
 
 
 def _limited(receive: Receive) -> Receive:
-    """Bodies without a length end where the limit is."""
+    """Stop reading a body without a length at the limit."""
     seen = 0
 
     async def limited() -> Message:
         nonlocal seen
         message = await receive()
         seen += len(message.get("body", b""))
-        if seen > MOST_BYTES:
-            raise ValueError(f"More than {MOST_BYTES:,} bytes.")
+        if seen > MAX_BYTES:
+            raise ValueError(f"More than {MAX_BYTES:,} bytes.")
         return message
 
     return limited

@@ -1,4 +1,4 @@
-"""What leaves the studio: labels, names, the model, the report, and the lines that repeat it."""
+"""Files that a project exports: labels, predictions, the model, the report, and Python lines."""
 
 from __future__ import annotations
 
@@ -9,104 +9,112 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from partwise import __version__
+from partwise.io.label_files import says_unknown
 from partwise.io.sheets import csv_text
 from partwise.persistence.atomic import write_whole
 
 if TYPE_CHECKING:
-    from partwise.apps.studio.workspace import Desk
+    from partwise.apps.studio.workspace import Workspace
 
 
-def labels(desk: Desk) -> bytes:
-    """id and label of every labelled sample, as ``--labels`` reads them."""
-    known = desk.labels
-    rows = [[name, known[name]] for name in desk.samples.ids if name in known]
+def labels(workspace: Workspace) -> bytes:
+    """Return id and label of every labelled sample, as ``--labels`` reads them."""
+    known = workspace.labels
+    rows = [[name, known[name]] for name in workspace.samples.ids if name in known]
     return csv_text(["id", "label"], rows).encode()
 
 
-def assignments(desk: Desk) -> bytes:
-    """The name of every sample, its probability, and the given label, in the command's columns."""
-    seen, known = desk.opinion, desk.labels
-    rows: list[list[Any]] = []
-    for i, name in enumerate(desk.samples.ids):
-        found = seen.classes[seen.names[i]] if seen.names[i] >= 0 else ""
-        rows.append([name, found, f"{seen.sure[i]:.4f}", known.get(name, "")])
+def assignments(workspace: Workspace) -> bytes:
+    """Return the predicted label of every sample in the columns of ``assignments.csv``."""
+    now, known = workspace.predictions, workspace.labels
+    rows: list[list[Any]] = [
+        [name, now.name(i) or "", f"{now.probability[i]:.4f}", known.get(name, "")]
+        for i, name in enumerate(workspace.samples.ids)
+    ]
     return csv_text(["id", "predicted_label", "probability", "given_label"], rows).encode()
 
 
-def label_studio(desk: Desk) -> bytes:
-    """All samples as tasks of Label Studio: given labels as annotations, names as predictions."""
-    seen, known, samples = desk.opinion, desk.labels, desk.samples
+def label_studio(workspace: Workspace) -> bytes:
+    """Return tasks for Label Studio: given labels as annotations, others as predictions."""
+    now, known, samples = workspace.predictions, workspace.labels, workspace.samples
+    kind = "image" if samples.thumbnails is not None else "text"
+
+    def choice(label: str | None) -> list[dict[str, Any]]:
+        value = {"choices": [label]}
+        return [{"from_name": "label", "to_name": kind, "type": "choices", "value": value}]
+
     tasks = []
     for i, name in enumerate(samples.ids):
-        what = "image" if samples.thumbnails is not None else "text"
         shown = name if samples.whole_texts is None else samples.whole_texts[i]
-        task: dict[str, Any] = {"id": i + 1, "data": {"id": name, what: shown}}
+        task: dict[str, Any] = {"id": i + 1, "data": {"id": name, kind: shown}}
         if name in known:
-            task["annotations"] = [{"result": _choice(known[name], what)}]
-        elif seen.names[i] >= 0:
-            found = {"model_version": f"partwise {__version__}", "score": round(seen.sure[i], 4)}
-            task["predictions"] = [found | {"result": _choice(seen.classes[seen.names[i]], what)}]
+            task["annotations"] = [{"result": choice(known[name])}]
+        elif now.label[i] >= 0:
+            score = round(float(now.probability[i]), 4)
+            prediction = {"model_version": f"partwise {__version__}", "score": score}
+            task["predictions"] = [prediction | {"result": choice(now.name(i))}]
         tasks.append(task)
     return json.dumps(tasks, ensure_ascii=False, indent=1).encode()
 
 
-def _choice(label: str, what: str) -> list[dict[str, Any]]:
-    value = {"choices": [label]}
-    return [{"from_name": "label", "to_name": what, "type": "choices", "value": value}]
-
-
-def model(desk: Desk) -> bytes:
-    """The classifier with the preparation of its data, for ``partwise predict``."""
-    _need_answer(desk)
+def model(workspace: Workspace) -> bytes:
+    """Return the classifier with the preparation of its data, for ``partwise predict``."""
+    _need_two_classes(workspace)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.partwise"
-        desk.judge.whole(desk.by_row()).save(path, recipe=desk.samples.recipe)
+        fitted = workspace.predictor.with_labels(workspace.by_row())
+        fitted.save(path, recipe=workspace.samples.recipe)
         return path.read_bytes()
 
 
-def report(desk: Desk) -> bytes:
-    """The report, one page that opens anywhere."""
+def report(workspace: Workspace) -> bytes:
+    """Return the report as one page."""
     from partwise.apps.view.report import report_page
 
-    _need_answer(desk)
-    seen, samples, known = desk.opinion, desk.samples, desk.labels
-    given = [known.get(name) for name in samples.ids]
-    found = {"cluster": [seen.classes[c] for c in seen.names], "confidence": seen.sure}
+    _need_two_classes(workspace)
+    now, samples, known = workspace.predictions, workspace.samples, workspace.labels
     page = report_page(
-        model=desk.judge.whole(desk.by_row()),
+        model=workspace.predictor.with_labels(workspace.by_row()),
         X=samples.X,
         dataset=samples,
-        labels=given,
-        assignments=found,
-        title=f"Partwise studio: {samples.source}",
+        labels=[known.get(name) for name in samples.ids],
+        assignments={
+            "cluster": [now.classes[c] for c in now.label],
+            "confidence": now.probability,
+        },
+        title=f"{Path(samples.source).name}: {len(now.classes)} classes",
         command=f"partwise studio {samples.source}",
     )
     return page.encode()
 
 
-def repeat(desk: Desk) -> bytes:
-    """The Python lines that give the same names from labels.csv."""
-    seed = desk.judge.model.random_state
-    options = "".join(f", {name}={value!r}" for name, value in desk.samples.options.items())
-    also = "" if desk.samples.also is None else ", also=[samples.also]"
+def repeat(workspace: Workspace) -> bytes:
+    """Return Python lines that predict the same labels from labels.csv."""
+    samples = workspace.samples
+    # classes of the studio may differ in spaces alone, and are meant as they are
+    options = {**samples.options, "labels": "labels.csv", "similar_labels": "keep"}
+    if any(map(says_unknown, workspace.labels.values())):
+        options["unknown_labels"] = "keep"
+    arguments = ", ".join(f"{name}={value!r}" for name, value in options.items())
+    also = "" if samples.also is None else ", also=[samples.also]"
     lines = f"""\
 from partwise import PartsClassifier
 from partwise.io import read_samples
 
-samples = read_samples({desk.samples.source!r}, labels="labels.csv"{options})
-model = PartsClassifier(random_state={seed!r}).fit(samples.X, samples.y{also})
-for name, found in zip(samples.ids, model.transduction_):
-    print(name, found)
+samples = read_samples({samples.source!r}, {arguments})
+model = PartsClassifier(random_state={workspace.seed!r}).fit(samples.X, samples.y{also})
+for name, label in zip(samples.ids, model.transduction_):
+    print(name, label)
 """
     return lines.encode()
 
 
-def _need_answer(desk: Desk) -> None:
-    if len(desk.opinion.classes) < 2:
-        raise ValueError("There is no answer yet: label samples of two classes at least.")
+def _need_two_classes(workspace: Workspace) -> None:
+    if len(workspace.predictions.classes) < 2:
+        raise ValueError("There are no predictions yet: label samples of at least two classes.")
 
 
-EXPORTS: dict[str, tuple[Callable[[Desk], bytes], str]] = {
+EXPORTS: dict[str, tuple[Callable[[Workspace], bytes], str]] = {
     "labels.csv": (labels, "text/csv; charset=utf-8"),
     "assignments.csv": (assignments, "text/csv; charset=utf-8"),
     "label-studio.json": (label_studio, "application/json"),
@@ -116,14 +124,14 @@ EXPORTS: dict[str, tuple[Callable[[Desk], bytes], str]] = {
 }
 
 
-def save_all(desk: Desk) -> list[str]:
-    """Every file that can be made, into the project's folder."""
-    made = []
+def save_all(workspace: Workspace) -> list[str]:
+    """Write every file that is possible now into the folder of the project."""
+    written = []
     for name, (write, _) in EXPORTS.items():
         try:
-            content = write(desk)
-        except ValueError:  # no answer yet: labels and names alone
+            content = write(workspace)
+        except ValueError:  # no predictions yet
             continue
-        write_whole(desk.project.folder / name, content, force=True)
-        made.append(name)
-    return made
+        write_whole(workspace.project.folder / name, content, force=True)
+        written.append(name)
+    return written

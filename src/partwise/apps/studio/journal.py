@@ -1,7 +1,7 @@
-"""What a person did, one line an act, on disk before it is acknowledged.
+"""Record of everything a person does: one line per entry, on disk before it is acknowledged.
 
-The file only grows. A kill at any moment loses at most a line that nobody was told about: a last
-line without its end is cut off when the journal is opened again.
+The file only grows. If the process is killed, at most one line that nobody was told about is lost:
+an unfinished last line is cut off when the journal is opened again.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-#: Label of a sample, or None where it has none.
+#: Label of a sample, or None if it has none.
 Label = str | None
 
 
 @dataclass(frozen=True)
-class Act:
-    """One line: labels that were set, samples that were skipped, or a wish about a part."""
+class Entry:
+    """Labels that were set, samples that were skipped, or an edit of a part."""
 
     number: int
     window: str
@@ -29,8 +29,8 @@ class Act:
     skipped: tuple[str, ...] = ()
     part: Mapping[str, Any] | None = None
     undoes: int | None = None
-    renamed: tuple[str, str] | None = None  #: a class's name before and after
-    key: str | None = None  #: what the page called it: sent twice, it is done once
+    renamed: tuple[str, str] | None = None  #: name of a class before and after
+    key: str | None = None  #: key of the request; a repeated request is carried out once
 
     def line(self) -> bytes:
         kept = {name: value for name, value in asdict(self).items() if value not in (None, {}, ())}
@@ -38,16 +38,17 @@ class Act:
 
 
 class Journal:
-    """The acts of a project, and the labels that they add up to."""
+    """Entries of a project, and the labels that result from them."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.acts: list[Act] = []
+        self.entries: list[Entry] = []
         self.labels: dict[str, str] = {}
         self.skipped: set[str] = set()
-        self.keys: dict[str, Act] = {}
-        self._whole = _read(self.path, self._take)
-        # unbuffered: what a full disk refused must not be written later, under a number in use
+        self.confirmed: set[str] = set()  #: samples that were given the same label again
+        self.keys: dict[str, Entry] = {}
+        self._size = _read(self.path, self._take)
+        # unbuffered: an entry that a full disk refused must not be written later
         self._file = self.path.open("ab", buffering=0)
         self._cut()
 
@@ -58,49 +59,49 @@ class Journal:
         window: str,
         undoes: int | None = None,
         key: str | None = None,
-    ) -> Act:
-        """Label samples, or take their label away (None)."""
+    ) -> Entry:
+        """Label samples, or remove their labels (None)."""
         before = {name: self.labels.get(name) for name in labels}
         return self._add(window=window, labels=dict(labels), before=before, undoes=undoes, key=key)
 
-    def rename(self, old: str, new: Label, *, window: str, key: str | None = None) -> Act:
-        """Give all labels of a class another name, or take them away (None)."""
+    def rename(self, old: str, new: Label, *, window: str, key: str | None = None) -> Entry:
+        """Rename a class, or remove all its labels (None)."""
         before = {name: label for name, label in self.labels.items() if label == old}
         pair = None if new is None else (old, new)
         labels = dict.fromkeys(before, new)
         return self._add(window=window, labels=labels, before=before, renamed=pair, key=key)
 
-    def skip(self, names: Iterable[str], *, window: str, key: str | None = None) -> Act:
-        """Never ask for these again."""
+    def skip(self, names: Iterable[str], *, window: str, key: str | None = None) -> Entry:
+        """Do not ask for these samples again."""
         return self._add(window=window, skipped=tuple(names), key=key)
 
-    def edit_part(self, wish: Mapping[str, Any], *, window: str) -> Act:
-        """Remember what is to be done with a part."""
-        return self._add(window=window, part=dict(wish))
+    def edit_part(self, edit: Mapping[str, Any], *, window: str) -> Entry:
+        """Record an edit of a part."""
+        return self._add(window=window, part=dict(edit))
 
-    def undo(self, window: str, *, of: str | None = None, key: str | None = None) -> Act | None:
-        """Take back a window's last act, or the one that it called ``of``.
+    def undo(self, window: str, *, of: str | None = None, key: str | None = None) -> Entry | None:
+        """Undo the last entry of a window, or the one with the key ``of``.
 
-        What others did since to the same samples stays.
+        Later changes of the same samples by other windows remain.
         """
-        undone = {act.undoes for act in self.acts}
-        for act in reversed(self.acts):
-            mine = act.window == window and act.undoes is None and act.number not in undone
-            if not mine or not (act.labels or act.skipped) or of not in (None, act.key):
+        undone = {entry.undoes for entry in self.entries}
+        for entry in reversed(self.entries):
+            own = entry.window == window and entry.undoes is None and entry.number not in undone
+            if not own or not (entry.labels or entry.skipped) or of not in (None, entry.key):
                 continue
-            if act.skipped:
-                return self._add(window=window, skipped=act.skipped, undoes=act.number, key=key)
-            same = [name for name, label in act.labels.items() if self.labels.get(name) == label]
-            before = {name: act.before[name] for name in same}
-            return self.set(before, window=window, undoes=act.number, key=key)
+            if entry.skipped:
+                return self._add(window=window, skipped=entry.skipped, undoes=entry.number, key=key)
+            same = [name for name, label in entry.labels.items() if self.labels.get(name) == label]
+            before = {name: entry.before[name] for name in same}
+            return self.set(before, window=window, undoes=entry.number, key=key)
         return None
 
     def close(self) -> None:
         self._file.close()
 
-    def _add(self, **content: Any) -> Act:
-        act = Act(number=len(self.acts) + 1, **content)
-        line = act.line()
+    def _add(self, **content: Any) -> Entry:
+        entry = Entry(number=len(self.entries) + 1, **content)
+        line = entry.line()
         self._cut()
         try:
             done = 0
@@ -108,40 +109,42 @@ class Journal:
                 done += self._file.write(line[done:]) or 0
             os.fsync(self._file.fileno())
         except OSError as error:
-            with contextlib.suppress(OSError):  # else the next act, or the next start, cuts it
+            with contextlib.suppress(OSError):  # otherwise the next entry or start cuts it off
                 self._cut()
             raise OSError(
-                error.errno, f"This was not kept, since it cannot be written ({error.strerror})"
+                error.errno, f"This was not saved, because writing failed ({error.strerror})"
             ) from error
-        self._whole += len(line)
-        self._take(act)
-        return act
+        self._size += len(line)
+        self._take(entry)
+        return entry
 
     def _cut(self) -> None:
-        """Take off what was never acknowledged: a torn line, or one that the disk refused."""
-        if os.fstat(self._file.fileno()).st_size > self._whole:
-            self._file.truncate(self._whole)
+        """Cut off a line that was never acknowledged, because it is torn or was refused."""
+        if os.fstat(self._file.fileno()).st_size > self._size:
+            self._file.truncate(self._size)
 
-    def _take(self, act: Act) -> None:
-        self.acts.append(act)
-        if act.key is not None:
-            self.keys[act.key] = act
-        for name, label in act.labels.items():
+    def _take(self, entry: Entry) -> None:
+        self.entries.append(entry)
+        if entry.key is not None:
+            self.keys[entry.key] = entry
+        for name, label in entry.labels.items():
+            again = label is not None and label == self.labels.get(name)
+            (self.confirmed.add if again else self.confirmed.discard)(name)
             if label is None:
                 self.labels.pop(name, None)
             else:
                 self.labels[name] = label
-        if act.skipped and act.undoes is not None:
-            self.skipped.difference_update(act.skipped)
+        if entry.skipped and entry.undoes is not None:
+            self.skipped.difference_update(entry.skipped)
         else:
-            self.skipped.update(act.skipped)
+            self.skipped.update(entry.skipped)
 
 
 def _read(path: Path, take: Any) -> int:
-    """Hand every whole line to ``take``; the number of bytes that they fill."""
+    """Pass every complete line to ``take``, and return their size in bytes."""
     if not path.exists():
         return 0
-    whole = 0
+    size = 0
     lines = path.read_bytes().splitlines(keepends=True)
     for number, line in enumerate(lines, 1):
         try:
@@ -153,13 +156,13 @@ def _read(path: Path, take: Any) -> int:
             content["skipped"] = tuple(content.get("skipped", ()))
             if "renamed" in content:
                 content["renamed"] = tuple(map(str, content["renamed"]))
-            take(Act(**content))
+            take(Entry(**content))
         except (ValueError, KeyError, TypeError) as error:
             if number == len(lines):
                 break
             raise ValueError(
-                f"{path}, line {number}: this is no line of a studio's journal ({error}); repair "
+                f"{path}, line {number}: this is not a line of a studio journal ({error}); repair "
                 "or remove it."
             ) from error
-        whole += len(line)
-    return whole
+        size += len(line)
+    return size

@@ -1,4 +1,4 @@
-"""How samples, parts and progress look on the page."""
+"""Content of the page: samples, parts and progress."""
 
 from __future__ import annotations
 
@@ -9,109 +9,128 @@ from numpy.typing import NDArray
 
 from partwise.apps.view.report.charts import natural
 from partwise.apps.view.report.layout import lay_out
-from partwise.io.samples import Samples
+from partwise.apps.view.rows import Rows
+from partwise.io import Samples
 
 if TYPE_CHECKING:
-    from partwise.apps.studio.answers import Judge, Opinion
+    from partwise.apps.studio.predictions import Predictions, Predictor
     from partwise.apps.studio.reviews import Review
 
-__all__ = ["lay_out_all", "natural", "part", "progress", "sample"]
+__all__ = ["expected_seconds", "lay_out_all", "natural", "part", "progress", "sample"]
 
-#: Samples that t-SNE places; the others come to lie among their neighbours.
+#: Number of samples that t-SNE places; the others are placed among their neighbours.
 LANDMARKS = 4000
-MOST_TEXT = 4000
-#: Characters of a text that the page is given at most, and pixels of a picture that is enlarged.
-WHOLE_TEXT, WHOLE_PICTURE = 1_000_000, 1600
-MOST_VALUES = 14
+#: Characters of a text on the card, and of a whole text; pixels of an enlarged picture.
+MAX_TEXT, WHOLE_TEXT, WHOLE_PICTURE = 4000, 1_000_000, 1600
+#: Number of values of a sample without a table.
+MAX_VALUES = 14
 WORDS = 8
+#: Smallest contribution of a column that is marked, relative to the largest one of the row.
+CONTRIBUTES = 0.2
 
 
-def lay_out_all(codes: NDArray[Any]) -> NDArray[np.float32]:
-    """Two coordinates for every sample: t-SNE of some, and the rest among their neighbours."""
+def expected_seconds(n: int) -> int:
+    """Return roughly how long the first preparation of n samples takes on two cores."""
+    return round(2 + 8 * min(n, LANDMARKS) / LANDMARKS + n / 2000)
+
+
+def lay_out_all(weights: NDArray[Any]) -> NDArray[np.float32]:
+    """Return coordinates for the map, by t-SNE for some samples, and by their neighbours."""
     from sklearn.neighbors import NearestNeighbors
 
-    n = len(codes)
+    n = len(weights)
     if n <= LANDMARKS:
-        return np.asarray(lay_out(codes, np.zeros(n), max_points=n).points, dtype=np.float32)
+        return np.asarray(lay_out(weights, np.zeros(n), max_points=n).points, dtype=np.float32)
     rng = np.random.default_rng(0)
     landmarks = np.sort(rng.choice(n, LANDMARKS, replace=False))
-    placed = lay_out(codes[landmarks], np.zeros(LANDMARKS), max_points=LANDMARKS).points
+    placed = lay_out(weights[landmarks], np.zeros(LANDMARKS), max_points=LANDMARKS).points
     rest = np.setdiff1d(np.arange(n), landmarks)
-    near = NearestNeighbors(n_neighbors=3).fit(codes[landmarks]).kneighbors(codes[rest])[1]
+    search = NearestNeighbors(n_neighbors=3).fit(weights[landmarks])
+    near = placed[search.kneighbors(weights[rest])[1]]
     points = np.empty((n, 2), dtype=np.float32)
     points[landmarks] = placed
-    spread = 0.15 * np.abs(placed[near] - placed[near].mean(axis=1, keepdims=True)).mean(axis=1)
-    points[rest] = placed[near].mean(axis=1) + spread * rng.standard_normal((len(rest), 2))
+    spread = 0.15 * np.abs(near - near.mean(axis=1, keepdims=True)).mean(axis=1)
+    points[rest] = near.mean(axis=1) + spread * rng.standard_normal((len(rest), 2))
     return points
 
 
-def sample(samples: Samples, i: int) -> dict[str, Any]:
-    """A sample as the page shows it: a picture, a text, or its largest values."""
+def sample(samples: Samples, i: int, rows: Rows | None, label: int) -> dict[str, Any]:
+    """Return a sample as picture, text, or row of its table; ``label`` is its predicted class."""
     shown: dict[str, Any] = {"i": i, "id": samples.ids[i]}
     if samples.thumbnails is not None:
         return shown | {"picture": f"/api/picture/sample/{i}"}
     if samples.texts is not None:
-        begin, texts = samples.texts[i][:MOST_TEXT], samples.whole_texts
-        more = texts is not None and len(texts[i]) > len(begin) + 20  # beside spaces
+        begin, texts = samples.texts[i][:MAX_TEXT], samples.whole_texts
+        more = texts is not None and len(texts[i]) > len(begin) + 20  # more than spaces
         return shown | {"text": begin} | ({"more": True} if more else {})
+    if rows is not None:
+        found = rows.contributions(i, label) if label >= 0 else {}
+        largest = max(map(abs, found.values()), default=0.0) or 1.0
+        shares = {name: round(value / largest, 3) for name, value in found.items()}
+        kept = {name: share for name, share in shares.items() if abs(share) >= CONTRIBUTES}
+        return shown | {"values": [[*pair, kept.get(pair[0], 0)] for pair in rows.values(i)]}
     row = samples.X[[i]]
     row = np.asarray(row.toarray() if samples.is_sparse else row, dtype=np.float64).ravel()
-    order = np.argsort(-np.abs(row), kind="stable")[:MOST_VALUES]
+    order = np.argsort(-np.abs(row), kind="stable")[:MAX_VALUES]
     names = samples.feature_names
-    return shown | {
-        "values": [
-            [names[j] if names else f"column {j + 1}", f"{row[j]:.4g}"] for j in order if row[j]
-        ]
-    }
+    values = [[names[j] if names else f"column {j + 1}", f"{row[j]:.4g}", 0] for j in order]
+    return shown | {"values": values}
 
 
-def part(samples: Samples, judge: Judge, j: int, opinion: Opinion) -> dict[str, Any]:
-    """A part: its name, its words or picture, and the classes that use it most."""
-    H = judge.components[j]
+def part(
+    samples: Samples, predictor: Predictor, j: int, predictions: Predictions
+) -> dict[str, Any]:
+    """Return name, words or picture of a part, and the classes that use it most."""
+    H = predictor.parts[j]
     words = None
     if samples.feature_names is not None:
         top = np.argsort(-H, kind="stable")[:WORDS]
         words = ", ".join(samples.feature_names[t] for t in top if H[t] > 0)
-    named = judge.wishes.names.get(j)
+    name = predictor.settings.names.get(j)
+    address = f"/api/picture/part/{j}?{predictor.edition}"
     return {
         "number": j,
-        "name": named or f"Part {j + 1}",
-        "named": named,
-        "frozen": j in judge.wishes.frozen,
+        "name": name or f"Part {j + 1}",
+        "named": name,
+        "frozen": j in predictor.settings.frozen,
         "words": words,
-        "picture": f"/api/picture/part/{j}?{judge.edition}" if samples.image_shape else None,
-        "classes": _users(judge.codes[:, j], opinion),
+        "picture": address if samples.image_shape else None,
+        "classes": _users(predictor.weights[:, j], predictions),
     }
 
 
-def _users(code: NDArray[Any], opinion: Opinion) -> list[list[Any]]:
-    """Classes by the share of a part's use."""
-    known = opinion.names >= 0
-    total = float(code[known].sum())
-    if not opinion.classes or total <= 0:
+def _users(weights: NDArray[Any], predictions: Predictions) -> list[list[Any]]:
+    """Return the classes that use a part most, with their shares of its weight."""
+    known = predictions.label >= 0
+    total = float(weights[known].sum())
+    if not predictions.classes or total <= 0:
         return []
-    use = np.bincount(opinion.names[known], code[known], minlength=len(opinion.classes)) / total
+    count = len(predictions.classes)
+    use = np.bincount(predictions.label[known], weights[known], minlength=count) / total
     order = np.argsort(-use, kind="stable")[:3]
-    return [[opinion.classes[c], float(use[c])] for c in order if use[c] > 0.05]
+    return [[predictions.classes[c], float(use[c])] for c in order if use[c] > 0.05]
 
 
-def progress(samples: Samples, review: Review, counts: dict[str, dict[str, int]]) -> dict[str, Any]:
-    """The review as the page shows it."""
-    known = review.history
+def progress(
+    samples: Samples, review: Review, counts: dict[str, dict[str, int]], confirmed: set[str]
+) -> dict[str, Any]:
+    """Return the last review; labels that were confirmed are not contradicted any more."""
+    points = review.history
     return {
         "text": review.text,
         "curve": {
-            "x": [point.labels for point in known],
-            "y": [point.right for point in known],
-            "low": [point.low for point in known],
-            "high": [point.high for point in known],
+            "x": [point.labels for point in points],
+            "y": [point.accuracy for point in points],
+            "low": [point.low for point in points],
+            "high": [point.high for point in points],
         },
         "classes": [
-            {"name": name, "right": review.right.get(name), **count}
+            {"name": name, "recall": review.recall.get(name), **count}
             for name, count in counts.items()
         ],
         "contradicted": [
-            {"i": i, "id": samples.ids[i], "given": given, "rest": rest, "sure": sure}
-            for i, given, rest, sure in review.contradicted
+            {"i": i, "id": samples.ids[i], "given": given, "predicted": predicted, "wrong": wrong}
+            for i, given, predicted, wrong in review.contradicted
+            if samples.ids[i] not in confirmed
         ],
     }

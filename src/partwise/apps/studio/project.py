@@ -1,4 +1,4 @@
-"""A folder that keeps what was computed and what a person said, so that a start is immediate."""
+"""Folder of a project, with labels, part weights, map and progress for later starts."""
 
 from __future__ import annotations
 
@@ -17,159 +17,160 @@ import numpy as np
 import scipy.sparse as sp
 
 from partwise.apps.studio.journal import Journal
+from partwise.apps.studio.part_settings import PartSettings
 from partwise.apps.studio.reviews import Point
-from partwise.io.samples import Samples
+from partwise.io import Samples
 from partwise.persistence.atomic import whole_file, write_whole
 
 if TYPE_CHECKING:
-    from partwise.apps.studio.answers import Judge
+    from partwise.apps.studio.predictions import Predictor
 
 MANIFEST = "project.json"
-JOURNAL = "journal.jsonl"
-MAP = "map.npz"
-CODES = "codes.partwise"
-PROGRESS = "progress.json"
-DOOR = ".door.json"
-FORMAT = 1
+FORMAT = 2
+#: Characters of the secret behind the cookies, at least.
+SECRET = 32
 
 
 class Project:
-    """A folder: the journal, the map's coordinates, and the name of the data that they are of.
+    """A folder with the journal, the part weights, the map, and a fingerprint of the data.
 
-    Data of the same name that grew or shrank keep their labels, by id; ``news`` says so. Codes are
-    computed anew then, and what was asked for parts, which have other numbers, is let go.
+    If data of the same name grew or shrank, labels stay with their ids, and ``news`` says so. Part
+    weights are then computed again, and settings of parts, which have other numbers, are dropped.
 
     Raises
     ------
     ValueError
-        The folder belongs to other data, or another studio has it open.
+        The folder belongs to other data, or another studio has opened it.
     """
 
     def __init__(self, folder: str | Path, samples: Samples) -> None:
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(self.folder / ".lock")
-        self.fingerprint = fingerprint(samples)
-        self.acts_in_codes = 0
-        self.wishes: dict[str, Any] = {}
+        self.journal, self.parts = self.folder / "journal.jsonl", self.folder / "parts.partwise"
+        self._map, self._progress = self.folder / "map.npz", self.folder / "progress.json"
+        self._connection = self.folder / ".connection.json"
+        self.entries_in_parts = self.compared = 0
+        self.settings = PartSettings()
         self.news = ""
-        manifest = self.folder / MANIFEST
         try:
-            known = json.loads(manifest.read_text(encoding="utf-8")) if manifest.exists() else {}
-            self._check(known, samples)
+            self._check(read_manifest(self.folder), samples)
         except ValueError:
             self._lock.close()
             raise
-        if known.get("data") != self.fingerprint:
-            content = {
-                "format": FORMAT,
-                "source": samples.source,
-                "samples": samples.n_samples,
-                "data": self.fingerprint,
-                "beginning": _beginning(samples, samples.n_samples),
-                "acts": self.acts_in_codes,
-            }
-            write_whole(manifest, json.dumps(content, indent=1), force=True)
 
     def _check(self, manifest: dict[str, Any], samples: Samples) -> None:
-        """Whether the kept labels are of these samples; ValueError where that is not sure."""
-        if not manifest:
-            return
-        if manifest.get("format") != FORMAT:
-            raise ValueError(f"{self.folder} is the project of another version of partwise.")
-        self.acts_in_codes = int(manifest.get("acts", 0))
-        if manifest.get("data") == self.fingerprint:
-            return
-        had, source = manifest.get("samples"), manifest.get("source")
+        """Raise ValueError unless the labels are certainly of these samples."""
+        own = fingerprint(samples)
+        if manifest.get("format", FORMAT) != FORMAT:
+            raise ValueError(f"{self.folder} is the project of another version of Partwise.")
+        self.entries_in_parts = int(manifest.get("entries", 0))
+        self.compared = int(manifest.get("colours_compared", 0))
+        if manifest.get("data") != own:
+            if manifest:
+                self._check_change(manifest, samples)
+            self.describe(samples)
+
+    def _check_change(self, manifest: dict[str, Any], samples: Samples) -> None:
+        had, source = int(manifest.get("samples") or 0), str(manifest.get("source"))
         change = f"{had} samples of {source}, here {samples.n_samples} of {samples.source}"
         other = f"{self.folder} is the project of other data ({change}); "
-        if Path(str(source)).name != Path(samples.source).name:
-            raise ValueError(f"{other}--project names another folder.")
+        if Path(source).name != Path(samples.source).name:
+            raise ValueError(f"{other}choose another folder with --project.")
         if samples.ids[:had] == [str(i) for i in range(len(samples.ids[:had]))]:
-            # row numbers are names only as long as rows were added behind the others
-            kept = samples.n_samples >= int(had or 0) and manifest.get("beginning")
-            if not kept or _beginning(samples, int(had or 0)) != kept:
+            # row numbers identify rows only if new rows were added at the end
+            beginning = samples.n_samples >= had and manifest.get("beginning")
+            if not beginning or _beginning(samples, had) != beginning:
                 raise ValueError(
-                    f"{other}its rows are numbered and may be others now, so that no label can be "
-                    "joined to them. --id-column names rows; --project begins anew."
+                    f"{other}its rows are numbered and may be others now, so labels cannot be "
+                    "joined to them. Name an id column with --id-column, or start a new project "
+                    "with --project."
                 )
         with contextlib.closing(Journal(self.journal)) as journal:
-            acts, labels = len(journal.acts), set(journal.labels)
+            self.entries_in_parts, labels = len(journal.entries), set(journal.labels)
         gone = len(labels.difference(samples.ids))
         if 2 * gone > len(labels):
             raise ValueError(
-                f"{other}{gone} of the {len(labels)} labelled samples are not there. --project "
-                "names another folder."
+                f"{other}{gone} of the {len(labels)} labelled samples are missing. Choose another "
+                "folder with --project."
             )
-        for name in (CODES, MAP):
-            (self.folder / name).unlink(missing_ok=True)
-        self.acts_in_codes = acts
-        lost = f"; {gone} labelled samples are not there any more" if gone else ""
+        missing = f"; {gone} labelled samples are missing" if gone else ""
         self.news = (
-            f"The data changed ({change}): {len(labels) - gone} labels stay with their ids{lost}. "
-            "Codes are computed anew, without what was asked for parts."
+            f"The data changed ({change}): {len(labels) - gone} labels stay with their ids"
+            f"{missing}. Part weights are computed again, without your settings of parts."
         )
 
-    @property
-    def journal(self) -> Path:
-        return self.folder / JOURNAL
+    def describe(self, samples: Samples) -> None:
+        """Write which data the project belongs to; part weights of other data are removed."""
+        for path in (self.parts, self._map):
+            path.unlink(missing_ok=True)
+        content = {
+            "format": FORMAT,
+            "source": samples.source,
+            "samples": samples.n_samples,
+            "data": fingerprint(samples),
+            "beginning": _beginning(samples, samples.n_samples),
+            "entries": self.entries_in_parts,
+            "rgb": samples.recipe.get("rgb"),
+            "colours_compared": self.compared,
+        }
+        write_whole(self.folder / MANIFEST, json.dumps(content, indent=1), force=True)
 
-    @property
-    def codes(self) -> Path:
-        """The file with graph and codes."""
-        return self.folder / CODES
+    def note_comparison(self, n_labels: int) -> None:
+        """Record with how many labels colour and greyscale were compared."""
+        self.compared = n_labels
+        content = {**read_manifest(self.folder), "colours_compared": n_labels}
+        write_whole(self.folder / MANIFEST, json.dumps(content, indent=1), force=True)
 
     def points(self) -> np.ndarray | None:
-        """The map of the kept codes; None where there is none that can be read, or of others."""
+        """Return the map of the saved part weights; None if there is none that fits them."""
         try:
-            with np.load(self.folder / MAP, allow_pickle=False) as file:
-                if "codes" in file and str(file["codes"]) != _digest(self.codes):
+            with np.load(self._map, allow_pickle=False) as file:
+                if str(file["parts"]) != _digest(self.parts):
                     return None  # killed between the two files
-                acts = int(file["acts"])
-                wishes = json.loads(str(file["wishes"])) if "wishes" in file else {}
-                points = np.asarray(file["points"], dtype=np.float32)
+                self.settings = PartSettings.from_json(json.loads(str(file["settings"])))
+                self.entries_in_parts = int(file["entries"])
+                return np.asarray(file["points"], dtype=np.float32)
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
             return None
-        self.acts_in_codes, self.wishes = acts, wishes
-        return points
 
-    def keep(self, points: np.ndarray, judge: Judge, *, acts: int) -> None:
-        """Keep codes and map for the next start; ``acts`` of the journal are in them.
+    def save(self, points: np.ndarray, predictor: Predictor, *, entries: int) -> None:
+        """Save part weights and map for the next start; they include so many journal entries.
 
-        The map names the codes that it is of, so that a kill in between is seen.
+        The map contains a digest of the part weights, so that a kill in between is noticed.
         """
-        wishes = json.dumps(judge.wishes.content())
-        judge.keep(self.codes)
-        with whole_file(self.folder / MAP) as file:
-            np.savez(file, points=points, acts=acts, wishes=wishes, codes=_digest(self.codes))
-        self.acts_in_codes = acts
+        settings = json.dumps(predictor.settings.to_json())
+        predictor.save(self.parts)
+        with whole_file(self._map) as file:
+            digest = _digest(self.parts)
+            np.savez(file, points=points, entries=entries, settings=settings, parts=digest)
+        self.entries_in_parts = entries
 
     def history(self) -> list[Point]:
-        """What reviews said so far."""
+        """Return the results of earlier reviews."""
         try:
-            rows = json.loads((self.folder / PROGRESS).read_text(encoding="utf-8"))
+            rows = json.loads(self._progress.read_text(encoding="utf-8"))
             return [Point(**row) for row in rows]
         except (OSError, ValueError, TypeError):
             return []
 
-    def keep_history(self, history: list[Point]) -> None:
-        content = json.dumps([asdict(point) for point in history])
-        write_whole(self.folder / PROGRESS, content, force=True)
+    def save_history(self, history: list[Point]) -> None:
+        write_whole(self._progress, json.dumps([asdict(point) for point in history]), force=True)
 
-    def door(self) -> tuple[str, int]:
-        """The secret of the cookies and the last port, so that open windows survive a restart."""
+    def connection(self) -> tuple[str, int]:
+        """Return the secret of the cookies and the last port, so that open windows stay valid."""
         try:
-            found = json.loads((self.folder / DOOR).read_text(encoding="utf-8"))
+            found = json.loads(self._connection.read_text(encoding="utf-8"))
             secret, port = found["secret"], found["port"]
-            if isinstance(secret, str) and len(secret) >= 32 and isinstance(port, int):
+            if isinstance(secret, str) and len(secret) >= SECRET and isinstance(port, int):
                 return secret, port if 0 < port < 65536 else 0
         except (OSError, ValueError, KeyError, TypeError):
             pass
-        return secrets.token_urlsafe(32), 0
+        return secrets.token_urlsafe(SECRET), 0
 
-    def keep_door(self, secret: str, port: int) -> None:
-        """For the next start; readable by nobody else. Without it, windows have to come anew."""
-        with contextlib.suppress(OSError), whole_file(self.folder / DOOR) as file:
+    def save_connection(self, secret: str, port: int) -> None:
+        """Save them for the next start, readable by this user alone."""
+        with contextlib.suppress(OSError), whole_file(self._connection) as file:
             os.chmod(file.name, 0o600)
             file.write(json.dumps({"secret": secret, "port": port}).encode())
 
@@ -177,8 +178,14 @@ class Project:
         self._lock.close()
 
 
+def read_manifest(folder: str | Path) -> dict[str, Any]:
+    """Return the description of a project; empty if there is none yet."""
+    path = Path(folder) / MANIFEST
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+
+
 def fingerprint(samples: Samples) -> str:
-    """A hash of ids, shape and the sums of rows and columns, to six digits; of both views."""
+    """Return a hash of ids, shapes, and the sums of rows and columns to six digits."""
     digest = hashlib.sha256("\0".join(samples.ids).encode())
     digest.update(repr((samples.X.shape, samples.kind)).encode())
     views = [samples.X] if samples.also is None else [samples.X, samples.also]
@@ -190,7 +197,7 @@ def fingerprint(samples: Samples) -> str:
 
 
 def _beginning(samples: Samples, n: int) -> str:
-    """A hash of the first texts; "" where what is there depends on all samples, as scales do."""
+    """Return a hash of the first texts; "" for data whose scale depends on all samples."""
     texts = samples.whole_texts
     return "" if texts is None else hashlib.sha256("\0".join(texts[:n]).encode()).hexdigest()
 
@@ -201,10 +208,10 @@ def _digest(path: Path) -> str:
 
 
 def _lock(path: Path) -> Any:
-    """An open file that nobody else has locked; the lock goes with the process."""
+    """Return an open file that is locked until the process ends."""
     file = path.open("a+b")
     try:
-        if os.name == "nt":  # pragma: no cover - no such machine in the tests
+        if os.name == "nt":  # pragma: no cover - the tests run on POSIX
             import msvcrt
 
             msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
@@ -215,7 +222,7 @@ def _lock(path: Path) -> Any:
     except OSError:
         file.close()
         raise ValueError(
-            f"Another studio has {path.parent} open; close it, or name another folder with "
+            f"Another studio has opened {path.parent}; close it, or choose another folder with "
             "--project."
         ) from None
     return file

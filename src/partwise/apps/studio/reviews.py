@@ -1,4 +1,4 @@
-"""How good the answer is, whether more labels would pay, and which labels look wrong."""
+"""Accuracy by cross-validation, the value of further labels, and labels that look wrong."""
 
 from __future__ import annotations
 
@@ -10,82 +10,75 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from partwise.classify import query
-from partwise.classify.explain import Explanation
-from partwise.classify.parts_classifier import PartsClassifier
-from partwise.knowledge.labels import Labels
+from partwise import PartsClassifier
 
-#: Labels ahead of which the gain is foretold.
+#: Number of further labels whose gain is estimated.
 AHEAD = 20
-#: Points below which that gain is not worth the labels.
-ENOUGH = 0.5
-PARTS = 3
+#: Gain in points, labels per class, and distance of the lower end of the interval from the expected
+#: accuracy at which labelling may stop.
+ENOUGH, PER_CLASS, NARROW = 0.5, 3, 0.05
 
 
 @dataclass(frozen=True)
 class Point:
-    """Share of right held-out labels, with a 95 % interval, at a number of labels."""
+    """Expected accuracy with its 95% interval, at a number of labels."""
 
     labels: int
-    right: float
+    accuracy: float
     low: float
     high: float
 
 
 @dataclass(frozen=True)
 class Review:
-    """What the progress page shows.
+    """Content of the progress page.
 
-    ``right`` is the share of right held-out labels of each class, ``contradicted`` are samples,
-    what they were given, what the rest says, and how sure.
+    ``recall`` is the share of correctly predicted labels per class; ``contradicted`` are samples
+    with their given label, the predicted one, and the probability that the given one is wrong.
     """
 
     headline: str = ""
-    text: str = "Label two samples of two classes at least."
+    text: str = "Label at least two samples of two classes."
     history: list[Point] = field(default_factory=list)
-    right: dict[str, float] = field(default_factory=dict)
+    recall: dict[str, float] = field(default_factory=dict)
     contradicted: list[tuple[int, str, str, float]] = field(default_factory=list)
+
+    @property
+    def accuracy(self) -> float:
+        """The latest expected accuracy; 1 if there is none."""
+        return self.history[-1].accuracy if self.history else 1.0
 
 
 class Reviewed(NamedTuple):
-    """A review, the weights of its heads (an answer without them), and of which codes it is."""
+    """A review, the weights of the classifiers, and the edition of the part weights."""
 
     review: Review
-    weights: dict[str, Any]
+    weighting: dict[str, Any]
     edition: int = 0
 
 
-def encoded(labels: Mapping[int, str], n: int) -> Labels:
-    """Labels by the number of the sample, for all n samples."""
-    names = sorted(set(labels.values()))
-    place = {name: c for c, name in enumerate(names)}
-    codes = np.full(n, -1, dtype=np.int64)
-    codes[list(labels)] = [place[name] for name in labels.values()]
-    return Labels(np.array(names, dtype=object), codes)
+def column(labels: Mapping[int, str], n: int) -> Any:
+    """Return the label of each of n samples, None where unknown."""
+    y = np.full(n, None, dtype=object)
+    y[list(labels)] = list(labels.values())
+    return y
 
 
-def found(model: PartsClassifier, labels: Mapping[int, str], history: list[Point]) -> Reviewed:
-    """Weigh the heads by cross-validation, and say how good the answer is."""
-    model.relabel(encoded(labels, len(model.embedding_)))
-    answer = model._state["answer"]
-    bare = [head | {"A": None, "b": None, "scores": None} for head in answer["heads"]]
-    return Reviewed(review(model, history, labels), answer | {"heads": bare})
-
-
-def review(model: PartsClassifier, history: list[Point], labels: Mapping[int, str]) -> Review:
-    """Judge the answer by labels that were held out; ``history`` grows by a point."""
+def review(model: PartsClassifier, labels: Mapping[int, str], history: list[Point]) -> Reviewed:
+    """Weigh the classifiers by cross-validation, and judge the predictions by held-out labels."""
+    model.relabel(column(labels, len(model.embedding_)))
     rows, p, truth = model.held_out_
     if not len(rows):
-        return Review(text="Each class needs two labels before the answer can be judged.")
+        text = "Give one class a second label; then the accuracy can be estimated."
+        return Reviewed(Review(text=text, history=history), model.weighting_)
     expected = model.expected_accuracy_
-    now = with_unseen(len(labels), expected, list(labels.values()))
+    now = with_unseen(expected, labels)
     others = [point for point in history if point.labels != now.labels]
-    history[:] = sorted([*others, now], key=lambda point: point.labels)
-    right = p.argmax(axis=1) == truth
-    classes = [str(name) for name in model.classes_]
-    shares = {
-        name: float(right[truth == c].mean())
-        for c, name in enumerate(classes)
+    history = sorted([*others, now], key=lambda point: point.labels)
+    correct = p.argmax(axis=1) == truth
+    recall = {
+        str(name): float(correct[truth == c].mean())
+        for c, name in enumerate(model.classes_)
         if (truth == c).any()
     }
     wrong = [
@@ -93,69 +86,89 @@ def review(model: PartsClassifier, history: list[Point], labels: Mapping[int, st
         for doubt in model.doubtful_labels_
         if doubt.sample in labels
     ]
-    said = f"Expected accuracy: {now.right:.0%} ({now.low:.0%} to {now.high:.0%})."
-    once = sum(count == 1 for count in Counter(labels.values()).values())
-    more = f"{once} classes have one label each; the lower end allows for further classes. "
-    text = (
-        f"{said} {more if once else ''}{f'{expected.caution} ' if expected.caution else ''}"
-        f"{_forecast(model, right.mean(), labels)} Cross-validation predicted "
-        f"{right.mean():.0%} of your labels correctly. These samples are harder than average, "
-        "so the expected accuracy also uses the probabilities of all samples."
-    )
-    return Review(said, text, list(history), shares, wrong)
+    headline = f"Expected accuracy: {now.accuracy:.0%} ({now.low:.0%} to {now.high:.0%})."
+    sentences = [
+        headline,
+        expected.caution,
+        advice(model, labels, now, float(correct.mean())),
+        f"Cross-validation predicted {correct.sum():,} of {correct.size:,} labels correctly. The "
+        "studio asks for difficult samples, so the expected accuracy is usually higher.",
+    ]
+    text = " ".join(filter(None, sentences))
+    return Reviewed(Review(headline, text, history, recall, wrong), model.weighting_)
 
 
-def with_unseen(n: int, found: tuple[float, float, float], names: list[str]) -> Point:
-    """Samples of classes that were not met yet cannot get a right name.
+def with_unseen(expected: tuple[float, float, float], labels: Mapping[int, str]) -> Point:
+    """Lower the expected accuracy for classes without a label, which are never predicted.
 
-    Were labels drawn at random, their share would be that of the labels whose class was met once
-    (Good 1953). The queue looks for new classes and meets them sooner: half of that share is taken
-    off the middle, and all of it off the lower end.
+    In a random draw of labels, the share of samples of unseen classes is estimated by the share of
+    classes with one label (Good 1953). The studio asks for new classes first and meets them sooner,
+    so half of this share is subtracted from the accuracy, and all of it from the lower end.
     """
-    new = query.unseen(np.array(names))
-    return Point(n, found[0] * (1 - new / 2), found[1] * (1 - new), found[2])
+    counts = Counter(labels.values())
+    new = sum(count == 1 for count in counts.values()) / max(len(labels), 1)
+    return Point(len(labels), expected[0] * (1 - new / 2), expected[1] * (1 - new), expected[2])
 
 
-def _forecast(model: PartsClassifier, share: float, labels: Mapping[int, str]) -> str:
-    """What the next labels should bring: the error as a power of the number of labels."""
-    half = _with_half(model, labels)
+def advice(model: PartsClassifier, labels: Mapping[int, str], now: Point, share: float) -> str:
+    """Return the gain to expect from further labels, and whether there are enough."""
+    n = len(labels)
+    counts = Counter(labels.values())
+    few = [name for name, count in counts.items() if count < PER_CLASS]
+    newest = max(list(labels.values()).index(name) for name in counts)
+    half = share_with_half(model, labels)
     if half is None:
         return ""
-    n, error, before = len(labels), max(1 - share, 1e-3), max(1 - half, 1e-3)
-    # cross-validation learns from four fifths of the labels, the other number from half of them
-    power = float(np.clip(np.log(before / error) / np.log(1.6), 0.0, 1.0))
-    gain = 100 * error * (1 - ((n + AHEAD) / n) ** -power)
-    word = "Enough: the" if gain < ENOUGH else "The"
-    return f"{word} next {AHEAD} labels are expected to gain {gain:.1f} points."
+    low, high = gain(n, share, half)
+    points = f"{low:.1f} to {high:.1f}" if f"{low:.1f}" != f"{high:.1f}" else f"{high:.1f}"
+    text = f"The next {AHEAD} labels should add {points} percentage points."
+    if few:
+        names = ", ".join(few[:3]) + (" and others" if len(few) > 3 else "")
+        return f"{text} Continue: there are fewer than {PER_CLASS} labels of {names}."
+    if n - newest <= AHEAD:
+        return f"{text} Continue: a new class appeared recently, and there may be others."
+    if high >= ENOUGH or now.accuracy - now.low > NARROW:
+        return text
+    return f"{text} You have enough labels."
 
 
-def _with_half(model: PartsClassifier, labels: Mapping[int, str]) -> float | None:
-    """Share of right names for one half of the labels when only the other is known."""
+def gain(n: int, share: float, share_with_half: float) -> tuple[float, float]:
+    """Return a range for the percentage points that the next labels add.
+
+    The error falls like a power of the number of labels n. The power follows from the shares of
+    correct predictions from 80% of the labels (cross-validation) and from 50%. For the upper end,
+    one more label is wrong in each, and both errors are higher by a standard error.
+    """
+
+    def fall(error: float, power: float) -> float:
+        return float(100 * error * (1 - ((n + AHEAD) / n) ** -power))
+
+    def power(error: float, before: float) -> float:
+        return float(np.clip(np.log(max(before, 1e-3) / max(error, 1e-3)) / np.log(1.6), 0, 1))
+
+    errors = np.array([1 - share, 1 - share_with_half])
+    likely = (n * errors + 1) / (n + 2)
+    above = likely + np.sqrt(likely * (1 - likely) / n)
+    low = fall(errors[0], power(*errors))
+    return low, max(low, fall(above[0], power(likely[0], above[1])))
+
+
+def share_with_half(model: PartsClassifier, labels: Mapping[int, str]) -> float | None:
+    """Return the share of labels that the other half of the labels predicts correctly.
+
+    None if one half has labels of one class only.
+    """
     rows = np.fromiter(labels, dtype=np.int64, count=len(labels))
     names = np.array([labels[int(i)] for i in rows], dtype=object)
     order = np.argsort(names, kind="stable")  # every other label of each class
-    right = total = 0
+    correct = 0
     for side in (0, 1):
         seen = np.zeros(len(rows), dtype=bool)
         seen[order[side::2]] = True
-        if len(set(names[seen])) < 2 or seen.all():
+        if len(set(names[seen])) < 2:
             return None
+        half = copy.copy(model)
         known = dict(zip(rows[seen].tolist(), names[seen]))
-        less = copy.copy(model)
-        kept = {name: model._cache[name] for name in ("spread", "walk")}
-        less._state, less._cache = dict(model._state), kept
-        less.relabel(encoded(known, len(model.embedding_)), weigh=False)
-        right += int((less.transduction_[rows[~seen]] == names[~seen]).sum())
-        total += int((~seen).sum())
-    return right / total if total else None
-
-
-def because(found: Explanation, names: Mapping[int, str], words: bool) -> list[str]:
-    """The parts that speak most for a sample's class, and against it."""
-    lines = []
-    for word, side in (("for", found.supporting), ("against", found.opposing)):
-        for part in side[:PARTS]:
-            name = names.get(part.part, f"Part {part.part + 1}")
-            about = f" ({', '.join(part.features[:4])})" if words else ""
-            lines.append(f"{name}{about} speaks {word} {found.name}: {part.effect:+.1f}")
-    return lines
+        half.relabel(column(known, len(model.embedding_)), weigh=False)
+        correct += int((half.transduction_[rows[~seen]] == names[~seen]).sum())
+    return correct / len(rows)

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from partwise.apps.studio.access import Guard
-from partwise.apps.studio.answers import Judge
-from partwise.apps.studio.project import Project
-from partwise.apps.studio.workspace import Desk
-from partwise.io.samples import Samples
+from partwise.apps.studio.project import read_manifest
+from partwise.apps.studio.workspace import Workspace
+from partwise.io import Samples, read_samples
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
 EVERYWHERE = ("0.0.0.0", "::")
@@ -29,9 +28,9 @@ class Studio:
     """
 
     def __init__(
-        self, desk: Desk, server: Any, thread: threading.Thread, at: str, guard: Guard
+        self, workspace: Workspace, server: Any, thread: threading.Thread, at: str, guard: Guard
     ) -> None:
-        self._desk, self._server, self._thread = desk, server, thread
+        self._workspace, self._server, self._thread = workspace, server, thread
         self._at, self._guard = at, guard
 
     @property
@@ -43,12 +42,12 @@ class Studio:
     @property
     def labels(self) -> dict[str, str]:
         """Current label of each labelled sample, by id."""
-        return self._desk.labels
+        return self._workspace.labels
 
     @property
     def news(self) -> str:
         """Changes of the data since the last start, or an empty text."""
-        return self._desk.project.news
+        return self._workspace.project.news
 
     def wait(self) -> None:
         """Wait until the server ends, by `close` or Ctrl-C."""
@@ -59,7 +58,7 @@ class Studio:
         """Stop the server. All labels are on disk already."""
         self._server.should_exit = True
         self._thread.join(5)
-        self._desk.close()
+        self._workspace.close()
 
     def __enter__(self) -> Studio:
         return self
@@ -80,6 +79,7 @@ def start(
     password: str | None = None,
     seed: int = 0,
     labels: Any = None,
+    compare_colours: bool = True,
 ) -> Studio:
     """Start the studio and return while its server runs in the background.
 
@@ -99,6 +99,9 @@ def start(
         Random seed of the model.
     labels : array-like of shape (n_samples,), default=None
         Initial labels for a new project; None where unknown.
+    compare_colours : bool, default=True
+        Read images again in colour or greyscale if the labels are separated better that way. Both
+        are compared at 10, 20, 40, ... labels.
 
     Returns
     -------
@@ -120,50 +123,64 @@ def start(
 
     if host not in LOCAL and not password:
         raise ValueError(
-            f"--host {host} lets others on the network see the samples and label them; it needs "
+            f"--host {host} lets others on the network see and label the samples; it needs "
             "--password."
         )
-    desk = open_desk(samples, project, seed=seed, labels=labels)
-    kept = desk.project
-    secret, last = kept.door()
-    listening = None
-    for wanted in dict.fromkeys((port or last, port)):  # where open windows look for it, first
-        try:
-            listening = listen(host, wanted)
-            break
-        except OSError as error:
-            reason = error.strerror
-    if listening is None:
-        desk.close()
-        raise ValueError(f"--port {port} on {host} cannot be used: {reason}.")
+    if compare_colours:
+        samples = in_chosen_colours(samples, project)
+    workspace = Workspace(
+        samples, project, seed=seed, labels=labels, compare_colours=compare_colours
+    )
+    secret, last = workspace.project.connection()
+    try:
+        listening = _listen_first(host, (port or last, port))  # open windows know the last port
+    except ValueError:
+        workspace.close()
+        raise
     port = listening.getsockname()[1]
-    kept.keep_door(secret, port)
-    written = f"[{host}]" if ":" in host else host
+    workspace.project.save_connection(secret, port)
+    shown = f"[{host}]" if ":" in host else host
     names = {"127.0.0.1", "localhost", "[::1]"}
-    names |= set() if host in LOCAL else {written, socket.gethostname()}
+    names |= set() if host in LOCAL else {shown, socket.gethostname()}
     hosts = {f"{name}:{port}" for name in names}
-    guard = Guard(make_app(desk), hosts, password=password, secret=secret)
+    guard = Guard(make_app(workspace), hosts, password=password, secret=secret)
     config = uvicorn.Config(guard, log_level="error", access_log=False, lifespan="off")
     server = uvicorn.Server(config)
-    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]  # not ours alone
+    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]  # not in a thread
 
     def serve() -> None:
-        with listening:  # uvicorn < 0.35 leaves it open where it is told to end while it starts
+        with listening:  # uvicorn before 0.35 leaves it open if it ends while it starts
             server.run(sockets=[listening])
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
-    threading.Thread(target=_prepare, args=(desk,), daemon=True).start()
-    shown = socket.gethostname() if host in EVERYWHERE else written
-    return Studio(desk, server, thread, f"http://{shown}:{port}/", guard)
+    threading.Thread(target=_prepare, args=(workspace,), daemon=True).start()
+    shown = socket.gethostname() if host in EVERYWHERE else shown
+    return Studio(workspace, server, thread, f"http://{shown}:{port}/", guard)
 
 
-def open_desk(samples: Samples, project: str | Path, *, seed: int, labels: Any = None) -> Desk:
-    """Open a project for these samples; ``labels`` count where it has none yet."""
-    desk = Desk(samples, Project(project, samples), Judge(samples, seed=seed))
-    if labels is not None:
-        desk.begin_with(labels)
-    return desk
+def chosen_colours(project: str | Path) -> bool | None:
+    """Return whether a project reads its images in colour; None if that is open."""
+    manifest = read_manifest(project)
+    return manifest.get("rgb") if manifest.get("colours_compared") else None
+
+
+def in_chosen_colours(samples: Samples, project: str | Path) -> Samples:
+    """Read images again if an earlier start of the project chose colour or greyscale."""
+    rgb = chosen_colours(project)
+    if rgb is None or samples.recipe.get("rgb", rgb) == rgb:
+        return samples
+    return read_samples(samples.source, **{**samples.options, "rgb": rgb})
+
+
+def _listen_first(host: str, ports: tuple[int, ...]) -> socket.socket:
+    """Return a socket that listens at the first of the ports that is free."""
+    for port in dict.fromkeys(ports):
+        try:
+            return listen(host, port)
+        except OSError as error:
+            reason = error.strerror
+    raise ValueError(f"--port {port} on {host} cannot be used: {reason}.")
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -172,16 +189,16 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
-        listening.listen(128)  # who comes before the server is up waits
+        listening.listen(128)  # requests before the server is up have to wait
     except OSError:
         listening.close()
         raise
     return listening
 
 
-def _prepare(desk: Desk) -> None:
+def _prepare(workspace: Workspace) -> None:
     try:
-        desk.prepare()
+        workspace.prepare()
     except Exception as error:
-        desk.listener("trouble", {"text": f"{type(error).__name__}: {error}"})
+        workspace.listener("trouble", {"text": f"{type(error).__name__}: {error}"})
         raise

@@ -1,4 +1,4 @@
-"""The desk: samples, labels, the answer of the moment. What the page asks, it answers."""
+"""The workspace of a project: samples, labels and predictions behind the page."""
 
 from __future__ import annotations
 
@@ -8,314 +8,399 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from partwise.apps.studio import exports, part_edits, presentation
-from partwise.apps.studio.answers import Judge, Opinion
-from partwise.apps.studio.background import Latest
-from partwise.apps.studio.journal import Act, Journal, Label
+from partwise.apps.studio import exports, part_settings, presentation
+from partwise.apps.studio.background import LatestJob
+from partwise.apps.studio.journal import Entry, Journal, Label
+from partwise.apps.studio.predictions import Predictions, Predictor
 from partwise.apps.studio.project import Project
-from partwise.apps.studio.reviews import Review
+from partwise.apps.studio.reviews import Review, column
+from partwise.apps.view.describe import embeddings_hint
+from partwise.apps.view.rows import Rows
+from partwise.io import Samples
+from partwise.io.colours import choose_colour
 from partwise.io.images import png
-from partwise.io.samples import Samples
+from partwise.io.label_files import says_unknown
 
-#: Samples that the page is sent ahead, so that the next one is there without a wait.
+#: Number of samples that the page receives in advance, so that the next one appears at once.
 AHEAD = 9
-#: Seconds without a click before a process of its own reviews, and the longest that it waits.
+#: Seconds without a click before a review in another process begins, and its longest delay.
 PAUSE, PATIENCE = 0.4, 3.0
+#: Colour and greyscale are compared at this number of labels, and again whenever it has doubled.
+FIRST_COMPARISON = 10
+#: Characters in the name of a class.
+MAX_NAME = 200
 
 
 class Conflict(ValueError):
-    """Another window did something to the same sample meanwhile."""
+    """Another window has labelled the same sample meanwhile."""
 
 
 class NotReady(ValueError):
-    """Graph and codes are still being computed."""
+    """Graph and part weights are still being computed."""
 
 
-class Desk:
-    """One project at work. All methods may be called from any thread."""
+def class_name(value: Any) -> Label:
+    """Return the name of a class, or None for no label; raise ValueError if it cannot be used."""
+    if value is None:
+        return None
+    name = " ".join(value.split()) if isinstance(value, str) else ""
+    if not name:
+        raise ValueError("A class needs a name.")
+    if len(name) > MAX_NAME or not name.isprintable():
+        raise ValueError(f"The name of a class has at most {MAX_NAME} printable characters.")
+    if name == "-1" or says_unknown(name):
+        raise ValueError(
+            f"{name!r} means 'no label' in label files, so no class can have this name. Skip the "
+            f"sample, or use a longer name such as {f'{name} kind'!r}."
+        )
+    return name
 
-    def __init__(self, samples: Samples, project: Project, judge: Judge) -> None:
-        self.samples, self.project, self.judge = samples, project, judge
-        self.journal = Journal(project.journal)
+
+class Workspace:
+    """An open project. All methods may be called from any thread."""
+
+    def __init__(
+        self,
+        samples: Samples,
+        folder: str | Path,
+        *,
+        seed: int = 0,
+        labels: Any = None,
+        compare_colours: bool = False,
+    ) -> None:
+        self.samples, self.seed = samples, seed
+        self.project = Project(folder, samples)
+        self.predictor = Predictor(samples, seed=seed)
+        self.journal = Journal(self.project.journal)
         self.listener: Callable[[str, Any], None] = lambda kind, content: None
+        self.start = secrets.token_hex(8)  # versions count from 0 after each start
         self.version = 0
         self.ready = False
-        self._doing = "Reading"
+        self.predictions = Predictions.empty(samples.n_samples)
+        self._stage, self._began = "Starting", time.monotonic()
         self._row = {name: i for i, name in enumerate(samples.ids)}
-        #: Tells this start from others, which count their versions anew.
-        self.start = secrets.token_hex(8)
-        self._last_change: dict[int, tuple[int, str]] = {}  # version, window
+        self._rows = Rows.of(samples)
+        self._compares = compare_colours and samples.also is None
+        self._last_change: dict[int, tuple[int, str]] = {}  # version and window
         self._lock = threading.RLock()
-        self.opinion = Opinion.none(samples.n_samples)
         self._queue: list[int] = []
         self._clicked, self._closing = 0.0, False
-        self._reviewer = Latest(self._review)
-        self._worker = Latest(self._recode)
-        self._review_of = Review()
+        self._review_job, self._parts_job = LatestJob(self._review), LatestJob(self._update_parts)
+        self._last_review = Review()
         self._points: NDArray[np.float32] | None = None
+        if labels is not None and not self.journal.entries:
+            self._begin_with(labels)
 
-    # -- before the first answer --------------------------------------------------------------
+    def _begin_with(self, labels: Any) -> None:
+        """Take over labels from elsewhere."""
+        pairs = zip(self.samples.ids, labels, strict=True)
+        given = {name: " ".join(str(label).split()) for name, label in pairs if label is not None}
+        if "-1" in given.values():
+            raise ValueError("The label '-1' means 'no label'; leave it empty in the file.")
+        if given:
+            self.journal.set(given, window="file")
+
+    # -- preparation --------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Graph, codes and the map: from the project's folder, or computed and kept there."""
-        points = self.project.points() if self.judge.restore(self.project.codes) else None
-        if points is None:
-            self._tell("Computing the neighbour graph and the codes", None)
-            self.judge.prepare()
-            self._keep_codes(acts=self.project.acts_in_codes)
+        """Compute graph, part weights and map, or read them from the folder of the project."""
+        if self._comparison_is_due():
+            self._compare_colours()
+        restored = self.predictor.restore(self.project.parts)
+        self._points = self.project.points() if restored else None
+        if self._points is None:
+            self._report("Computing the neighbour graph and the part weights")
+            self.predictor.prepare()
+            self._save_parts(entries=self.project.entries_in_parts)
         else:
-            self._points = points
-            self.judge.wishes = part_edits.Wishes.kept(self.project.wishes)
-            self.judge.history[:] = self.project.history()
-        for act in self.journal.acts:
-            if act.part is not None and act.number > self.project.acts_in_codes:
-                if self.judge.waiting:  # a later wish numbers parts as they were then
-                    self._tell("Computing the codes for what was asked of the parts", None)
+            self.predictor.settings = self.project.settings
+            self.predictor.history = self.project.history()
+        for entry in self.journal.entries[self.project.entries_in_parts :]:
+            if entry.part is not None:
+                if self.predictor.waiting:  # later edits use the numbers after this one
+                    self._report("Computing the part weights with your edits of parts")
                     with self._lock:
-                        self._decide()
-                    self.judge.recode(self.opinion)
-                self.judge.take_wish(act.part)
-            if act.number > self.project.acts_in_codes:
-                self._follow(act)
+                        self._predict()
+                    self.predictor.replace(*self.predictor.recompute(self.predictions))
+                self.predictor.edit(entry.part)
+            self._follow_rename(entry)
         with self._lock:
-            self._decide()
+            self._predict()
             self.ready = True
         self.listener("ready", {})
-        self._reviewer.ask()
-        if self.judge.waiting:
-            self._worker.ask()
+        self._review_job.request()
+        if self.predictor.waiting:
+            self._parts_job.request()
 
-    def _keep_codes(self, *, acts: int) -> None:
-        """Codes and map for the next start; ``acts`` of the journal are in them."""
-        self._tell("Laying out the map", None)
-        self._points = presentation.lay_out_all(self.judge.codes)
-        with self._told("The codes"):
-            self.project.keep(self._points, self.judge, acts=acts)
+    def _save_parts(self, *, entries: int) -> None:
+        """Lay out the map, and save part weights and map, which include so many entries."""
+        self._report("Laying out the map")
+        self._points = presentation.lay_out_all(self.predictor.weights)
+        with self._report_errors("The part weights"):
+            self.project.save(self._points, self.predictor, entries=entries)
 
     @contextlib.contextmanager
-    def _told(self, what: str) -> Iterator[None]:
-        """What cannot be written is said, and work goes on: it can be computed again."""
+    def _report_errors(self, content: str) -> Iterator[None]:
+        """Report that a file could not be written, and continue; it can be computed again."""
         try:
             yield
         except OSError as error:
-            self.listener("trouble", {"text": f"{what} could not be kept: {error.strerror}."})
+            self.listener("trouble", {"text": f"{content} were not saved: {error.strerror}."})
 
-    def _tell(self, text: str, share: float | None) -> None:
-        self._doing = text
-        self.listener("doing", {"text": text, "share": share})
+    def _report(self, stage: str) -> None:
+        self._stage = stage
+        self.listener("stage", self.state())
+
+    # -- colour or greyscale ------------------------------------------------------------------
+
+    def _comparison_is_due(self) -> bool:
+        wanted = max(FIRST_COMPARISON, 2 * self.project.compared)
+        return self._compares and len(self.journal.labels) >= wanted
+
+    def _compare_colours(self) -> bool:
+        """Compare colour and greyscale by the present labels; return whether X changed."""
+        with self._lock:
+            labels = self.by_row()
+        try:
+            self.project.note_comparison(len(labels))
+            if self.predictor.settings:
+                return False  # other pixels would have other parts
+            samples, _ = choose_colour(self.samples, column(labels, len(self.samples.ids)))
+            if samples.ids != self.samples.ids:
+                raise ValueError("The image files changed; start the studio again.")
+            changed = bool(samples.X.shape != self.samples.X.shape)
+            predictor = Predictor(samples, seed=self.seed) if changed else self.predictor
+            if changed and self.ready:
+                predictor.prepare()
+                predictor.edition = self.predictor.edition + 1
+            if changed:
+                self.project.describe(samples)
+        except (OSError, ValueError) as error:
+            self.listener("trouble", {"text": f"Colours were not compared: {error}"})
+            return False
+        with self._lock:
+            old, self.samples, self.predictor = self.predictor, samples, predictor
+            if changed and self.ready:
+                self._predict()
+        if changed:
+            old.close()
+        self.listener("notes", self.state())
+        return changed
 
     # -- what a person does -------------------------------------------------------------------
 
     def label(
         self,
         samples: list[int],
-        label: Label,
+        label: Any,
         *,
         window: str,
         seen: int | None = None,
         key: str | None = None,
     ) -> dict[str, Any]:
-        """Give samples a label, or take it away; on disk when this returns.
+        """Give samples a label, or remove it (None); it is on disk when this returns.
 
-        ``seen`` is the version that the person had before the eyes, ``key`` what the page calls
-        this act: one that comes again, since its answer was lost, is not done again.
+        ``seen`` is the version that the page showed, and ``key`` identifies the request: one that
+        comes again, because its answer was lost, is not carried out again.
         """
+        label = class_name(label)
         with self._lock:
             if self._is_done(key):
-                return self.answer()
+                return self.current()
             names = self._ids(samples)
             for i, name in zip(samples, names):
                 since, by = self._last_change.get(i, (0, window))
                 other = self.journal.labels.get(name)
-                if seen is not None and by != window and since > seen and other != label:
-                    raise Conflict(f"{name} was labelled {other!r} in another window meanwhile.")
-            act = self.journal.set(dict.fromkeys(names, label), window=window, key=key)
-            return self._after(act)
+                changed = seen is not None and by != window and since > seen
+                if changed and other not in (None, label):
+                    raise Conflict(
+                        f"Not saved: {name} was labelled {other!r} in another window meanwhile."
+                    )
+            return self._after(
+                self.journal.set(dict.fromkeys(names, label), window=window, key=key)
+            )
 
-    def rename(
-        self, name: str, to: Label, *, window: str, key: str | None = None
-    ) -> dict[str, Any]:
-        """Give a class another name; one that is there takes its samples in; None deletes it."""
+    def rename(self, name: str, to: Any, *, window: str, key: str | None = None) -> dict[str, Any]:
+        """Rename a class, merge it into another of that name, or delete it (None)."""
+        to = class_name(to)
         with self._lock:
             if self._is_done(key):
-                return self.answer()
+                return self.current()
             if name not in self._classes():
                 raise ValueError(f"There is no class {name!r}.")
             if to == name:
-                raise ValueError(f"The class is called {name!r} already.")
-            if self.judge.waiting:
-                raise ValueError("The codes are being computed anew: wait until they are there.")
-            act = self.journal.rename(name, to, window=window, key=key)
-            self._follow(act)
-            return self._after(act)
+                raise ValueError(f"The class already has the name {name!r}.")
+            if self.predictor.waiting:
+                raise ValueError("The part weights are being computed; try again after that.")
+            entry = self.journal.rename(name, to, window=window, key=key)
+            self._follow_rename(entry)
+            return self._after(entry)
 
-    def _follow(self, act: Act) -> None:
-        """What was forbidden for a class stays so under its new name, and back again."""
-        pair = act.renamed
-        if pair is None and act.undoes is not None:
-            undone = self.journal.acts[act.undoes - 1].renamed
-            if undone is not None and undone[1] not in self._classes():  # else it was a merge
+    def _follow_rename(self, entry: Entry) -> None:
+        """Keep the forbidden parts of a class that gets another name, or its old name back."""
+        pair = entry.renamed
+        if pair is None and entry.undoes is not None:
+            undone = self.journal.entries[entry.undoes - 1].renamed
+            if undone is not None and undone[1] not in self._classes():  # otherwise a merge
                 pair = (undone[1], undone[0])
         if pair is not None:
-            self.judge.wishes = self.judge.wishes.renamed(*pair)
+            self.predictor.settings.rename_class(*pair)
 
     def skip(self, samples: list[int], *, window: str, key: str | None = None) -> dict[str, Any]:
-        """Never ask for these again."""
+        """Do not ask for these samples again."""
         with self._lock:
             if self._is_done(key):
-                return self.answer()
+                return self.current()
             names = self._ids(samples)
             return self._after(self.journal.skip(names, window=window, key=key))
 
     def undo(self, *, window: str, of: str | None = None, key: str | None = None) -> dict[str, Any]:
-        """Take back this window's last act, or the one that it called ``of``."""
+        """Undo the last entry of this window, or the one with the key ``of``."""
         with self._lock:
             if self._is_done(key):
-                act = self.journal.keys[str(key)]
-                return self.answer() | {"undone": self._undone(act)}
+                entry = self.journal.keys[str(key)]
+                return self.current() | {"undone": self._undone(entry)}
             found = self.journal.undo(window, of=of, key=key)
             if found is None:
-                raise ValueError("There is nothing of yours to undo.")
-            self._follow(found)
+                raise ValueError("There is nothing to undo in this window.")
+            self._follow_rename(found)
             return self._after(found) | {"undone": self._undone(found)}
-
-    def _ids(self, samples: list[int]) -> list[str]:
-        count = len(self.samples.ids)
-        if max(samples) >= count:
-            raise ValueError(f"There is no sample {max(samples)}.")
-        return [self.samples.ids[i] for i in samples]
-
-    def _is_done(self, key: str | None) -> bool:
-        self._need_codes()
-        return key is not None and key in self.journal.keys
-
-    def _need_codes(self) -> None:
-        if not self.ready:
-            raise NotReady("The studio is still preparing; this was not done.")
-
-    def _undone(self, act: Act) -> list[dict[str, Any]]:
-        names = (*act.labels, *act.skipped)
-        return [self._brief(self._row[name]) for name in names[:AHEAD] if name in self._row]
-
-    def begin_with(self, labels: Any) -> None:
-        """Labels from elsewhere, where this project has none of its own."""
-        given = {
-            name: " ".join(str(label).split())
-            for name, label in zip(self.samples.ids, labels, strict=True)
-            if label is not None
-        }
-        if given and not self.journal.acts:
-            self.journal.set(given, window="file")
 
     def edit_part(self, words: Mapping[str, Any], *, window: str) -> dict[str, Any]:
         """Name, freeze, thaw, merge, split or forbid a part."""
         with self._lock:
-            self._need_codes()
-            if self.judge.waiting:
+            self._need_parts()
+            if self.predictor.waiting:
                 raise ValueError(
-                    "The codes are being computed anew and parts may get other numbers: wait until "
-                    "they are there."
+                    "The part weights are being computed, and parts may get other numbers; try "
+                    "again after that."
                 )
-            wish = part_edits.checked(words, len(self.judge.components), self._classes())
-            self.journal.edit_part(wish, window=window)
-            if self.judge.take_wish(wish):
-                self._worker.ask()
-                return {"text": "Computing the codes anew; the old ones serve meanwhile."}
+            n_parts = len(self.predictor.parts)
+            edit = part_settings.check_edit(words, n_parts, self._classes())
+            self.journal.edit_part(edit, window=window)
+            if self.predictor.edit(edit):
+                self._parts_job.request()
+                return {"text": "Computing new part weights; the old ones serve until then."}
             return {"text": "Done."}
 
-    def _after(self, act: Act) -> dict[str, Any]:
-        for name in (*act.labels, *act.skipped):
+    def _ids(self, samples: list[int]) -> list[str]:
+        if max(samples) >= len(self.samples.ids):
+            raise ValueError(f"There is no sample {max(samples)}.")
+        return [self.samples.ids[i] for i in samples]
+
+    def _is_done(self, key: str | None) -> bool:
+        self._need_parts()
+        return key is not None and key in self.journal.keys
+
+    def _need_parts(self) -> None:
+        if not self.ready:
+            raise NotReady("The studio is still preparing the data; nothing was saved.")
+
+    def _undone(self, entry: Entry) -> list[dict[str, Any]]:
+        names = (*entry.labels, *entry.skipped)
+        return [self._brief(self._row[name]) for name in names[:AHEAD] if name in self._row]
+
+    def _after(self, entry: Entry) -> dict[str, Any]:
+        """Update predictions and queue, and return them."""
+        for name in (*entry.labels, *entry.skipped):
             if name in self._row:
-                self._last_change[self._row[name]] = (self.version + 1, act.window)
-        if act.labels:
-            self._decide()
+                self._last_change[self._row[name]] = (self.version + 1, entry.window)
+        if entry.labels:
+            self._predict()
         else:
             self._queue = self._suggest(AHEAD)
             self.version += 1
-        answer = self.answer()
-        self.listener("answer", {"version": self.version, "by": act.window})
+        answer = self.current()
+        self.listener("predictions", {"version": self.version, "by": entry.window})
         self._clicked = time.monotonic()
-        if act.labels:
-            self._reviewer.ask()
+        if entry.labels:
+            self._review_job.request()
+            if self._comparison_is_due():
+                self._parts_job.request()
         return answer
 
-    # -- the answer ---------------------------------------------------------------------------
+    # -- predictions --------------------------------------------------------------------------
 
     def _classes(self) -> list[str]:
         return sorted(set(self.journal.labels.values()), key=presentation.natural)
 
-    def _decide(self) -> None:
-        """The answer for the labels of now, and what to ask next."""
-        self.opinion = self.judge.decide(self.by_row(), self._classes())
+    def _predict(self) -> None:
+        """Predict from the present labels, and choose what to ask next."""
+        self.predictions = self.predictor.predict(self.by_row(), self._classes())
+        if self._rows is not None and len(self.predictions.classes) > 1:
+            self._rows.fit(self.predictions.distribution)
         self._queue = self._suggest(AHEAD)
         self.version += 1
 
     def by_row(self) -> dict[int, str]:
-        """Label of each labelled sample, by its number."""
+        """Return the label of each labelled sample, by its number."""
         return {self._row[n]: label for n, label in self.labels.items() if n in self._row}
 
-    def answer(self) -> dict[str, Any]:
-        """Names, certainty and given labels of all samples, packed."""
+    def current(self) -> dict[str, Any]:
+        """Return classes, labels and probabilities of all samples for the page."""
         with self._lock:
-            seen = self.opinion
-            counts = np.bincount(seen.names[seen.names >= 0], minlength=len(seen.classes))
-            given = np.bincount(seen.names[seen.given], minlength=len(seen.classes))
+            now = self.predictions
             return {
                 "start": self.start,
                 "version": self.version,
-                "classes": seen.classes,
-                "counts": {
-                    name: {"answer": int(counts[c]), "labels": int(given[c])}
-                    for c, name in enumerate(seen.classes)
-                },
-                "names": _pack(seen.names.astype("<i2")),
-                "sure": _pack(np.clip(seen.sure * 255, 0, 255).astype(np.uint8)),
-                "given": _pack(seen.given.astype(np.uint8)),
+                "classes": now.classes,
+                "counts": self._counts(),
+                "labels": _pack(now.label.astype("<i2")),
+                "probabilities": _pack(np.clip(now.probability * 255, 0, 255).astype(np.uint8)),
+                "given": _pack(now.given.astype(np.uint8)),
                 "headline": self._headline(),
                 "queue": [self._brief(i) for i in self._queue],
             }
 
+    def _counts(self) -> dict[str, dict[str, int]]:
+        now, c = self.predictions, len(self.predictions.classes)
+        all_samples = np.bincount(now.label[now.label >= 0], minlength=c)
+        given = np.bincount(now.label[now.given], minlength=c)
+        return {
+            name: {"samples": int(all_samples[j]), "labels": int(given[j])}
+            for j, name in enumerate(now.classes)
+        }
+
     def _headline(self) -> str:
-        n_labels, classes = int(self.opinion.given.sum()), len(self.opinion.classes)
+        n_labels, classes = int(self.predictions.given.sum()), len(self.predictions.classes)
         if classes < 2:
-            return f"{n_labels} labels: name samples of at least two classes to get an answer."
-        return f"{n_labels} labels, {classes} classes. {self._review_of.headline}".strip()
+            return f"{n_labels} labels. Label samples of at least two classes to get predictions."
+        return f"{n_labels} labels, {classes} classes. {self._last_review.headline}".strip()
 
     def _suggest(self, n: int) -> list[int]:
         skipped = [self._row[name] for name in self.journal.skipped if name in self._row]
-        order = self.judge.suggest(n, self.opinion, np.asarray(skipped, dtype=np.int64))
-        return [int(i) for i in order]
+        return self.predictor.suggest(n, self.predictions, skipped)
 
     def next(self, n: int) -> list[dict[str, Any]]:
-        """The samples whose label would help most."""
+        """Return the samples whose labels would improve the predictions most."""
         with self._lock:
-            self._need_codes()
+            self._need_parts()
             order = self._queue[:n] if n <= AHEAD else self._suggest(n)
             return [self._brief(i) for i in order]
 
-    def list(
-        self, name: str | None, *, start: int, n: int, search: str = ""
-    ) -> list[dict[str, Any]]:
-        """Samples of a class, or all, the most doubtful first.
+    def list(self, name: str | None, *, start: int, n: int, search: str = "") -> dict[str, Any]:
+        """Return samples of a class, or all, the most doubtful first, and the version.
 
-        With ``search``, those that have all of its words in their id or text.
+        With ``search``, only those that have all of its words in their id or text.
         """
         with self._lock:
-            seen = self.opinion
-            order = np.argsort(np.where(seen.given, 2, seen.sure), kind="stable")
+            now = self.predictions
+            order = np.argsort(np.where(now.given, 2, now.probability), kind="stable")
             if name:
-                if name not in seen.classes:
+                if name not in now.classes:
                     raise ValueError(f"There is no class {name!r}.")
-                order = order[seen.names[order] == seen.classes.index(name)]
+                order = order[now.label[order] == now.classes.index(name)]
             wanted = search.casefold().split()
             if wanted:
                 order = order[[self._has(int(i), wanted) for i in order]]
-            return [self._brief(int(i)) for i in order[start : start + n]]
+            found = [self._brief(int(i)) for i in order[start : start + n]]
+            return {"version": self.version, "samples": found}
 
     def _has(self, i: int, wanted: Sequence[str]) -> bool:
         texts = self.samples.whole_texts or self.samples.texts
@@ -323,117 +408,143 @@ class Desk:
         return all(word in text for word in wanted)
 
     def text(self, i: int) -> dict[str, str]:
-        """The whole text of a sample."""
+        """Return the whole text of a sample."""
         texts = self.samples.whole_texts
         if texts is None or not 0 <= i < len(texts):
             raise ValueError(f"There is no text {i}.")
         return {"text": texts[i][: presentation.WHOLE_TEXT]}
 
     def _brief(self, i: int) -> dict[str, Any]:
-        seen = self.opinion
-        name = seen.classes[seen.names[i]] if seen.names[i] >= 0 else None
-        return presentation.sample(self.samples, i) | {
-            "suggestion": None if seen.given[i] else name,
-            "given": name if seen.given[i] else None,
-            "sure": round(float(seen.sure[i]), 4),
+        now = self.predictions
+        label = int(now.label[i]) if len(now.classes) > 1 else -1
+        return presentation.sample(self.samples, i, self._rows, label) | {
+            "about": now.name(i),
+            "suggestion": None if now.given[i] else now.name(i),
+            "given": now.name(i) if now.given[i] else None,
+            "probability": round(float(now.probability[i]), 4),
         }
 
     def sample(self, i: int) -> dict[str, Any]:
-        """A sample, its neighbours, and which parts speak for what."""
+        """Return a sample, its neighbours, and the parts for and against its class."""
         if not 0 <= i < self.samples.n_samples:
             raise ValueError(f"There is no sample {i}.")
         with self._lock:
-            self._need_codes()
-            near = [self._brief(j) for j in self.judge.near(i)]
-            because = self.judge.explain(i, self.opinion)
-            return self._brief(i) | {"neighbours": near, "because": because}
+            self._need_parts()
+            more: dict[str, Any] = {
+                "neighbours": [self._brief(j) for j in self.predictor.neighbours(i)],
+                "because": self.predictor.explain(i, self.predictions),
+                "version": self.version,
+            }
+            return self._brief(i) | more
 
     def points(self) -> dict[str, Any]:
-        """Two coordinates for every sample, packed."""
+        """Return two coordinates of each sample."""
         if self._points is None:
             raise ValueError("The map is not ready yet.")
         x, y = np.ascontiguousarray(self._points.T.astype("<f4"))
-        return {"x": _pack(x), "y": _pack(y), "about": "t-SNE of the codes"}
+        return {"x": _pack(x), "y": _pack(y)}
 
     def state(self) -> dict[str, Any]:
-        """What the page needs before anything else."""
-        source, kind = self.samples.source or "data", self.samples.kind
-        return {"ready": self.ready, "doing": self._doing, "source": source, "kind": kind}
+        """Return what the page needs first: source, preparation, and the stage of the start."""
+        samples = self.samples
+        return {
+            "ready": self.ready,
+            "stage": self._stage,
+            "seconds": round(time.monotonic() - self._began),
+            "expected": presentation.expected_seconds(samples.n_samples),
+            "source": samples.source or "data",
+            "kind": samples.kind,
+            "preparation": samples.preparation,
+            "notes": list(samples.notes),
+            "decision": next((n for n in samples.notes if "--rgb" in n or "--grey" in n), ""),
+        }
 
-    def picture(self, what: str, i: int) -> bytes | None:
-        """A sample, small or whole, or a part as PNG; None where there is no such picture."""
+    def picture(self, kind: str, i: int) -> bytes | None:
+        """Return a picture of a sample or a part; None if there is none."""
         draw, shape = self.samples.thumbnails, self.samples.image_shape
-        if what in ("sample", "whole") and draw is not None and 0 <= i < self.samples.n_samples:
-            side = (presentation.WHOLE_PICTURE,) if what == "whole" else ()
-            with contextlib.suppress(OSError, ValueError):  # the file is gone, or another one now
+        if kind in ("sample", "whole") and draw is not None and 0 <= i < self.samples.n_samples:
+            side = (presentation.WHOLE_PICTURE,) if kind == "whole" else ()
+            with contextlib.suppress(OSError, ValueError):  # the file is missing or another one
                 return draw(i, *side)
-        elif what == "part" and shape and self.ready and 0 <= i < len(self.judge.components):
-            part = self.judge.components[i]
+        elif kind == "part" and shape and self.ready and 0 <= i < len(self.predictor.parts):
+            part = self.predictor.parts[i]
             return png(part.reshape(shape), part.max())
         return None
 
     def parts(self) -> dict[str, Any]:
-        """Every part: what it is, who uses it, and what was asked for."""
+        """Return all parts, with their settings and the classes that use them."""
         with self._lock:
-            self._need_codes()
+            self._need_parts()
             parts = [
-                presentation.part(self.samples, self.judge, j, self.opinion)
-                for j in range(len(self.judge.components))
+                presentation.part(self.samples, self.predictor, j, self.predictions)
+                for j in range(len(self.predictor.parts))
             ]
-            return {"parts": parts, "doing": "Computing …" if self._worker.busy else None}
+            return {"parts": parts, "doing": "Computing …" if self._parts_job.busy else None}
 
     # -- in the background --------------------------------------------------------------------
 
     def _review(self) -> None:
-        """Cross-validated accuracy, its forecast and contradicted labels, for the labels of now."""
+        """Judge the predictions by cross-validation, and use the weights that it finds."""
         began = time.monotonic()
-        while self.judge.aside and not self._closing:
-            now = time.monotonic()
-            left = min(self._clicked + PAUSE, began + PATIENCE) - now
+        while self.predictor.has_process and not self._closing:
+            left = min(self._clicked + PAUSE, began + PATIENCE) - time.monotonic()
             if left <= 0:
                 break
             time.sleep(left)
         with self._lock:
-            rows, classes = self.by_row(), self._classes()
-        found = self.judge.review(rows, classes)
+            rows, predictor = self.by_row(), self.predictor
+        found = predictor.review(rows, len(set(rows.values())))
         with self._lock:
-            self._review_of = Review() if found is None else found.review
-            with self._told("The curve of progress"):
-                self.project.keep_history(self.judge.history)
-            if found is not None and self.judge.adopt(found):
-                self._decide()
-        self.listener("answer", {"version": self.version})
+            if predictor is not self.predictor:
+                self._review_job.request()
+                return
+            self._last_review = Review() if found is None else found.review
+            with self._report_errors("The estimates of progress"):
+                self.project.save_history(predictor.history)
+            if found is not None and predictor.adopt(found):
+                self._predict()
+        self.listener("predictions", {"version": self.version})
         self.listener("progress", {})
 
     def progress(self) -> dict[str, Any]:
-        """What the last review said."""
+        """Return the last review."""
         with self._lock:
-            return presentation.progress(self.samples, self._review_of, self.answer()["counts"])
+            review = self._last_review
+            found = presentation.progress(
+                self.samples, review, self._counts(), self.journal.confirmed
+            )
+            hint = embeddings_hint(self.samples, review.accuracy)
+            return found | {"text": f"{found['text']} {hint}".strip()}
 
-    def _recode(self) -> None:
-        """New codes for the wishes about parts, while the old ones serve."""
+    def _update_parts(self) -> None:
+        """Compute new part weights after edits or in other colours, while the old ones serve."""
+        changed = self._comparison_is_due() and self._compare_colours()
         with self._lock:
-            acts = len(self.journal.acts)  # later wishes are not in the codes
-        try:
-            self.judge.recode(self.opinion)
-        except ValueError as error:
-            self.listener("trouble", {"text": str(error)})
-            return
-        self._keep_codes(acts=acts)
-        with self._lock:
-            self._decide()
-        self.listener("codes", {"text": "The codes are new."})
-        self._reviewer.ask()
+            entries = len(self.journal.entries)  # later edits are not in the part weights
+        if self.predictor.waiting:
+            try:
+                edited = self.predictor.recompute(self.predictions)
+            except ValueError as error:
+                self.listener("trouble", {"text": str(error)})
+            else:
+                changed = True
+                with self._lock:
+                    self.predictor.replace(*edited)
+                    self._predict()
+        if changed:
+            self._save_parts(entries=entries)
+            self.listener("parts", {"text": "The part weights are new."})
+            self._review_job.request()
 
-    # -- out ----------------------------------------------------------------------------------
+    # -- results ------------------------------------------------------------------------------
 
     def export(self, name: str) -> tuple[bytes, str]:
-        """A file by its name, and its type."""
+        """Return a file by its name, and its type."""
         write, kind = exports.EXPORTS[name]
         return write(self), kind
 
     def save_all(self) -> dict[str, Any]:
-        """All files into the project's folder."""
+        """Write all files into the folder of the project."""
         return {"files": exports.save_all(self)}
 
     @property
@@ -443,15 +554,15 @@ class Desk:
             return dict(self.journal.labels)
 
     def wait(self) -> None:
-        """Until nothing is computed in the background any more."""
-        self._worker.wait()
-        self._reviewer.wait()
+        """Wait until nothing is computed in the background."""
+        self._parts_job.wait()
+        self._review_job.wait()
 
     def close(self) -> None:
         self._closing = True
-        self.judge.close()
+        self.predictor.stop()
         self.wait()
-        self.judge.end()
+        self.predictor.close()
         self.journal.close()
         self.project.close()
 

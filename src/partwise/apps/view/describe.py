@@ -1,4 +1,4 @@
-"""What a part or a cluster is about, in a few words, and what a model says of its own answers."""
+"""Words for parts and clusters, and the accuracy and doubts of a classifier."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from partwise.io.samples import Samples
 
 __all__ = [
     "about",
+    "embeddings_hint",
     "names_classes",
     "naming",
     "number_like_parts",
@@ -21,17 +22,19 @@ __all__ = [
     "words_of_parts",
 ]
 
-#: A feature must differ by this many standard deviations of the column to be worth a word.
+#: A column is named if its mean in a cluster differs by so many standard deviations.
 WORTH = 0.4
-#: Samples to label next, labels that look wrong, and samples far from all labels, as are listed.
+#: Maximum number of listed samples: to label next, with doubtful labels, and far from all labels.
 NEXT, ODD, FAR = 10, 5, 10
-#: Samples are far where so many of the labelled classes should be nearer; more than twice as many
-#: as that lets expect are said.
+#: Outlyingness from which a sample is far from all labels. They are reported if there are more than
+#: twice as many as expected among samples of the labelled classes.
 BEYOND = 0.95
+#: Expected accuracy below which pixels or words are probably the wrong features.
+POOR = 0.6
 
 
 def about(samples: Samples, groups: Sequence[str], most: int = 4) -> dict[str, list[str]]:
-    """For each cluster what its members have and others lack; empty where features are nameless."""
+    """Return words for each cluster that set it apart; empty if features have no names."""
     levels = list(dict.fromkeys(groups))
     if samples.feature_names is None or len(levels) < 2:
         return {}
@@ -44,7 +47,7 @@ def about(samples: Samples, groups: Sequence[str], most: int = 4) -> dict[str, l
 
 
 def _columns(samples: Samples, means: NDArray[Any], most: int) -> list[list[str]]:
-    """For a table: "high revenue", "low age", "country = DE"."""
+    """Return words for clusters of a table: "high revenue", "low age", "country = DE"."""
     X, names = np.asarray(samples.X), samples.feature_names
     assert names is not None
     spread = X.std(axis=0)
@@ -61,7 +64,7 @@ def _columns(samples: Samples, means: NDArray[Any], most: int) -> list[list[str]
             if name in yes_no:
                 found.append(name if row[j] > 0 else f"{yes_no[name]} = no")
             elif " = " in name:
-                if row[j] > 0:  # what a cluster is not helps little
+                if row[j] > 0:  # a value that a cluster lacks says little
                     found.append(name)
             else:
                 words = ("early", "late") if name in dates else ("low", "high")
@@ -71,7 +74,7 @@ def _columns(samples: Samples, means: NDArray[Any], most: int) -> list[list[str]
 
 
 def number_like_parts(centers: NDArray[Any]) -> list[int]:
-    """A number from 1 for each cluster, that of the part which it uses most, one to one.
+    """Return a number from 1 for each cluster: the part that it uses most, one to one.
 
     Examples
     --------
@@ -86,34 +89,42 @@ def number_like_parts(centers: NDArray[Any]) -> list[int]:
     shares = centers / np.where(scale > 0, scale, 1)
     clusters, parts = linear_sum_assignment(shares, maximize=True)
     numbers = dict(zip(clusters.tolist(), (parts + 1).tolist()))
-    # more clusters than parts: those left over come after
+    # clusters without a part get the numbers after the parts
     rest = iter(range(centers.shape[1] + 1, centers.shape[1] + len(centers) + 1))
-    taken = [numbers.get(c) or next(rest) for c in range(len(centers))]
-    return taken
+    return [numbers.get(c) or next(rest) for c in range(len(centers))]
 
 
 def words_of_parts(H: Any, samples: Samples, most: int = 3) -> list[str]:
-    """A few words for each part, or "" where features are nameless."""
+    """Return a few words for each part; nothing if features have no names."""
     if H is None or samples.feature_names is None:
         return []
     return [", ".join(words) for words in top_features(H, samples.feature_names, most)]
 
 
-# -- models that name samples by class -------------------------------------------------------------
+# -- classifiers -----------------------------------------------------------------------------------
 
 
 def names_classes(model: Any) -> bool:
-    """Whether a model gives classes with probabilities, and not clusters."""
+    """Return whether a model predicts classes with probabilities, and not clusters."""
     return hasattr(model, "predict_proba")
 
 
-def naming(model: Any, ids: Sequence[str]) -> dict[str, Any] | None:
-    """Agreement with given labels, the accuracy to expect, what to label next, what was tried.
+def embeddings_hint(samples: Samples, accuracy: float) -> str:
+    """Return the advice to use embeddings if pixels or words predict classes poorly, or ""."""
+    words = {"image files": "Pixels", "texts": "Words"}.get(samples.recipe.get("reader", ""))
+    if words is None or samples.also is not None or not accuracy < POOR:
+        return ""
+    return (
+        f"{words} do not separate these classes well. Embeddings of a pretrained encoder usually "
+        "do: add --encoder NAME, and see `partwise encoders` for names."
+    )
 
-    None for a model that forms clusters.
-    """
+
+def naming(model: Any, samples: Samples) -> dict[str, Any] | None:
+    """Return expected accuracy, doubtful labels and samples to label next; None for clusters."""
     if not names_classes(model):
         return None
+    ids = samples.ids
     _, p, truth = model.held_out_
     right = p.argmax(axis=1) == truth
     expected = model.expected_accuracy_
@@ -125,7 +136,7 @@ def naming(model: Any, ids: Sequence[str]) -> dict[str, Any] | None:
         "interval": [round(low, 4), round(high, 4)],
         "balanced": None if np.isnan(share) else round(expected.balanced, 4),
         "said": str(expected),
-        "caution": expected.caution,
+        "caution": f"{expected.caution} {embeddings_hint(samples, share)}".strip(),
         "odd_labels": [
             {
                 "id": ids[doubt.sample],
@@ -149,7 +160,7 @@ def naming(model: Any, ids: Sequence[str]) -> dict[str, Any] | None:
 
 
 def _far(model: Any, ids: Sequence[str]) -> dict[str, Any] | None:
-    """Samples that are far from everything labelled; None where too few labels can tell."""
+    """Return samples that are far from all labels; None if there are too few labels to judge."""
     try:
         far, found = model.outlyingness(), model.others_found_
     except ValueError:
@@ -161,7 +172,7 @@ def _far(model: Any, ids: Sequence[str]) -> dict[str, Any] | None:
     many = beyond.sum() > 2 * (1 - BEYOND) * rest
     said = (
         f"{int(beyond.sum())} of {rest} samples are farther from every label than {BEYOND:.0%} of "
-        "samples of these classes should be: perhaps they are none of these."
+        "samples of these classes should be. They may belong to none of the classes."
     )
     return {
         "samples": int(beyond.sum()),

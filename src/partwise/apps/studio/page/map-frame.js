@@ -1,4 +1,4 @@
-// The map, in a frame of its own. It is sent numbers and colours, never a user's text.
+// The map, in a frame of its own. It receives numbers and colours, never a text of a user.
 (() => {
   const plot = document.getElementById("plot");
   const home = window.parent;
@@ -15,7 +15,7 @@
     };
   }
 
-  // A ring of 16 pixels around the sample in question: a shape moves without the points being drawn anew by plotly.
+  // A ring of 16 pixels around the present sample: a shape moves without drawing the points again.
   function ring(at) {
     if (!at) return [];
     const pixels = { xsizemode: "pixel", ysizemode: "pixel", xanchor: at[0], yanchor: at[1], x0: -8, x1: 8, y0: -8, y1: 8 };
@@ -44,7 +44,7 @@
     send({ kind: "drawn" });
   }
 
-  // Colours by name from a palette, and the ring, in one go; of those that come meanwhile the last.
+  // Colours from a palette, and the ring, in one update; of requests that come meanwhile, only the last.
   async function paint(message) {
     waiting = message;
     if (!ready || painting) return;

@@ -1,5 +1,5 @@
-// The parts: what each looks like, which class uses it, and what a person wants done with it.
-import { $, ask, get, make, own, percent, post, say } from "./parts-of-page.js";
+// Parts: their pictures or words, the classes that use them, and their settings.
+import { $, ask, get, make, own, percent, post, say } from "./elements.js";
 import { known } from "./studio.js";
 
 export async function drawParts() {
@@ -8,7 +8,7 @@ export async function drawParts() {
   $("partGrid").replaceChildren(...parts.map(part => card(part, parts)));
 }
 
-async function wish(words) {
+async function edit(words) {
   const answer = await post("part", words);
   $("partsNews").textContent = answer.text;
   drawParts();
@@ -25,14 +25,14 @@ function card(part, parts) {
   return make("article", { class: part.frozen ? "part frozen" : "part" }, title,
     part.picture ? make("img", { src: part.picture, alt: `Part ${part.number}` }) : words, used,
     make("p", { class: "row" },
-      button("Name", async () => { const name = await ask("Name this part", "Name", part.named ?? ""); if (name) wish({ do: "name", part: part.number, name }); }),
-      button(part.frozen ? "Thaw" : "Freeze", () => wish({ do: part.frozen ? "thaw" : "freeze", part: part.number })),
+      button("Name", async () => { const name = await ask("Name this part", "Name", part.named ?? ""); if (name) edit({ do: "name", part: part.number, name }); }),
+      button(part.frozen ? "Thaw" : "Freeze", () => edit({ do: part.frozen ? "thaw" : "freeze", part: part.number })),
       button("Merge", async () => {
         const name = await ask("Merge with which part?", "Part", "", others.map(other => other.name));
         const other = others.find(entry => entry.name === name);
         if (name && !other) say(`There is no other part ${name}.`);
-        if (other) wish({ do: "merge", part: part.number, with: other.number });
+        if (other) edit({ do: "merge", part: part.number, with: other.number });
       }),
-      button("Split", () => wish({ do: "split", part: part.number })),
-      button("Forbid", async () => { const name = await ask("Forbid this part for which class?", "Class", "", known.classes); if (name) wish({ do: "forbid", part: part.number, class: name }); })));
+      button("Split", () => edit({ do: "split", part: part.number })),
+      button("Forbid", async () => { const name = await ask("Forbid this part for which class?", "Class", "", known.classes); if (name) edit({ do: "forbid", part: part.number, class: name }); })));
 }

@@ -1,5 +1,5 @@
-// How good it is, with an interval; whether more labels would pay; labels that look wrong.
-import { $, get, make, own, percent } from "./parts-of-page.js";
+// Accuracy against the number of labels, accuracy per class, and labels that may be wrong.
+import { $, get, make, own, percent } from "./elements.js";
 import { label, showDetail } from "./studio.js";
 
 const frame = $("curve");
@@ -14,18 +14,19 @@ function drawCurve() {
 
 export async function drawProgress(dark) {
   const found = await get("progress");
-  $("enough").textContent = found.text;
-  const { x, y, low, high } = found.curve;
-  last = { x, y, low, high, dark };
+  $("advice").textContent = found.text;
+  last = { ...found.curve, dark };
   drawCurve();
   $("perClass").tBodies[0].replaceChildren(...found.classes.map(row => {
     const name = make("th", { scope: "row", dir: "auto" });
     name.textContent = row.name;
-    return make("tr", {}, name, make("td", {}, String(row.labels)), make("td", {}, percent(row.right)), make("td", {}, String(row.answer)));
+    return make("tr", {}, name, make("td", {}, String(row.labels)), make("td", {}, percent(row.recall)), make("td", {}, String(row.samples)));
   }));
+  $("noDoubts").hidden = found.contradicted.length > 0;
   $("contradicted").replaceChildren(...found.contradicted.map(entry => {
-    const text = make("span", {}, own(entry.id), ": given ", own(entry.given), ", the rest says ", own(entry.rest), ` (${percent(entry.sure)}) `);
-    return make("li", {}, text, make("button", { onclick: () => { document.getElementById("tab-label").click(); showDetail(entry.i); } }, "Look"),
-      make("button", { onclick: () => label(entry.rest, [entry.i]).then(() => drawProgress(dark)) }, "Change"));
+    const set = name => label(name, [entry.i]).then(() => drawProgress(dark));
+    const text = make("span", {}, own(entry.id), ": given ", own(entry.given), ", predicted ", own(entry.predicted), ` (wrong with probability ${percent(entry.wrong)}) `);
+    return make("li", {}, text, make("button", { onclick: () => { $("tab-label").click(); showDetail(entry.i); } }, "Look"),
+      make("button", { onclick: () => set(entry.given) }, "Keep ", own(entry.given)), make("button", { onclick: () => set(entry.predicted) }, "Change to ", own(entry.predicted)));
   }));
 }

@@ -1,28 +1,28 @@
-// The studio's page: one place holds what is known, each view draws from it.
-import { $, NONE, ask, colour, dot, get, make, own, percent, say, showSample, unpack, win } from "./parts-of-page.js";
-import { add, cancel, connected, pending } from "./acts.js";
+// The page of the studio. `known` holds what the server sent; each view is drawn from it.
+import { $, NONE, ask, colour, dot, get, make, own, percent, preload, say, shortRow, showSample, unpack, windowName } from "./elements.js";
+import { add, cancel, connected, pending } from "./requests.js";
 import { drawList, setUpList } from "./list.js";
 import { drawParts } from "./parts.js";
 import { drawProgress } from "./progress.js";
 
-export const known = { classes: [], counts: {}, names: null, sure: null, given: null, queue: [], chosen: [], start: "", version: 0, points: null };
+export const known = { classes: [], counts: {}, labels: null, probabilities: null, given: null, queue: [], chosen: [], start: "", version: 0, points: null };
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const frame = $("map");
 let frameReady = false, matches = [], options = [], pointed = -1, drawn = "";
-const order = []; // classes as this window met them: their numbers never move under the fingers
+const order = []; // classes in the order in which this window met them, so that their numbers do not change
 const handled = new Set(); // samples that this window labelled or skipped: they do not come back
-const acts = []; // what this window did, for undo
+const changes = []; // changes of this window since it was loaded, for undo
 
-const tell = message => frame.contentWindow.postMessage(message, location.origin);
+const toMap = message => frame.contentWindow.postMessage(message, location.origin);
 
-// ---- the answer, and the map's colours ----------------------------------------------------------
+// ---- predictions and colours of the map ---------------------------------------------------------
 
 export function take(answer) {
   if (!answer) return;
-  if (answer.start === known.start && answer.version < known.version) return; // another start counts anew
+  if (answer.start === known.start && answer.version < known.version) return; // versions count from 0 after each start
   Object.assign(known, {
     start: answer.start, version: answer.version, classes: answer.classes, counts: answer.counts,
-    names: unpack(answer.names, Int16Array), sure: unpack(answer.sure, Uint8Array), given: unpack(answer.given, Uint8Array),
+    labels: unpack(answer.labels, Int16Array), probabilities: unpack(answer.probabilities, Uint8Array), given: unpack(answer.given, Uint8Array),
   });
   if (answer.queue) known.queue = keepShown(answer.queue);
   $("headline").textContent = answer.headline;
@@ -32,20 +32,21 @@ export function take(answer) {
   paint();
 }
 
-// The card before a person's eyes stays as it is, whatever came meanwhile, until it has a label; a suggestion may come, none may change.
+// The card that is shown stays until it has a label, whatever arrives meanwhile. It may get a suggestion, but none that it has may change.
 function keepShown(queue) {
   const fresh = queue.filter(sample => !handled.has(sample.i)), shown = known.queue[0];
   if (!shown) return fresh;
-  if (!shown.suggestion) Object.assign(shown, suggestionFor(shown.i));
+  const same = fresh.find(sample => sample.i === shown.i);
+  if (!shown.suggestion) Object.assign(shown, suggestionFor(shown.i), same?.values ? { values: same.values } : {});
   return [shown, ...fresh.filter(sample => sample.i !== shown.i)];
 }
 
 function suggestionFor(i) {
-  const name = known.names[i];
-  return name < 0 || known.given[i] ? {} : { suggestion: known.classes[name], sure: known.sure[i] / 255 };
+  const name = known.labels[i];
+  return name < 0 || known.given[i] ? {} : { suggestion: known.classes[name], probability: known.probabilities[i] / 255 };
 }
 
-// More cards than an answer brings, where those of the last ones are still under way.
+// More cards than an answer brings, in case the last ones are still being saved.
 let refilling = false;
 async function refill() {
   if (refilling || known.queue.length > 2 || !pending()) return;
@@ -62,15 +63,15 @@ async function refill() {
 const LEVELS = 4; // shades of doubt
 
 function paint() {
-  if (!frameReady || !known.names) return;
-  const { names, sure, given } = known, shade = new Uint16Array(names.length);
+  if (!frameReady || !known.labels) return;
+  const { labels, probabilities, given } = known, shade = new Uint16Array(labels.length);
   for (let i = 0; i < shade.length; i++) {
-    const level = given[i] ? LEVELS - 1 : Math.min(LEVELS - 1, sure[i] >> 6);
-    shade[i] = names[i] < 0 ? 0 : 1 + names[i] * LEVELS + level;
+    const level = given[i] ? LEVELS - 1 : Math.min(LEVELS - 1, probabilities[i] >> 6);
+    shade[i] = labels[i] < 0 ? 0 : 1 + labels[i] * LEVELS + level;
   }
   const paper = dark.matches ? [20, 23, 27] : [255, 255, 255], palette = [mix(NONE, paper, 0.5)];
   known.classes.forEach((_, index) => palette.push(...[0.3, 0.5, 0.75, 1].map(share => mix(colour(index), paper, share))));
-  tell({ act: "paint", shade, palette, at: place(), number: known.version });
+  toMap({ act: "paint", shade, palette, at: place(), number: known.version });
 }
 
 function mix(hex, paper, share) {
@@ -78,53 +79,56 @@ function mix(hex, paper, share) {
   return "#" + [1, 3, 5].map((at, i) => part(at, i).toString(16).padStart(2, "0")).join("");
 }
 
-// Where the sample on the card, or another one, lies on the map.
+// Position on the map of the sample on the card, or of another one.
 function place(i = known.queue[0]?.i) {
   return known.points && i != null ? [known.points.x[i], known.points.y[i]] : null;
 }
 
 function drawLegend() {
-  $("legend").replaceChildren(...known.classes.map((name, index) => {
-    return make("span", { class: "chip" }, dot(index), make("span", {}, own(name), ` (${known.counts[name]?.answer ?? 0})`));
-  }));
+  $("legend").replaceChildren(...known.classes.map((name, index) =>
+    make("span", { class: "chip" }, dot(index), make("span", {}, own(name), ` (${known.counts[name]?.samples ?? 0})`))));
 }
 
-// ---- the queue ----------------------------------------------------------------------------------
+// ---- the card and the queue ---------------------------------------------------------------------
 
 function drawCard() {
   const [first, ...rest] = known.queue;
+  if (first && !first.seen) first.seen = { version: known.version, start: known.start };
   $("cardName").textContent = first ? first.id : pending() ? "Waiting for the next samples …" : "Every sample has a label or was skipped.";
-  if ($("cardBody").dataset.i !== String(first?.i)) $("cardBody").replaceChildren(...(first ? [showSample(first, { large: true })] : [])); // else it stays, as far as it was read
-  $("cardBody").dataset.i = String(first?.i);
-  $("suggestion").replaceChildren(...(first?.suggestion ? [own(first.suggestion), `? ${percent(first.sure)}`] : []));
+  const content = `${first?.i} ${first?.values ? first.suggestion : ""}`; // bars of a table depend on the suggestion
+  if ($("cardBody").dataset.content !== content) $("cardBody").replaceChildren(...(first ? [showSample(first, { large: true })] : [])); // otherwise it stays scrolled as it is
+  $("cardBody").dataset.content = content;
+  $("suggestion").replaceChildren(...(isTaken(first) ? ["Another window labelled this sample ", own(known.classes[known.labels[first.i]]), "."]
+    : first?.suggestion ? [own(first.suggestion), `? ${percent(first.probability)}`] : []));
+  preload(rest[0]);
   $("coming").replaceChildren(...rest.map((sample, at) => {
     const inner = sample.picture ? make("img", { src: sample.picture, alt: "" }) : make("span", { dir: "auto" });
-    if (!sample.picture) inner.textContent = sample.text?.slice(0, 80) ?? sample.id;
+    if (!sample.picture) inner.textContent = sample.text?.slice(0, 80) ?? shortRow(sample);
     const button = make("button", { "aria-label": `Bring forward ${sample.id}`, onclick: () => {
-      known.queue.unshift(...known.queue.splice(at + 1, 1)); drawCard(); tell({ act: "mark", at: place() }); $("card").focus(); } }, inner);
+      known.queue.unshift(...known.queue.splice(at + 1, 1)); drawCard(); toMap({ act: "mark", at: place() }); $("card").focus(); } }, inner);
     return make("li", {}, button);
   }));
 }
 
-// What was typed comes first, as the class of that name or a new one, and Enter takes it; then the classes that hold it.
+// Another window has labelled the sample on the card. The server then refuses a different label of this one.
+const isTaken = card => Boolean(card && known.given?.[card.i] && !pending() && !handled.has(card.i) && card.seen.version < known.version);
+
+// The typed text comes first, as the class of that name or a new one, and Enter takes it; then the classes that contain it.
 function drawClasses() {
   const typed = $("filter").value.trim(), wanted = typed.toLowerCase(), begins = name => name.toLowerCase().startsWith(wanted);
   const same = name => name.toLowerCase() === wanted;
-  if (!pending()) order.splice(0, order.length, ...order.filter(name => known.classes.includes(name))); // gone: renamed, deleted, undone
+  if (!pending()) order.splice(0, order.length, ...order.filter(name => known.classes.includes(name))); // renamed, deleted or undone
   order.push(...known.classes.filter(name => !order.includes(name)));
   matches = order.filter(name => name.toLowerCase().includes(wanted))
     .sort((a, b) => (b === typed) - (a === typed) || same(b) - same(a) || begins(b) - begins(a)).slice(0, 200);
-  const numbers = !typed && digitsChoose(), aim = options[pointed]?.value;
-  options = matches.map((name, at) => option(name, at, dot(known.classes.indexOf(name)), numbers && at < 9 ? make("kbd", { "aria-hidden": "true" }, String(at + 1)) : null));
+  const aim = options[pointed]?.value;
+  options = matches.map((name, at) => option(name, at, dot(known.classes.indexOf(name)), at < 9 ? make("kbd", { "aria-hidden": "true" }, String(at + 1)) : null));
   if (typed && !matches.some(same)) options.unshift(option(typed, options.length, "New class: "));
-  const stays = typed === drawn ? options.findIndex(one => one.value === aim) : -1; // chosen by the arrows before news came
+  const stays = typed === drawn ? options.findIndex(one => one.value === aim) : -1; // chosen by arrow keys before an update
   $("classes").replaceChildren(...options);
   drawn = typed;
   point(stays >= 0 ? stays : typed ? 0 : -1);
 }
-
-// Digits choose where no class begins with one: there they are typed, as letters are.
-const digitsChoose = () => !order.some(name => /^\p{Nd}/u.test(name));
 
 function option(name, at, before, after = null) {
   const text = make("span", { dir: "auto", class: "name", title: name });
@@ -140,111 +144,118 @@ function point(at) {
   if (at < 0) $("filter").removeAttribute("aria-activedescendant"); else $("filter").setAttribute("aria-activedescendant", `class-${at}`);
 }
 
-// Do something to samples: the page goes on at once, and the act is sent until the studio has it.
-function perform(name, words, cards = []) {
-  const act = add(name, words), entry = { act, cards, samples: words.samples ?? [] };
-  if (name !== "undo") acts.push(entry);
-  for (const i of entry.samples) if (words.label === null) handled.delete(i); else handled.add(i);
+// Change something: the page continues at once, and the request is sent until the studio has it.
+function perform(name, words, card = null) {
+  const request = add(name, words), change = { request, card, samples: words.samples ?? [] };
+  if (name !== "undo") changes.push(change);
+  for (const i of change.samples) if (words.label === null) handled.delete(i); else handled.add(i);
   refill();
-  return act.done.then(answer => {
-    if (!answer) forget(entry);
+  return request.done.then(answer => {
+    if (!answer) forget(change);
     take(answer);
     if (answer) performance.mark(`answer-${answer.version}`);
-    else get("answer").then(take).catch(() => {});
+    else get("predictions").then(take).catch(() => {});
     if (!known.queue.length) drawCard();
     return answer;
   });
 }
 
-// It was refused, or taken back before it was sent.
-function forget(entry) {
-  const at = acts.indexOf(entry);
-  if (at >= 0) acts.splice(at, 1);
-  for (const i of entry.samples) handled.delete(i);
+// A change that was refused, or withdrawn before it was sent.
+function forget(change) {
+  const at = changes.indexOf(change);
+  if (at >= 0) changes.splice(at, 1);
+  for (const i of change.samples) handled.delete(i);
 }
 
-export function label(name, samples = null) {
+// Label samples, or the one on the card. `seen` is the version in which the person saw them.
+export function label(name, samples = null, seen = known.version) {
   const first = samples ? null : known.queue[0];
   const chosen = samples ?? (first ? [first.i] : []);
   if (!name?.trim() || !chosen.length) return Promise.resolve();
-  const wanted = name.trim().replace(/\s+/g, " ");
+  const wanted = name.trim().replace(/\s+/g, " "), shown = first?.seen ?? { version: seen, start: known.start };
   if (!order.includes(wanted)) order.push(wanted);
   $("filter").value = "";
   if (first) next();
-  const done = perform("label", { samples: chosen, label: wanted, seen: known.version, start: known.start }, first ? [first] : []);
-  drawClasses(); // after it: a class that nobody is about to save would be forgotten
+  const done = perform("label", { samples: chosen, label: wanted, seen: shown.version, start: shown.start }, first);
+  drawClasses(); // afterwards, since a class that no request is about would be dropped
   return done;
 }
 
-export const unlabel = samples => perform("label", { samples, label: null, seen: known.version, start: known.start });
+export const unlabel = (samples, seen) => perform("label", { samples, label: null, seen, start: known.start });
 export const rename = (name, to) => perform("rename", { class: name, to });
 
-// The next card is there at once, with the suggestion of now.
+// The next card appears at once, with the present suggestion.
 function next() {
   known.queue.shift();
-  if (known.queue[0] && known.names) Object.assign(known.queue[0], suggestionFor(known.queue[0].i));
+  if (known.queue[0] && known.labels) Object.assign(known.queue[0], suggestionFor(known.queue[0].i));
   drawCard();
-  tell({ act: "mark", at: place() });
+  toMap({ act: "mark", at: place() });
 }
 
 function skip() {
-  const first = known.queue[0];
+  const first = known.queue[0], taken = isTaken(first);
   if (!first) return;
+  if (taken) handled.add(first.i);
   next();
-  perform("skip", { samples: [first.i] }, [first]);
+  if (!taken) perform("skip", { samples: [first.i] }, first);
 }
 
-// Back to the sample whose label is taken back; without one of this window's, the studio says which that was.
+// Return to the sample whose change is undone. After a reload, the studio answers which one that was.
 function undo() {
-  const last = acts.at(-1);
-  if (!last) { perform("undo", {}).then(answer => !acts.length && comeBack(answer?.undone?.[0])); return; }
-  acts.pop();
+  const last = changes.at(-1);
+  if (!last) { perform("undo", {}).then(answer => !changes.length && comeBack(answer?.undone?.[0])); return; }
+  changes.pop();
   for (const i of last.samples) handled.delete(i);
-  if (!cancel(last.act)) perform("undo", { of: last.act.key });
-  comeBack(last.cards[0]);
+  if (!cancel(last.request)) perform("undo", { of: last.request.key });
+  comeBack(last.card);
 }
 
 function comeBack(card) {
   if (!card) return;
+  delete card.seen;
+  handled.delete(card.i);
   known.queue = [card, ...known.queue.filter(sample => sample.i !== card.i)];
   drawCard();
-  tell({ act: "mark", at: place() });
+  toMap({ act: "mark", at: place() });
 }
 
-const OTHER = "none of these"; // a class like any other: what is far from the labelled ones, and is labelled so
-const accept = () => known.queue[0]?.suggestion && label(known.queue[0].suggestion);
+// ---- the keyboard -------------------------------------------------------------------------------
 
-// Letters are always typed: a class may begin with any of them. What acts is no letter.
+const OTHER = "none of these"; // a class like any other, for samples of no other class
+const accept = () => { const first = known.queue[0]; if (first?.suggestion && !isTaken(first)) label(first.suggestion); };
+
+// Whatever is typed goes to the field: the name of a class may begin with any letter or digit. Keys that act are no characters, or need Alt.
 function keys(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
-  const field = $("filter"), inField = event.target === field, empty = !field.value;
-  if (!inField && (event.target.closest("input, textarea, select, dialog, details, [role=tab]") || $("label").hidden)) return;
-  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-  const onButton = event.target.closest("button, a, summary");
-  const chosen = empty && /^[1-9]$/.test(event.key) && digitsChoose() ? matches[event.key - 1] : null;
+  const field = $("filter"), target = event.target, inField = target === field, empty = !field.value;
+  if (event.isComposing || $("label").hidden || $("ask").open) return;
+  if (!inField && target.closest("textarea, select, input:not([type=checkbox])")) return;
   const does = act => { event.preventDefault(); if (!event.repeat) act(); };
+  const digit = event.altKey && !event.ctrlKey && !event.metaKey && /^Digit(\d)$/.exec(event.code)?.[1];
+  if (digit) { const name = digit === "0" ? OTHER : matches[digit - 1]; if (name) does(() => label(name)); return; }
+  if ((event.ctrlKey || event.metaKey || event.altKey) && !event.getModifierState("AltGraph")) return;
+  if (!inField && isTyped(event, empty)) { target.closest("dialog")?.close(); field.focus(); return; } // the character lands there
+  if (target.closest("dialog")) return;
+  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key], onTab = target.closest("[role=tab]");
   if (inField && step && options.length) { event.preventDefault(); point((Math.max(pointed, step < 0 ? 0 : -1) + step + options.length) % options.length); }
-  else if (event.key === "Enter" && !onButton) does(() => { if (inField && pointed >= 0) options[pointed].click(); else if (empty) accept(); $("card").focus(); });
+  else if (event.key === "Enter" && !target.closest("button, a, summary")) does(() => { if (inField && pointed >= 0) options[pointed].click(); else if (empty) accept(); $("card").focus(); });
   else if (inField && event.key === "Escape") { field.value = ""; drawClasses(); $("card").focus(); }
-  else if (event.key === "ArrowRight" && empty) does(skip);
-  else if (event.key === "ArrowLeft" && empty) does(undo);
-  else if (chosen) does(() => label(chosen));
-  else if (event.key === "0" && empty && digitsChoose()) does(() => label(OTHER));
-  else if (inField) return;
-  else if (event.key === "/") { event.preventDefault(); field.focus(); }
-  else if ((event.key.length === 1 && event.key.trim()) || event.key === "Dead" || event.key === "Process") field.focus(); // it lands in the field
+  else if (event.key === "ArrowRight" && empty && !onTab) does(skip);
+  else if (event.key === "ArrowLeft" && empty && !onTab) does(undo);
 }
+
+// A space begins no name, and presses the button that has the focus; within a name it is typed.
+const isTyped = (event, empty) => (event.key.length === 1 && (event.key !== " " || !empty)) || event.key === "Dead" || event.key === "Process";
 
 // ---- the map ------------------------------------------------------------------------------------
 
 async function drawMap() {
   if (!frameReady || !known.points) return;
-  tell({ act: "draw", x: known.points.x, y: known.points.y, dark: dark.matches, at: place() });
+  toMap({ act: "draw", x: known.points.x, y: known.points.y, dark: dark.matches, at: place() });
 }
 
 async function loadPoints() {
   const found = await get("points");
-  known.points = { x: unpack(found.x, Float32Array), y: unpack(found.y, Float32Array), about: found.about };
+  known.points = { x: unpack(found.x, Float32Array), y: unpack(found.y, Float32Array) };
   drawMap();
 }
 
@@ -264,43 +275,47 @@ export function select(chosen) {
   if (!chosen.length) return;
   $("selection").append(`${chosen.length} samples chosen. `,
     make("button", { id: "labelChosen", onclick: async () => {
-      const name = await ask(`Label ${chosen.length} samples`, "Class", mostCommon(chosen), known.classes);
-      if (name) { await label(name, chosen); tell({ act: "clear" }); select([]); }
+      const seen = known.version, name = await ask(`Label ${chosen.length} samples`, "Class", mostCommon(chosen), known.classes);
+      if (name) { await label(name, chosen, seen); toMap({ act: "clear" }); select([]); }
     } }, "Label them"), " ",
-    make("button", { onclick: () => { tell({ act: "clear" }); select([]); } }, "Let go"));
+    make("button", { onclick: () => { toMap({ act: "clear" }); select([]); } }, "Clear the selection"));
 }
 
 function mostCommon(chosen) {
   const counts = new Map();
-  for (const i of chosen) if (known.names[i] >= 0) counts.set(known.names[i], (counts.get(known.names[i]) ?? 0) + 1);
+  for (const i of chosen) if (known.labels[i] >= 0) counts.set(known.labels[i], (counts.get(known.labels[i]) ?? 0) + 1);
   const best = [...counts].sort((a, b) => b[1] - a[1])[0];
   return best ? known.classes[best[0]] : "";
 }
 
 export async function showDetail(i) {
-  const sample = await get("sample", { i });
+  const sample = await get("sample", { i }), seen = sample.version;
   const title = make("h2", { dir: "auto" });
   title.textContent = sample.id;
-  const said = make("p", {}, ...(sample.given ? ["Labelled ", own(sample.given), "."] : sample.suggestion ? [own(sample.suggestion), `, ${percent(sample.sure)}.`] : ["No answer yet."]));
-  const why = make("ul", { "aria-label": "Which parts speak for and against it" });
+  const labelled = make("p", {}, ...(sample.given ? ["Labelled ", own(sample.given), "."] : sample.suggestion ? ["Predicted ", own(sample.suggestion), `, ${percent(sample.probability)}.`] : ["No prediction yet."]));
+  const why = make("ul", { "aria-label": "Parts that speak for and against it" });
   for (const line of sample.because ?? []) { const item = make("li", { dir: "auto" }); item.textContent = line; why.append(item); }
   const near = make("p", { class: "row" }, "Neighbours: ", ...sample.neighbours.map(other => {
     const button = make("button", { onclick: () => showDetail(other.i) });
     button.append(other.picture ? make("img", { src: other.picture, alt: other.id, width: 40, height: 40 }) : other.id.slice(0, 30));
     return button;
   }));
-  $("detail").replaceChildren(title, showSample(sample, { large: true }), said, why, near, make("p", { class: "row" },
-    make("button", { onclick: async () => { const name = await ask("Label this sample", "Class", sample.suggestion ?? "", known.classes); if (name) label(name, [i]); } }, "Label"),
-    make("button", { onclick: async () => { const group = [i, ...sample.neighbours.map(other => other.i)];
-      const name = await ask(`Label this and its ${sample.neighbours.length} neighbours`, "Class", sample.suggestion ?? "", known.classes); if (name) label(name, group); } }, "Label it and its neighbours"),
-    sample.given ? make("button", { onclick: () => unlabel([i]).then(() => showDetail(i)) }, "Take the label back") : null,
+  const labelAll = async (title, samples) => {
+    const name = await ask(title, "Class", sample.suggestion ?? "", known.classes);
+    if (name) label(name, samples, seen);
+  };
+  const group = [i, ...sample.neighbours.map(other => other.i)];
+  $("detail").replaceChildren(title, showSample(sample, { large: true }), labelled, why, near, make("p", { class: "row" },
+    make("button", { onclick: () => labelAll("Label this sample", [i]) }, "Label"),
+    make("button", { onclick: () => labelAll(`Label this and its ${group.length - 1} neighbours`, group) }, "Label it and its neighbours"),
+    sample.given ? make("button", { onclick: () => unlabel([i], seen).then(() => showDetail(i)) }, "Remove the label") : null,
     make("button", { onclick: () => { $("detail").hidden = true; } }, "Close")));
   $("detail").hidden = false;
   $("detail").scrollIntoView({ block: "nearest" });
-  tell({ act: "mark", at: place(i) });
+  toMap({ act: "mark", at: place(i) });
 }
 
-// ---- tabs, news, start --------------------------------------------------------------------------
+// ---- tabs, events, start ------------------------------------------------------------------------
 
 const VIEWS = ["label", "list", "parts", "progress"];
 const DRAW = { list: () => drawList(), parts: drawParts, progress: () => drawProgress(dark.matches) };
@@ -323,46 +338,63 @@ function tabKeys(event) {
   $(`tab-${view}`).focus();
 }
 
+function drawNotes({ source, preparation, decision, notes }) {
+  $("source").textContent = source;
+  document.title = `${source} – Partwise studio`;
+  $("decision").textContent = decision;
+  $("preparation").textContent = preparation;
+  $("notes").replaceChildren(...notes.map(note => { const item = make("li", { dir: "auto" }); item.textContent = note; return item; }));
+}
+
+let clock = 0;
+function drawWait({ ready, stage, seconds, expected }) {
+  clearInterval(clock);
+  $("wait").hidden = ready;
+  if (ready) return;
+  const began = Date.now() - 1000 * seconds;
+  const tick = () => { $("waitText").textContent = `${stage}. The first start usually takes about ${expected} s; ${Math.round((Date.now() - began) / 1000)} s so far.`; };
+  clock = setInterval(tick, 1000);
+  tick();
+}
+
 let begun = false;
 async function begin() {
   try {
     const state = await get("state");
-    $("source").textContent = state.source;
-    document.title = `${state.source} – Partwise studio`;
-    $("wait").hidden = state.ready;
-    if (!state.ready) { $("waitText").textContent = state.doing; return; }
-    await Promise.all([loadPoints(), get("answer").then(take)]);
+    drawNotes(state);
+    drawWait(state);
+    if (!state.ready) return;
+    await Promise.all([loadPoints(), get("predictions").then(take)]);
     if (!$("progress").hidden) drawProgress(dark.matches);
     if (!begun) $("card").focus();
     begun = true;
-  } catch { /* the stream of news says when the studio is there again */ }
+  } catch { /* the stream of events reports when the studio answers again */ }
 }
 
-// The news; a stream that was refused, or ended with the studio, is asked for again.
-const NEWS = {
+const EVENTS = {
   hello: () => { connected(true); begin(); },
-  doing: ({ text, share }) => {
-    $("wait").hidden = false;
-    $("waitText").textContent = text;
-    if (share == null) $("waitBar").removeAttribute("value"); else $("waitBar").value = share;
-  },
+  stage: state => { if (!state.ready) drawWait(state); },
   ready: begin,
-  answer: async ({ version, by }) => { if (by !== win && version > known.version) take(await get("answer")); }, // this window's own act brings its answer itself
+  notes: drawNotes,
+  predictions: async ({ version, by }) => { if (by !== windowName && version > known.version) take(await get("predictions")); }, // own requests bring their answers
   progress: () => { if (!$("progress").hidden) drawProgress(dark.matches); },
-  codes: async ({ text }) => { $("partsNews").textContent = text; await loadPoints(); take(await get("answer")); if (!$("parts").hidden) drawParts(); },
+  parts: async ({ text }) => { $("partsNews").textContent = text; await loadPoints(); take(await get("predictions")); if (!$("parts").hidden) drawParts(); },
   trouble: ({ text }) => say(text),
 };
 function listen() {
-  const news = new EventSource("/api/events");
-  for (const [kind, act] of Object.entries(NEWS)) news.addEventListener(kind, event => act(JSON.parse(event.data)));
-  news.addEventListener("error", () => {
+  const events = new EventSource("/api/events");
+  for (const [kind, act] of Object.entries(EVENTS)) events.addEventListener(kind, event => act(JSON.parse(event.data)));
+  events.addEventListener("error", () => {
     connected(false);
     if (!begun) begin();
-    if (news.readyState === EventSource.CLOSED) setTimeout(listen, 2000);
+    if (events.readyState === EventSource.CLOSED) setTimeout(listen, 2000);
   });
 }
 
-for (const name of VIEWS) { $(`tab-${name}`).addEventListener("click", () => show(name)); $(`tab-${name}`).addEventListener("keydown", tabKeys); }
+for (const name of VIEWS) {
+  $(`tab-${name}`).addEventListener("click", event => { show(name); if (name === "label" && event.detail) $("card").focus(); }); // after a click, Enter accepts
+  $(`tab-${name}`).addEventListener("keydown", tabKeys);
+}
 $("skip").addEventListener("click", skip);
 $("other").addEventListener("click", () => label(OTHER));
 $("undo").addEventListener("click", undo);

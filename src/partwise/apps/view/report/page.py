@@ -201,7 +201,7 @@ def report_page(
 
     thumbnails = Thumbnails(dataset)
     shares = main_parts(V)
-    named = naming(model, dataset.ids)
+    named = naming(model, dataset)
 
     def describe(i: int) -> dict[str, Any]:
         """Return the entries of one sample on the page."""

@@ -1,0 +1,88 @@
+"""Names, frozen parts and forbidden parts, as a person set them on the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+MAX_NAME = 200
+
+
+@dataclass
+class PartSettings:
+    """Settings of the parts, by their present numbers."""
+
+    names: dict[int, str] = field(default_factory=dict)
+    frozen: set[int] = field(default_factory=set)
+    forbidden: set[tuple[int, str]] = field(default_factory=set)
+
+    def __bool__(self) -> bool:
+        return bool(self.names or self.frozen or self.forbidden)
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: sorted(getattr(self, name)) for name in ("frozen", "forbidden")} | {
+            "names": sorted(self.names.items())
+        }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> PartSettings:
+        return cls(
+            {int(j): str(name) for j, name in content.get("names", ())},
+            {int(j) for j in content.get("frozen", ())},
+            {(int(j), str(name)) for j, name in content.get("forbidden", ())},
+        )
+
+    def rename_class(self, old: str, new: str) -> None:
+        """Forbid a part for the class under its new name."""
+        self.forbidden = {(j, new if name == old else name) for j, name in self.forbidden}
+
+    def apply(self, edit: Mapping[str, Any]) -> None:
+        """Take over an edit; a merge or a split gives other numbers to later parts."""
+        part, kind = int(edit["part"]), edit["do"]
+        if kind == "name":
+            self.names[part] = edit["name"]
+        elif kind == "freeze":
+            self.frozen.add(part)
+        elif kind == "thaw":
+            self.frozen.discard(part)
+        elif kind == "forbid":
+            self.forbidden.add((part, edit["class"]))
+        else:
+            gone, step = (int(edit["with"]), -1) if kind == "merge" else (part, 1)
+
+            def moved(j: int) -> int:
+                return j + step * (j > gone)
+
+            self.names = {moved(j): name for j, name in self.names.items() if j != gone}
+            self.frozen = {moved(j) for j in self.frozen if j != gone}
+            self.forbidden = {(moved(j), name) for j, name in self.forbidden if j != gone}
+
+
+def check_edit(words: Mapping[str, Any], n_parts: int, classes: Sequence[str]) -> dict[str, Any]:
+    """Return the edit of a part that the page requests, or raise ValueError."""
+    kind, part = words.get("do"), words.get("part")
+    if kind not in ("name", "freeze", "thaw", "merge", "split", "forbid"):
+        raise ValueError("A part can be named, frozen, thawed, merged, split or forbidden.")
+    if not _is_part(part, n_parts):
+        raise ValueError(f"There is no part {part!r}.")
+    edit: dict[str, Any] = {"do": kind, "part": part}
+    if kind == "name":
+        name = words.get("name")
+        name = " ".join(name.split()) if isinstance(name, str) else ""
+        if not name or len(name) > MAX_NAME or not name.isprintable():
+            raise ValueError(f"The name of a part has 1 to {MAX_NAME} printable characters.")
+        edit["name"] = name
+    if kind == "merge":
+        edit["with"] = words.get("with")
+        if not _is_part(edit["with"], n_parts) or edit["with"] == part:
+            raise ValueError("A part can be merged with another part.")
+    if kind == "forbid":
+        edit["class"] = words.get("class")
+        if edit["class"] not in classes:
+            raise ValueError(f"There is no class {edit['class']!r}.")
+    return edit
+
+
+def _is_part(value: Any, n_parts: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < n_parts

@@ -1,0 +1,251 @@
+"""Predicted labels of all samples from the labels so far."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from partwise import PartsClassifier, load
+from partwise.apps.studio import reviews
+from partwise.apps.studio.background import ReviewProcess
+from partwise.apps.studio.part_settings import PartSettings
+from partwise.io import Samples
+
+#: Number of neighbours that the page shows of a sample.
+NEIGHBOURS = 8
+#: Number of parts for and against a class that the page shows.
+PARTS = 3
+#: Number of samples from which reviews run in a process of their own; with fewer, it is slower.
+MANY = 500
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """Label and probability of each sample."""
+
+    classes: list[str]
+    label: NDArray[np.int64]  #: position in ``classes`` of the given or predicted label, or -1
+    probability: NDArray[np.float64]  #: probability of that label; 1 if it was given
+    given: NDArray[np.bool_]
+    distribution: NDArray[np.float64]  #: probabilities of all classes
+
+    @classmethod
+    def empty(cls, n: int, classes: Sequence[str] = ()) -> Predictions:
+        label, given = np.full(n, -1, dtype=np.int64), np.zeros(n, dtype=bool)
+        return cls(list(classes), label, np.zeros(n), given, np.zeros((n, len(classes))))
+
+    def name(self, i: int) -> str | None:
+        """Return the given or predicted label of a sample."""
+        return self.classes[self.label[i]] if self.label[i] >= 0 else None
+
+
+class Predictor:
+    """A classifier whose graph and part weights are kept, and the settings of its parts.
+
+    `predict` is fast enough for a click: it keeps the weights of the last `review`, which finds
+    them by cross-validation. With many samples, a process of its own reviews.
+    """
+
+    def __init__(self, samples: Samples, *, seed: int = 0) -> None:
+        self.samples, self.seed = samples, seed
+        self.settings = PartSettings()
+        self.history: list[reviews.Point] = []
+        self.edition = 0
+        self.weighting: Mapping[str, Any] | None = None
+        self._edits: list[Mapping[str, Any]] = []
+        self._file: Path | None = None
+        self._closed = False
+        self._process: ReviewProcess | None = None
+        self._reviewer: tuple[int, PartsClassifier] | None = None
+
+    # -- parts --------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Compute graph and part weights, from the samples alone."""
+        also = None if self.samples.also is None else [self.samples.also]
+        self._use(PartsClassifier(random_state=self.seed).prepare(self.samples.X, also=also))
+
+    def _use(self, prepared: PartsClassifier) -> None:
+        self.prepared, self.model = prepared, copy.copy(prepared)
+        self.weighting = None  # it belongs to other parts
+
+    def save(self, path: Path) -> None:
+        """Write graph and part weights to a file, which is replaced only by a complete one."""
+        self._file = None  # until then the file may hold others, which no review may read
+        self.prepared.save(path)
+        self._file = path
+
+    def restore(self, path: Path) -> bool:
+        """Read graph and part weights from a file; return False if that is impossible."""
+        try:
+            model = load(path)
+        except (OSError, ValueError):
+            return False
+        if not isinstance(model, PartsClassifier):
+            return False
+        if (len(model.embedding_), model.n_features_in_) != self.samples.X.shape:
+            return False
+        self._use(model)
+        self._file = path
+        return True
+
+    @property
+    def weights(self) -> NDArray[Any]:
+        """Part weights of the samples."""
+        return np.asarray(self.prepared.embedding_)
+
+    @property
+    def parts(self) -> NDArray[Any]:
+        return np.asarray(self.prepared.components_)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether edits of parts are not in the part weights yet."""
+        return bool(self._edits)
+
+    def edit(self, edit: Mapping[str, Any]) -> bool:
+        """Note an edit of a part; return whether `recompute` is needed."""
+        if edit["do"] in ("merge", "split"):
+            self._edits.append(edit)
+        else:
+            self.settings.apply(edit)
+            if edit["do"] == "forbid":
+                self._edits.append(edit)
+        return self.waiting
+
+    def recompute(self, predictions: Predictions) -> tuple[PartsClassifier, PartSettings]:
+        """Return a model with all edits and its settings, for `replace`."""
+        edits, settings = list(self._edits), copy.deepcopy(self.settings)
+        steps: list[tuple[Any, ...]] = []
+        for edit in edits:
+            if edit["do"] != "forbid":
+                steps.append((edit["do"], *(edit[key] for key in ("part", "with") if key in edit)))
+                settings.apply(edit)
+        avoid: dict[int, Any] = {}
+        for part, name in settings.forbidden:
+            if name in predictions.classes:
+                members = predictions.label == predictions.classes.index(name)
+                avoid[part] = avoid.get(part, False) | members
+        try:
+            edited = self.prepared.edit_parts(steps, fixed=sorted(settings.frozen), avoid=avoid)
+        finally:
+            del self._edits[: len(edits)]
+        return edited, settings
+
+    def replace(self, prepared: PartsClassifier, settings: PartSettings) -> None:
+        """Use other part weights from now on."""
+        self._use(prepared)
+        self.settings, self._file = settings, None
+        self.edition += 1
+
+    # -- predictions --------------------------------------------------------------------------
+
+    def predict(self, labels: Mapping[int, str], classes: list[str]) -> Predictions:
+        """Predict all samples from the present labels and the weights of the last review."""
+        n = len(self.samples.ids)
+        found = Predictions.empty(n, classes)
+        rows = np.fromiter(labels, dtype=np.int64, count=len(labels))
+        place = {name: c for c, name in enumerate(classes)}
+        found.given[rows] = True
+        if len(classes) >= 2:
+            model = self.model.relabel(reviews.column(labels, n), weigh=self.weighting or False)
+            order = [place[str(name)] for name in model.classes_]
+            found.distribution[:, order] = model.label_distributions_
+            found.label[:] = found.distribution.argmax(axis=1)
+            found.probability[:] = found.distribution.max(axis=1)
+        found.label[rows] = [place[labels[int(i)]] for i in rows]
+        found.probability[rows] = 1.0
+        return found
+
+    def suggest(self, n: int, predictions: Predictions, skipped: list[int]) -> list[int]:
+        """Return the samples whose labels would improve the predictions most."""
+        model = self.model if len(predictions.classes) > 1 else self.prepared
+        exclude = [*np.flatnonzero(predictions.given).tolist(), *skipped]
+        return [int(i) for i in model.suggest(n, exclude=exclude)]
+
+    def neighbours(self, i: int) -> list[int]:
+        """Return the neighbours of a sample, the closest first."""
+        row = self.prepared.graph_[[i]].tocoo()
+        order = np.argsort(-row.data, kind="stable")
+        return [int(j) for j in row.coords[1][order] if j != i][:NEIGHBOURS]
+
+    def explain(self, i: int, predictions: Predictions) -> list[str]:
+        """Return sentences on the parts for and against the predicted label."""
+        if len(predictions.classes) < 2:
+            return []
+        names = self.samples.feature_names
+        found = self.model.explain(sample=i, feature_names=names)
+        lines = []
+        for word, side in (("for", found.supporting), ("against", found.opposing)):
+            for part in side[:PARTS]:
+                name = self.settings.names.get(part.part, f"Part {part.part + 1}")
+                features = f" ({', '.join(part.features[:4])})" if names is not None else ""
+                lines.append(f"{name}{features} speaks {word} {found.name}: {part.effect:+.1f}")
+        return lines
+
+    def with_labels(self, labels: Mapping[int, str]) -> PartsClassifier:
+        """Return a classifier that cross-validation weighed with all labels."""
+        return copy.copy(self.model).relabel(reviews.column(labels, len(self.samples.ids)))
+
+    # -- reviews ------------------------------------------------------------------------------
+
+    @property
+    def has_process(self) -> bool:
+        """Whether reviews run in a process of their own."""
+        return self._file is not None and len(self.samples.ids) >= MANY
+
+    def review(self, labels: Mapping[int, str], n_classes: int) -> reviews.Reviewed | None:
+        """Judge the predictions, and weigh the classifiers; `adopt` takes over these weights."""
+        if n_classes < 2:
+            return None
+        edition, found = self.edition, None
+        if self.has_process:
+            found = self._review_in_process(edition, labels)
+            if found is None and self._closed:
+                return None
+        if found is None:
+            if self._reviewer is None or self._reviewer[0] != edition:
+                self._reviewer = edition, copy.copy(self.prepared)
+            found = reviews.review(self._reviewer[1], labels, self.history)
+        self.history = found.review.history
+        return found._replace(edition=edition)
+
+    def _review_in_process(
+        self, edition: int, labels: Mapping[int, str]
+    ) -> reviews.Reviewed | None:
+        try:
+            if self._process is None:
+                assert self._file is not None
+                self._process = ReviewProcess(self._file)
+            return self._process.review(edition, labels, self.history)
+        except (OSError, EOFError, UnpicklingError):  # it was killed; review here this time
+            self._end_process()
+            return None
+
+    def adopt(self, found: reviews.Reviewed) -> bool:
+        """Use the weights of a review from now on; return False if parts changed since."""
+        if found.edition == self.edition:
+            self.weighting = found.weighting
+        return found.edition == self.edition
+
+    def _end_process(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.close()
+
+    def stop(self) -> None:
+        """Interrupt a running review."""
+        self._closed = True
+        if self._process is not None:
+            self._process.kill()
+
+    def close(self) -> None:
+        """End the process of the reviews."""
+        self._end_process()

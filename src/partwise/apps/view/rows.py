@@ -1,0 +1,81 @@
+"""Rows of a table as they stand in the file, and which columns contribute to a prediction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from partwise.io import Samples
+from partwise.io.sheets import as_text
+
+#: Number of rows from which the linear approximation is computed; more would hardly change it.
+FITTED = 5000
+#: Ridge penalty of the approximation, relative to the mean variance of a feature.
+RIDGE = 1e-2
+#: Mean number of characters up to which a text column identifies rows; longer ones are contents.
+SHORT = 40
+
+
+class Rows:
+    """The columns of a table, identifying ones first, with their original values.
+
+    `fit` approximates the log-odds of the classes by a linear function of the features. A column
+    contributes to a prediction as far as its features move the log-odds away from their mean.
+    """
+
+    def __init__(self, samples: Samples) -> None:
+        self._table, self._X = samples.table, samples.X
+        left_out = {name for name, kind, _ in samples.columns if kind == "left out"}
+        identifying = [name for name in left_out if self._identifies(name)]
+        id_column = samples.recipe.get("id_column")
+        columns = [str(name) for name in samples.table.columns]
+        self.identifying = [n for n in columns if n == id_column]
+        self.identifying += [n for n in columns if n in identifying and n != id_column]
+        used = [n for n in columns if n not in self.identifying]
+        self.columns = [*self.identifying, *sorted(used, key=lambda name: name in left_out)]
+        specs = samples.recipe.get("columns", ()) if "reader" in samples.recipe else ()
+        widths = [len(s["values"]) if s["as"] == "category" else 1 for s in specs]
+        self.used = [str(spec["name"]) for spec in specs]
+        self._owner = np.repeat(np.arange(len(specs)), widths)
+        self._effects: NDArray[Any] | None = None
+
+    def _identifies(self, name: str) -> bool:
+        values = self._table[name].map(as_text)
+        distinct = values.nunique() > 0.9 * len(values)
+        return bool(distinct and values.str.len().mean() <= SHORT)
+
+    @classmethod
+    def of(cls, samples: Samples) -> Rows | None:
+        """Return the rows of a table; None for other data."""
+        is_table = samples.table is not None and samples.recipe.get("reader") == "a table"
+        return cls(samples) if is_table else None
+
+    def values(self, i: int) -> list[tuple[str, str]]:
+        """Return name and original value of each column; missing values are "–"."""
+        row = self._table.iloc[i]
+        return [
+            (name, "–" if (gap := row[name]) is None or gap != gap else as_text(gap) or "–")
+            for name in self.columns
+        ]
+
+    def fit(self, P: NDArray[Any]) -> Rows:
+        """Approximate the class probabilities P of all rows."""
+        some = np.random.default_rng(0).permutation(len(P))[:FITTED]
+        log_odds = np.log(np.maximum(P, 1e-6))
+        log_odds = (log_odds - log_odds.mean(axis=1, keepdims=True))[some]
+        self._mean = self._X.mean(axis=0)
+        Z = self._X[some] - self._mean
+        gram = Z.T @ Z
+        gram[np.diag_indices_from(gram)] += max(RIDGE * np.trace(gram) / len(gram), 1e-12)
+        self._effects = np.linalg.solve(gram, Z.T @ (log_odds - log_odds.mean(axis=0)))
+        return self
+
+    def contributions(self, i: int, c: int) -> dict[str, float]:
+        """Return by how much each column moves the log-odds of class c for a row."""
+        if self._effects is None or len(self._effects) != len(self._owner):
+            return {}
+        moves = (self._X[i] - self._mean) * self._effects[:, c]
+        sums = np.bincount(self._owner, moves, minlength=len(self.used))
+        return dict(zip(self.used, sums.tolist()))
