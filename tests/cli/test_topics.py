@@ -63,7 +63,9 @@ def test_merging_adds_weights_and_averages_words():
     weights = rng.random((20, 3))
     X = sp.csr_array(rng.random((20, 3)))
     samples = Samples(X, [str(i) for i in range(20)], "texts", feature_names=["a", "b", "c"])
-    merged = Topics(parts, weights, np.array([0.8, 0.4, 1.0]), samples).merged(2)
+    found = Topics(parts, weights, np.array([0.8, 0.4, 1.0]), samples)
+    assert found.words() == [["a", "c"], ["a", "b", "c"], ["c"]]  # no word of weight zero
+    merged = found.merged(2)
     used = weights.sum(axis=0)
     both = (used[0] * parts[0] + used[1] * parts[1]) / (used[0] + used[1])
     np.testing.assert_allclose(merged.parts[0], both)

@@ -17,10 +17,8 @@ from partwise.io._common import Options
 from partwise.io.frames import read_frame
 from partwise.io.samples import Samples
 
-#: Number of words that describe a topic, and of those that its coherence is computed from.
-WORDS, COHERENT = 10, 10
-#: Number of representative texts of a topic.
-TEXTS = 3
+#: Number of words that describe a topic, and of its representative texts.
+WORDS, TEXTS = 10, 3
 #: Largest number of periods and of groups that are shown.
 PERIODS, GROUPS = 40, 12
 
@@ -62,7 +60,11 @@ class Topics:
     def words(self, most: int = WORDS) -> list[list[str]]:
         """Return the words with the largest weights of each topic."""
         names = np.asarray(self.samples.feature_names, dtype=object)
-        return [names[row.argsort(kind="stable")[::-1][:most]].tolist() for row in self.parts]
+        return [names[row].tolist() for row in self._top(most)]
+
+    def _top(self, most: int) -> list[NDArray[np.intp]]:
+        order = np.argsort(-self.parts, axis=1, kind="stable")[:, :most]
+        return [row[part[row] > 0] for row, part in zip(order, self.parts, strict=True)]
 
     def representative(self) -> list[list[int]]:
         """Return the texts of each topic in which it has the largest weight."""
@@ -72,8 +74,7 @@ class Topics:
     def coherence(self) -> NDArray[Any]:
         """Return the mean NPMI of the pairs of words of each topic, over the texts."""
         there = self.samples.X > 0
-        top = [row.argsort(kind="stable")[::-1][:COHERENT] for row in self.parts]
-        return np.array([npmi(there[:, words].toarray()) for words in top])
+        return np.array([npmi(there[:, words].toarray()) for words in self._top(WORDS)])
 
     def merged(self, most: int) -> Topics:
         """Merge the most similar topics until ``most`` are left."""
@@ -175,28 +176,24 @@ def source_column(samples: Samples, name: str, option: str) -> pd.Series:
 
 
 def periods(column: pd.Series, option: str = "--time-column") -> pd.Series:
-    """Return the day, week, month, quarter or year of each date, whichever gives few enough."""
-    dates = column if column.dtype.kind == "M" else _dates(column)
+    """Return the first day of the period of each date.
+
+    Periods are days, weeks, months, quarters or years, whichever gives few enough of them.
+    """
+    text = column.astype("string").str.strip().str.removesuffix(".0")
+    years = text.str.fullmatch(r"(1[5-9]|20)\d\d").fillna(False)
+    dates = pd.to_datetime(
+        text.where(~years, text + "-01-01"), errors="coerce", format="mixed", utc=True
+    ).dt.tz_localize(None)
     if dates.notna().sum() < max(2, column.notna().sum() / 2):
         example = next(iter(column.dropna()), "")
         raise ValueError(
             f"{option}: most entries of {column.name!r}, such as {str(example)[:40]!r}, are no "
             "dates; write them as 2026-01-31."
         )
-    dates = dates.dt.tz_localize(None) if dates.dt.tz is not None else dates
-    for unit in "DWMQY":
-        found = dates.dt.to_period(unit)
-        if found.nunique() <= PERIODS or unit == "Y":
-            break
-    return found.dt.start_time.dt.strftime("%Y-%m-%d").where(dates.notna())
-
-
-def _dates(column: pd.Series) -> pd.Series:
-    """Read dates, a plain year too."""
-    text = column.astype("string").str.strip().str.removesuffix(".0")
-    years = text.str.fullmatch(r"(1[5-9]|20)\d\d")
-    text = text.where(~years.fillna(False), text + "-01-01")
-    return pd.to_datetime(text, errors="coerce", format="mixed", utc=True).dt.tz_localize(None)
+    found = [dates.dt.to_period(unit) for unit in "DWMQY"]
+    best = next((each for each in found if each.nunique() <= PERIODS), found[-1])
+    return best.dt.start_time.dt.strftime("%Y-%m-%d").where(dates.notna())
 
 
 def groups(column: pd.Series) -> pd.Series:

@@ -18,8 +18,9 @@ from partwise.apps.view.report.pictures import INK, figure_uri, heat_uri, new_fi
 FILES = {
     "topics.html", "topics.csv", "texts.csv", "over_time.csv", "by_group.csv", "hierarchy.csv",
 }  # fmt: skip
-#: The first column of each of these tables.
+#: First column of the tables over time and by group.
 FIRST = {"over_time": "period", "by_group": "group"}
+LINE = "#3b6fb6"
 
 
 def run_topics(
@@ -59,7 +60,7 @@ def run_topics(
         hierarchy(found).to_csv(folder / "hierarchy.csv", index=False)
         for name, share in changes.items():
             share.to_csv(folder / f"{name}.csv", index_label=FIRST[name])
-        page = _page(final, found, table, changes, samples.preparation, command)
+        page = _page(final, found, table, changes, command)
         (folder / "topics.html").write_text(page, "utf-8")
     if as_json:
         print(table.to_json(orient="records", force_ascii=False))
@@ -76,28 +77,25 @@ def run_topics(
 
 def topic_table(found: Topics) -> pd.DataFrame:
     """Return one row per topic: its share, coherence, stability, words and texts."""
-    size = np.bincount(found.topic[found.topic >= 0], minlength=len(found.parts))
-    ids = found.samples.ids
-    return pd.DataFrame(
-        {
-            "topic": np.arange(1, len(found.parts) + 1),
-            "share": found.shares.mean(axis=0).round(4),
-            "texts": size,
-            "coherence": found.coherence().round(4),
-            "stability": found.stability.round(4),
-            "words": [", ".join(words) for words in found.words()],
-            "representative": [" | ".join(ids[i] for i in rows) for rows in found.representative()],
-        }
-    )
+    texts = [" | ".join(found.samples.ids[i] for i in rows) for rows in found.representative()]
+    columns = {
+        "topic": np.arange(1, len(found.parts) + 1),
+        "share": found.shares.mean(axis=0),
+        "texts": np.bincount(found.topic + 1, minlength=len(found.parts) + 1)[1:],
+        "coherence": found.coherence(),
+        "stability": found.stability,
+        "words": [", ".join(words) for words in found.words()],
+        "representative": texts,
+    }
+    return pd.DataFrame(columns).round(4)
 
 
 def text_table(found: Topics) -> pd.DataFrame:
     """Return one row per text: its main topic, and the share of every topic."""
-    shares = pd.DataFrame(
-        found.shares.round(4), columns=[f"topic_{j + 1}" for j in range(len(found.parts))]
-    )
-    main = np.where(found.topic >= 0, (found.topic + 1).astype(object), "")
-    return pd.concat([pd.DataFrame({"id": found.samples.ids, "topic": main}), shares], axis=1)
+    shares = pd.DataFrame(found.shares.round(4)).rename(columns=lambda j: f"topic_{j + 1}")
+    shares.insert(0, "id", found.samples.ids)
+    shares.insert(1, "topic", np.where(found.topic >= 0, (found.topic + 1).astype(object), ""))
+    return shares
 
 
 def hierarchy(found: Topics) -> pd.DataFrame:
@@ -113,55 +111,53 @@ def hierarchy(found: Topics) -> pd.DataFrame:
 
 
 def _page(
-    final: Topics, found: Topics, table: pd.DataFrame, changes: dict[str, pd.DataFrame], about: str,
+    final: Topics,
+    found: Topics,
+    table: pd.DataFrame,
+    changes: dict[str, pd.DataFrame],
     command: str,
-) -> str:  # fmt: skip
-    rows = table.to_dict("records")
+) -> str:
+    samples, rows = final.samples, table.to_dict("records")
+    shown = samples.texts or samples.ids
     for row, texts in zip(rows, final.representative(), strict=True):
-        shown = final.samples.texts or final.samples.ids
-        row["examples"] = [(final.samples.ids[i], shown[i]) for i in texts]
-    names = [f"{row['topic']}: {', '.join(final.words(2)[j])}" for j, row in enumerate(rows)]
-    time, group = changes.get("over_time"), changes.get("by_group")
+        row["examples"] = [(samples.ids[i], shown[i]) for i in texts]
+    names = [f"{row['topic']}: {', '.join(words)}" for row, words in zip(rows, final.words(2))]
+    draw = {"over_time": _time_uri, "by_group": _group_uri}
+    plots = {name: draw[name](share, names) for name, share in changes.items()}
+    merged = len(found.parts) if found is not final else 0
     return render(
-        "topics.html", rows=rows, n=final.samples.n_samples, source=final.samples.source,
-        time="" if time is None else _time_uri(time, names), command=command, versions=versions(),
-        group="" if group is None else _group_uri(group, names), tree=_tree_uri(found), about=about,
-        merged=len(found.parts) if found is not final else 0,
+        "topics.html", rows=rows, samples=samples, plots=plots, tree=_tree_uri(found),
+        merged=merged, command=command, versions=versions(),
     )  # fmt: skip
 
 
 def _time_uri(share: pd.DataFrame, names: list[str]) -> str:
-    """Draw the share of each topic over time, one panel per topic."""
-    columns = min(3, len(names))
-    rows = -(-len(names) // columns)
+    """Draw the share of each topic over time, with one panel per topic."""
+    columns, k = min(3, len(names)), len(names)
+    rows = -(-k // columns)
     figure, grid = new_figure(
-        (3.2 * columns, 1.7 * rows),
-        nrows=rows,
-        ncols=columns,
-        squeeze=False,
-        sharex=True,
+        (3.2 * columns, 1.7 * rows), nrows=rows, ncols=columns, squeeze=False, sharex=True,
         sharey=True,
-    )
-    when = pd.to_datetime(share.index)
+    )  # fmt: skip
+    when, values = pd.to_datetime(share.index), 100 * share.to_numpy()[:, :k]
     for j, axes in enumerate(grid.ravel()):
-        if j >= len(names):
+        if j >= k:
             axes.set_axis_off()
             continue
-        axes.plot(when, 100 * share.iloc[:, j], color="#3b6fb6")
-        axes.set_title(names[j][:34], fontsize=8, color=INK)
-        axes.tick_params(labelsize=7, colors=INK)
+        axes.plot(when, values[:, j], color=LINE)
+        axes.set_title(names[j][:34], fontsize=9)
         axes.tick_params(axis="x", rotation=45)
-    grid[0, 0].set_ylim(0, 105 * share.iloc[:, : len(names)].to_numpy().max())
-    figure.supylabel("share of the texts in %", fontsize=8, color=INK)
+    grid[0, 0].set_ylim(0, 1.05 * values.max())
+    figure.supylabel("share of the texts in %", fontsize=9, color=INK)
     return figure_uri(figure)
 
 
 def _group_uri(share: pd.DataFrame, names: list[str]) -> str:
-    values = share.to_numpy()[:, : len(names)]
+    values = 100 * share.to_numpy()[:, : len(names)]
     rows = {str(name)[:30]: (i + 0.5) / len(share) for i, name in enumerate(share.index)}
     columns = {str(j + 1): (j + 0.5) / len(names) for j in range(len(names))}
-    size = (max(240, 40 * len(names)), max(60, 26 * len(share)))
-    return heat_uri(values, "viridis", (0, float(values.max())), rows, columns, (), "share", size)
+    size = (max(240, 40 * len(names)), max(120, 26 * len(share)))
+    return heat_uri(values, "viridis", (0, float(values.max())), rows, columns, (), "% share", size)
 
 
 def _tree_uri(found: Topics) -> str:
@@ -170,8 +166,7 @@ def _tree_uri(found: Topics) -> str:
 
     figure, axes = new_figure((7.2, 0.6 + 0.28 * len(found.parts)))
     labels = [", ".join(words) for words in found.words(3)]
-    dendrogram(found.tree(), labels=labels, orientation="left", ax=axes, color_threshold=0,
-               above_threshold_color="#3b6fb6", leaf_font_size=8)  # fmt: skip
-    axes.set_xlabel("1 - cosine similarity of the words", color=INK)
-    axes.tick_params(colors=INK)
+    dendrogram(found.tree(), labels=labels, orientation="right", ax=axes, color_threshold=0,
+               above_threshold_color=LINE, leaf_font_size=9)  # fmt: skip
+    axes.set_xlabel("1 - cosine similarity of the words")
     return figure_uri(figure)
