@@ -19,6 +19,7 @@ import tempfile
 import time
 import traceback
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,13 +35,11 @@ import reference
 KL = "kullback-leibler"
 #: How the loss grows with X.
 BETA = {"frobenius": 2.0, KL: 1.0, "itakura-saito": 0.0, "l21": 1.0}
-#: Cases from here on are of what came later, so that the numbers of the others mean what they did.
-NEWER = 1_000_000
-#: From here on fits of `PartsClassifier`, and from there on of everything else that fits.
-CLASSIFIER, OTHERS = 2_000_000, 3_000_000
-#: And here those of `fuzz_pairs`, which counts from 0.
-PAIRS = 4_000_000
-#: Where the numbers of each kind begin, and its share of ``--every``.
+#: Kinds of cases take turns of a million numbers: estimators, those that were added later, fits of
+#: `PartsClassifier`, everything else that fits, and `fuzz_pairs`; then estimators again.
+NEWER, CLASSIFIER, OTHERS, PAIRS = 1_000_000, 2_000_000, 3_000_000, 4_000_000
+TURN, ROUND = 1_000_000, 5_000_000
+#: The first number of each kind, and its share of ``--every``.
 EVERY = {0: 0.5, NEWER: 0.1, CLASSIFIER: 0.2, OTHERS: 0.1, PAIRS: 0.1}
 #: Refusals of fits that ask for what is not there, by a part of their sentence.
 REFUSED = (
@@ -94,7 +93,7 @@ def beyond(number: int) -> Any:
     import fuzz_classifier
     import fuzz_others
 
-    return fuzz_others if number >= OTHERS else fuzz_classifier if number >= CLASSIFIER else None
+    return {CLASSIFIER: fuzz_classifier, OTHERS: fuzz_others}.get(kind_of(number))
 
 
 def draw(number: int) -> Any:
@@ -102,7 +101,7 @@ def draw(number: int) -> Any:
     if (other := beyond(number)) is not None:
         return other.draw(number)
     rng = np.random.default_rng([20260, number])
-    choice = LATER if number >= NEWER else ESTIMATORS
+    choice = LATER if kind_of(number) == NEWER else ESTIMATORS
     name = str(rng.choice(list(choice)))
     n, p = (int(rng.choice([1, 2, 3, 5, 9, 20, 35])) for _ in range(2))
     kind = str(rng.choice(list(KINDS), p=list(KINDS.values())))
@@ -711,12 +710,22 @@ def check_saved(case: Case, model: Any, X: Any, folder: Path) -> None:
 # -- many -----------------------------------------------------------------------------------------
 
 
+def kind_of(number: int) -> int:
+    """The first number of the kind of a case."""
+    return number % ROUND // TURN * TURN
+
+
+def nth(kind: int, index: int) -> int:
+    """The number of a kind's case, counted from 0."""
+    return kind + index // TURN * ROUND + index % TURN
+
+
 def failure(number: int) -> str | None:
-    """None, or the line that replays the case and what went wrong."""
-    if number >= PAIRS:
+    """The line that replays the case and what went wrong, or None."""
+    if kind_of(number) == PAIRS:
         import fuzz_pairs
 
-        return fuzz_pairs.failure(number - PAIRS)
+        return fuzz_pairs.failure(number // ROUND * TURN + number % TURN)
     try:
         run(number)
     except Exception as error:
@@ -727,25 +736,26 @@ def failure(number: int) -> str | None:
 
 
 def failures(first: int, count: int) -> list[str]:
-    """The lines of all cases that fail; one BLAS thread, as several processes share the cores."""
+    """The lines of all cases that fail."""
+    return failures_among(range(first, first + count))
+
+
+def failures_among(numbers: Iterable[int]) -> list[str]:
+    """The lines of those cases that fail; one BLAS thread, as several processes share the cores."""
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1, user_api="blas"):
-        return [line for i in range(first, first + count) if (line := failure(i))]
+        return [line for number in numbers if (line := failure(number))]
 
 
-def blocks(first: int, count: int, every: bool) -> list[range]:
-    """Runs of numbers, the kinds in turns, so that a part of them is a part of each."""
-    kinds = {first: count}
-    if every:
-        kinds = {base + first: round(share * count) for base, share in EVERY.items()}
-    size = 20
-    cut = [
-        (i / n, range(base + i, base + min(i + size, n)))
-        for base, n in kinds.items()
-        for i in range(0, n, size)
-    ]
-    return [block for _, block in sorted(cut, key=lambda pair: pair[0])]
+def blocks(first: int, count: int, every: bool) -> list[list[int]]:
+    """Twenty numbers at a time; of every kind in turns, so that a part of them is a part of each."""
+    counts = {kind: round(share * count) for kind, share in EVERY.items()} if every else {0: count}
+    cut = []
+    for kind, n in counts.items():
+        found = [nth(kind, i) if every else i for i in range(first, first + n)]
+        cut += [(at / n, found[at : at + 20]) for at in range(0, n, 20)]
+    return [block for _, block in sorted(cut)]
 
 
 def main() -> None:
@@ -763,8 +773,6 @@ def main() -> None:
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
-    if given.every and given.first + given.count > NEWER:
-        parser.error(f"--every counts in each kind from its own zero: stay below {NEWER:_}")
     todo = blocks(given.first, given.count, given.every)
     os.environ["NUMBA_NUM_THREADS"] = "1"
     end = time.time() + given.seconds
@@ -774,7 +782,7 @@ def main() -> None:
         for block, job in zip(todo, jobs):
             lines = job.result()
             if lines is not None:
-                ran[max(base for base in EVERY if base <= block.start)] += len(block)
+                ran[kind_of(block[0])] += len(block)
                 bad += len(lines)
                 print("\n".join(lines), end="\n" if lines else "", flush=True)
     told = ", ".join(f"{n} from {base}" for base, n in ran.items() if n)
@@ -784,9 +792,9 @@ def main() -> None:
     sys.exit(bad > 0)
 
 
-def before(end: float, block: range) -> list[str] | None:
-    """`failures`, or None where the time is over."""
-    return None if time.time() > end else failures(block.start, len(block))
+def before(end: float, block: list[int]) -> list[str] | None:
+    """`failures_among`, or None where the time is over."""
+    return None if time.time() > end else failures_among(block)
 
 
 if __name__ == "__main__":

@@ -115,6 +115,22 @@ def test_very_many_random_fits(first):
     check(first)
 
 
+def test_every_number_has_a_kind():
+    """New cases never run out, and the old numbers keep their meaning."""
+    for kind in fuzz.EVERY:
+        for index in (0, 7, 999_999):
+            assert fuzz.nth(kind, index) == kind + index
+        found = [fuzz.nth(kind, i) for i in range(999_990, 1_000_010)]
+        assert {fuzz.kind_of(number) for number in found} == {kind}
+        assert len(set(found)) == 20
+    later = fuzz.nth(fuzz.CLASSIFIER, 12_345_678)
+    assert fuzz.beyond(later) is fuzz_classifier and fuzz.draw(later).number == later
+    blocks = fuzz.blocks(999_950, 200, every=True)
+    assert sorted(map(len, blocks)) == [20] * 10
+    assert {fuzz.kind_of(block[0]) for block in blocks[:6]} == set(fuzz.EVERY)
+    assert fuzz.blocks(5, 30, every=False) == [list(range(5, 25)), list(range(25, 35))]
+
+
 def test_a_failure_prints_the_line_that_replays_it(monkeypatch):
     number = next(i for i in range(100) if fuzz.draw(i).broken is None)
     assert fuzz.failure(number) is None

@@ -233,6 +233,19 @@ def test_integer_weights_are_repetition(solver, rule, loss, init, sparse):
     assert weighted.objective_ == pytest.approx(naive_objective(X, weighted, gamma=gamma), rel=1e-8)
 
 
+@pytest.mark.parametrize("loss", ["frobenius", KL])
+def test_penalties_count_a_sample_once_whatever_its_weight(loss):
+    """As the documentation of ``sample_weight`` says: there a weight is not a repetition."""
+    X = make_data()
+    gamma = np.random.default_rng(3).integers(1, 4, len(X)).astype(float)
+    model = NMF(3, beta_loss=loss, alpha_W=0.1, random_state=0, max_iter=20, tol=0.0)
+    V, H = model.fit_transform(X, sample_weight=gamma), model.components_
+    n, p = X.shape
+    loss_alone = naive_objective(X, model.set_params(alpha_W=0.0), gamma=gamma)
+    penalty = 0.05 * (p * np.sum(V**2) + n * np.sum(H**2))
+    assert model.objective_ == pytest.approx(loss_alone + penalty, rel=1e-8)
+
+
 @pytest.mark.parametrize(("solver", "rule", "loss"), WEIGHTED, ids=WEIGHTED_IDS)
 @pytest.mark.parametrize("sparse", SPARSE)
 def test_ncw_weights(solver, rule, loss, sparse):

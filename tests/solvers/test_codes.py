@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import nnls
 
+import partwise
 import reference
 from partwise.backends.sweeps import sweep_rows
 from partwise.model.losses import Frobenius
@@ -54,3 +55,20 @@ def test_a_wide_singular_problem_still_goes_to_its_minimum(rng):
     got = sweep_rows(np.ones((30, 40)), X @ B, B.T @ B, None, np.zeros((1, 1)), 2000, 1e-9)
     exact = [nnls(B[:, :20], x)[1] for x in X]
     np.testing.assert_allclose(np.linalg.norm(X - got @ B.T, axis=1), exact, rtol=1e-6)
+
+
+@pytest.mark.parametrize("loss", [2, 1])
+@pytest.mark.parametrize("size", [1e25, 1e-25])
+def test_the_length_of_a_part_does_not_matter(size, loss):
+    """Fits with k > p can end with parts that differ by 27 orders of magnitude."""
+    rng = np.random.default_rng(0)
+    X, H = 5 * rng.gamma(0.5, size=(30, 5)), rng.gamma(0.5, size=(8, 5))
+    model = partwise.NMF(8, beta_loss=loss, init="custom", max_iter=1, tol=0.0)
+    model.fit(X, W=rng.random((30, 8)), H=H)
+    model.components_ = H
+    expected = model.set_params(max_iter=2000, tol=1e-7).transform(X) @ H
+    H = H * np.where(np.arange(8) == 3, size, 1)[:, None]
+    model.components_ = H
+    # two ends of solves that each stop at the tolerance
+    apart = np.linalg.norm(model.transform(X) @ H - expected)
+    assert apart <= 1e-5 * np.linalg.norm(X)

@@ -111,7 +111,9 @@ PARTS = {
     "start": """W, H : array-like, default=None
         The initial factors, if ``init="custom"``.""",
     "sample_weight": """sample_weight : array-like of shape (n_samples,), default=None
-        Weights of the samples in the loss.""",
+        Weights of the samples in the loss. Without penalties and graphs, a weight of 2 has the
+        effect of the same sample twice. Penalties and graphs count every sample once, whatever
+        its weight.""",
     "entry_weight": """entry_weight : {array-like, sparse matrix}, default=None
         Non-negative weights of the entries of X in the loss. An entry with weight 0 is
         missing.""",

@@ -91,7 +91,7 @@ def solve_new(
         H = H / H.dtype.type(np.sqrt(factor))
     U = data.small(np.ascontiguousarray(H.T))
     step = step_for(what, solver, check_random_state(what.random_state))
-    Z = start_codes(data, U.shape[1])
+    Z = start_codes(data, U)
     return solve_codes(model, Z, U, step, tol=what.tol, max_iter=what.max_iter)[0], U
 
 

@@ -5,18 +5,28 @@ from __future__ import annotations
 import numpy as np
 
 from partwise.backends import DataMatrix, arrays
-from partwise.backends.arrays import Array
+from partwise.backends.arrays import Array, to_numpy
 from partwise.backends.sweeps import nearly_collinear, solve_rows, sweep_rows
 from partwise.model.factor_model import FactorModel
 from partwise.model.subproblems import Filled, Quadratic, Subproblem, kkt_residual
 from partwise.solvers.steps import Step, bounded, hals, newton
 
 
-def start_codes(data: DataMatrix, k: int) -> Array:
-    """The constant start of scikit-learn's ``transform``."""
+def start_codes(data: DataMatrix, U: Array) -> Array:
+    """The constant start of scikit-learn's ``transform``, less for parts that are long.
+
+    Parts of a fit with k > p may differ in length by many orders of magnitude. If a long one began
+    far above the mean of X, its first step would be so large that no other step would count.
+    """
     n, p = data.shape
-    mean = float(data.filled().row_sums().sum()) / max(1, n * p)
-    return data.constant_rows(np.full(k, np.sqrt(abs(mean) / k), dtype=data.dtype))
+    k = U.shape[1]
+    mean = abs(float(data.filled().row_sums().sum())) / max(1, n * p)
+    U = np.asarray(to_numpy(U), dtype=np.float64)
+    scale = np.abs(U).max(axis=0, initial=0)  # squares of long parts may overflow
+    length = scale * np.linalg.norm(U / np.where(scale > 0, scale, 1), axis=0)
+    usual = np.sqrt(mean / k)
+    row = usual * np.minimum(1, 10 * np.sqrt(p) * usual / np.where(length > 0, length, 1))
+    return data.constant_rows(row.astype(data.dtype))
 
 
 def solve_quadratic(sub: Quadratic, Z: Array, tol: float, scale: float) -> Array:

@@ -262,7 +262,7 @@ class Online:
 
     def codes(self, model: FactorModel, V: AnyArray | None, sweeps: int) -> AnyArray:
         """V of a batch, from where it was or from a constant."""
-        V = start_codes(model.data, self.U.shape[1]) if V is None else V
+        V = start_codes(model.data, self.U) if V is None else V
         if self.loss.beta == 2:
             sub = model.subproblem("V", V, self.U)
             assert isinstance(sub, Quadratic)
@@ -330,7 +330,7 @@ class Online:
             model = classes.model(self.loss, self.U.dtype, self.terms_V, met)
             V = classes.V[met].astype(self.U.dtype)
             fresh = ~V.any(axis=1)  # mu cannot leave zero
-            V[fresh] = start_codes(model.data, V.shape[1])[fresh]
+            V[fresh] = start_codes(model.data, self.U)[fresh]
             classes.V[met] = V = self.codes(model, V, SWEEPS)
             sums.add(model, V, self.U, classes.counts[met])
         step = hals if self.loss.beta == 2 else mu
