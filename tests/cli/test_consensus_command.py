@@ -306,6 +306,24 @@ def test_anndata_is_not_needed_and_reads_what_was_written(cells, command, tmp_pa
     assert list(plain.obs_names) == list(ours.obs_names) and (plain.X != ours.X).nnz == 0
 
 
+def test_names_as_pandas_3_writes_them(cells):
+    """A group of values and a mask, in the place of one array."""
+    h5py = pytest.importorskip("h5py")
+    expected = read_plain(cells)
+    with h5py.File(cells, "r+") as file:
+        for table in (file["obs"], file["var"]):
+            names = table[key := table.attrs["_index"]].asstr()[()]
+            del table[key]
+            group = table.create_group(key)
+            group.attrs.update({"encoding-type": "nullable-string-array"})
+            group["values"] = names.astype(object)
+            group["values"].attrs.update({"encoding-type": "string-array"})
+            group["mask"] = np.zeros(len(names), dtype=bool)
+    found = read_plain(cells)
+    assert list(found.obs_names) == list(expected.obs_names)
+    assert list(found.var_names) == list(expected.var_names)
+
+
 def test_a_gpu_that_is_not_there_is_said(cells, command, tmp_path):
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():

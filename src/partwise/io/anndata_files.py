@@ -119,6 +119,8 @@ def read_plain(path: Any, *, layer: str | None = None, obsm: str | None = None) 
 
 def _strings(table: Any) -> Any:
     index = table[table.attrs["_index"]]
+    # strings of pandas 3: names are never missing, so the mask says nothing
+    index = index["values"] if index.attrs["encoding-type"] == "nullable-string-array" else index
     if index.attrs["encoding-type"] != "string-array":
         raise ValueError("names in another encoding")
     return index.asstr()[()]
