@@ -749,7 +749,7 @@ def failures_among(numbers: Iterable[int]) -> list[str]:
 
 
 def blocks(first: int, count: int, every: bool) -> list[list[int]]:
-    """Twenty numbers at a time; of every kind in turns, so that a part of them is a part of each."""
+    """Twenty numbers at a time; with ``every`` the kinds take turns, so that a part has all."""
     counts = {kind: round(share * count) for kind, share in EVERY.items()} if every else {0: count}
     cut = []
     for kind, n in counts.items():
