@@ -30,7 +30,7 @@ def fit(command, tmp_path):
         out = tmp_path / "m.partwise"
         code, text, err = command("fit", data, "--out", out, *QUICK, *options)
         assert code == 0, err
-        return json.loads(text), *saving.read(out)
+        return json.loads(text), *saving.under(out)
 
     return run
 
@@ -336,22 +336,22 @@ def test_studio_says_where_it_is_and_where_labels_are(command, tmp_path, monkeyp
 # -- tables of papers -----------------------------------------------------------------------------
 
 
-def test_reproduce_one_reading(command, monkeypatch, tmp_path):
-    """Only the runs of that reading are asked for."""
+def test_reproduce_one_variant(command, monkeypatch, tmp_path):
+    """Only the runs of that variant are asked for."""
     asked = []
-    monkeypatch.setattr(papers, "_run", lambda names, selection, *a, **k: asked.append(selection))
+    monkeypatch.setattr(papers, "_run", lambda plans, *a: asked.extend(plans.values()) or {})
     args = ("reproduce", "gnmf/table3", "--out", tmp_path / "out")
-    assert command(*args, "--reading", "authors")[0] == 0
+    assert command(*args, "--variant", "authors")[0] == 0
     assert command(*args)[0] == 0
     only, every = ({c.slug for c in cells(load_protocol("gnmf/table3"), one)} for one in asked)
     assert 0 < len(only) < len(every) and only < every
     one = asked[0]
-    assert one.readings == ("authors",) and asked[1].readings == ()
+    assert one.variant == "authors" and asked[1].variant == ""
     assert command(*args, "--quick")[0] == 0
     small = list(cells(load_protocol("gnmf/table3"), asked[2]))
     assert 0 < len(small) < len(every)
-    code, _, err = command(*args, "--reading", "nobody")
-    assert code == 2 and "no reading 'nobody' of gnmf/table3" in err and "authors" in err
+    code, _, err = command(*args, "--variant", "nobody")
+    assert code == 2 and "nobody" in err and "authors" in err
 
 
 def test_labels_that_say_unknown_are_dropped_or_a_class(fit, command, tmp_path):

@@ -11,7 +11,7 @@ import pytest
 from partwise.apps.papers.protocol import load_protocol
 from partwise.apps.papers.representations import FitTask, fit
 from partwise.apps.papers.sampling import draw
-from partwise.apps.papers.trials import PartOfProtocol, cells_of, run_cell
+from partwise.apps.papers.trials import Selection, cells_of, run_cell
 
 CELLS = [
     ("cnmf/table1", "NMF", "orl"),
@@ -33,11 +33,11 @@ CELLS = [
 def the_method(cell, sample):
     """The cell's column in the independent program."""
     X = laboratory.unit_rows(np.asarray(sample.X))
-    estimator, params = cell.variant.method.estimator, cell.variant.params(cell.data.name)
+    estimator, params = cell.column.method.estimator, cell.column.params(cell.data.name)
     if estimator == "CNMF":
         return laboratory.Method(X, A=laboratory.label_matrix(sample.shown(cell.budget)))
     if estimator == "NMF":
-        return laboratory.Method(X, ncw=cell.variant.method.weights == "ncw")
+        return laboratory.Method(X, ncw=cell.column.method.weights == "ncw")
     W = laboratory.neighbor_graph(X)
     if estimator == "SemiGNMF":
         W = laboratory.with_labels(W, sample.shown(cell.budget), params["label_weight"])
@@ -48,19 +48,19 @@ def the_method(cell, sample):
 @pytest.mark.parametrize(("table", "column", "data"), CELLS)
 def test_a_cell_is_that_of_an_independent_program(table, column, data, dataset):
     dataset(data)
-    main = load_protocol(table).read()
-    cells = cells_of(main, PartOfProtocol(runs=1))
-    cell = next(c for c in cells if (c.variant.name, c.k) == (column, 4))
+    main = load_protocol(table).under()
+    cells = cells_of(main, Selection(runs=1))
+    cell = next(c for c in cells if (c.column.name, c.k) == (column, 4))
     raw = draw(cell.table, replace(cell.data, prepare="none"), cell.k, cell.run)
     method = the_method(cell, raw)
-    starts = [raw.start(cell.k, i) for i in range(cell.variant.method.restarts)]
+    starts = [raw.start(cell.k, i) for i in range(cell.column.method.restarts)]
     V, U, n_iter = laboratory.fit(method, starts)
     found = laboratory.clusters(method, V, cell.k, raw.integer_seed("kmeans"))
 
     sample = draw(cell.table, cell.data, cell.k, cell.run)
-    y = sample.shown(cell.budget) if cell.variant.method.labels else None
-    params = cell.variant.params(cell.data.name)
-    ours = fit(FitTask(sample, y, cell.k, cell.variant.method, params))
+    y = sample.shown(cell.budget) if cell.column.method.labels else None
+    params = cell.column.params(cell.data.name)
+    ours = fit(FitTask(sample, y, cell.k, cell.column.method, params))
     # hundreds of multiplicative updates carry rounding on; entries that vanish are far below
     assert ours.n_iter == n_iter
     np.testing.assert_allclose(ours.embedding, V, rtol=1e-6, atol=1e-9 * V.max())

@@ -13,7 +13,7 @@ from partwise.apps.papers.results_page import write_one
 from partwise.apps.papers.runner import reproduce
 from partwise.apps.papers.sampling import draw
 from partwise.apps.papers.store import Store
-from partwise.apps.papers.trials import PartOfProtocol, cells_of
+from partwise.apps.papers.trials import Selection, cells_of
 
 TABLES = [name for name in names() if load_protocol(name).methods and load_protocol(name).data]
 ADDED = """
@@ -45,13 +45,13 @@ class InTurn:
 
 
 def slugs(protocol, **part):
-    return {cell.table + cell.slug for cell in cells_of(protocol, PartOfProtocol(**part))}
+    return {cell.table + cell.slug for cell in cells_of(protocol, Selection(**part))}
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_an_exported_file_runs_the_cells_of_its_table(name, tmp_path):
     export(name, tmp_path / "mine.toml")
-    theirs, own = load_protocol(name).read(), load_protocol(str(tmp_path / "mine.toml")).read()
+    theirs, own = load_protocol(name).under(), load_protocol(str(tmp_path / "mine.toml")).under()
     assert slugs(own) == slugs(theirs)
     assert [m.readout for m in own.methods] == [m.readout for m in theirs.methods]
     assert own.printed == theirs.printed and own.metrics == theirs.metrics
@@ -84,7 +84,7 @@ def own(tmp_path, monkeypatch):
 
 def test_methods_of_your_own_are_compared_with_each_printed_one(own, tmp_path):
     out = tmp_path / "out"
-    outcome = reproduce(str(own), out, selection=PartOfProtocol(runs=3), jobs=1)
+    outcome = reproduce(str(own), out, selection=Selection(runs=3), jobs=1)
     assert not outcome.failed
     judged = {v.text: v for v in write_one(str(own), Store(out)).verdicts}
     pairs = {(c["method"], c["over"][0]): judged[c["text"]] for c in load_protocol(str(own)).claims}
@@ -92,12 +92,12 @@ def test_methods_of_your_own_are_compared_with_each_printed_one(own, tmp_path):
     assert all(verdict.counted for verdict in pairs.values())
     assert pairs["mine", "NMF"].measured == "fails"  # samples are sorted by class
     finished = {p.name for p in (out / "cells" / "lcf" / "fig5").iterdir()}
-    table = load_protocol("lcf/fig5").read()
+    table = load_protocol("lcf/fig5").under()
     assert all(f"{s.removeprefix('lcf/fig5')}.json" in finished for s in slugs(table, runs=3))
 
 
 def test_an_estimator_that_takes_no_start_draws_its_own():
-    protocol = load_protocol("lcf/fig5").read()
+    protocol = load_protocol("lcf/fig5").under()
     sample = draw("lcf/fig5", protocol.data[0], 3, 0)
     method = protocol.methods[0]
 
@@ -117,4 +117,4 @@ def test_the_command_writes_the_file(tmp_path):
     path = tmp_path / "mine.toml"
     done = CliRunner().invoke(app, ["reproduce", "--export", "cnmf/table1", str(path)])
     assert done.exit_code == 0, done.output
-    assert load_protocol(str(path)).read().method("CNMF").stop
+    assert load_protocol(str(path)).under().method("CNMF").stop

@@ -14,11 +14,7 @@ import pytest
 
 from partwise.apps.papers import load_protocol, names
 from partwise.apps.papers.claims import NOT_RUN, RULES, judge
-from partwise.apps.papers.classifiers import CLASSIFIERS
-from partwise.apps.papers.printed import average_mismatches, listed_slips
-from partwise.apps.papers.printed_tables import slip_sentences
-from partwise.apps.papers.protocol import Budget, ComparedMethod, DataSpec, read_rows
-from partwise.apps.papers.representations import FitTask, fit
+from partwise.apps.papers.protocol import Budget, DataSpec, read_rows
 from partwise.apps.papers.sampling import (
     UNLABELLED,
     classes100,
@@ -26,26 +22,22 @@ from partwise.apps.papers.sampling import (
     draw,
     gaussians,
     load_data,
-    noisy100,
 )
-from partwise.apps.papers.scores import scores
-from partwise.apps.papers.static_tables import PLAIN, count, printed_count, ring_graph
-from partwise.apps.papers.summary import paired_test, summarise
-from partwise.apps.papers.trials import PartOfProtocol, cells
+from partwise.apps.papers.static_tables import PLAIN, count, printed_count
+from partwise.apps.papers.summary import summarise
+from partwise.apps.papers.trials import Selection, cells
 
 NAMES = (
     *(f"cnmf/{n}" for n in ("table1", "table2", "fig1", "fig2")),
     *(f"lcf/{n}" for n in ("table1", "table2", "table3", "fig1", "fig2", "fig3", "fig4", "fig5")),
     *(f"gnmf/table{n}" for n in range(1, 6)),
     *(f"gnmf/fig{n}" for n in range(1, 8)),
-    *(f"nmfdc/table{n}" for n in range(1, 10)),
+    *(f"nmfdc/table{n}" for n in range(2, 10)),
     *(f"nmfdc/fig{n}" for n in (1, 2, 3, 4, 5, 7)),
     "gnmf/sigma1",  # a sentence of its section 4.5
     "nmfdc/time1",  # what the running times of its tables come to
-    "nmfdc/synthetic1",  # a set of ours on which its methods differ
     *(f"cdnmf/{n}" for n in ("table1", "table2", "table3")),
     *(f"cdnmf/fig{n}" for n in range(1, 6)),
-    "partwise/table1",
 )
 # metrics x (cluster numbers + average) x methods, and a row of running times where there is one
 PRINTED_CELLS = {
@@ -82,9 +74,17 @@ def test_every_cell_is_transcribed_once(name):
 
 
 @pytest.mark.parametrize("name", PRINTED_CELLS)
-def test_average_rows_follow_from_their_columns_or_are_listed_as_slips(name):
-    protocol = load_protocol(name)
-    assert set(average_mismatches(protocol)) == listed_slips(protocol)
+def test_average_rows_follow_from_their_columns_or_are_listed_as_misprints(name):
+    """To one unit of the last digit: two of the papers cut averages and do not round them."""
+    protocol, wrong = load_protocol(name), set()
+    for average in (n for n in protocol.printed if n.k == "avg" and n.metric != "seconds"):
+        key = (average.metric, average.method)
+        column = [n for n in protocol.printed if (n.metric, n.method) == key and n.k != "avg"]
+        decimals = min(n.decimals for n in (average, *column))
+        if abs(np.mean([n.mean for n in column]) - average.mean) > 10.0**-decimals + 1e-9:
+            wrong.add(key)
+    listed = [entry for entry in protocol.misprints if entry.get("row") == "avg"]
+    assert wrong == {(entry["metric"], m) for entry in listed for m in entry["methods"]}
 
 
 @pytest.mark.parametrize("name", PRINTED_CELLS)
@@ -124,15 +124,15 @@ def test_protocols_are_complete(name):
     if protocol.kind not in PLAIN:
         assert protocol.data and protocol.methods and protocol.runs_default >= 1
     for method in protocol.methods:
-        assert bool(method.estimator) != bool(method.printed_only)
+        assert method.estimator
         assert not (method.labels and not protocol.budgets)
         assert method.start in ("shared", "seed")
     for claim in protocol.claims:
         assert claim["type"] in RULES
         known = {m.name for m in protocol.methods}
-        known |= {v.name for m in protocol.methods for v in m.variants()}
+        known |= {v.name for m in protocol.methods for v in m.columns()}
         assert {claim["method"], *claim.get("over", [])} <= known
-    for slip in protocol.slips:
+    for slip in protocol.misprints:
         assert slip["text"]
 
 
@@ -145,13 +145,13 @@ def test_graph_methods_name_their_graph(name):
             assert {"graph_reg", "n_neighbors", "solver", "scale", "max_iter"} <= named
 
 
-@pytest.mark.parametrize("name", ["partwise/table1", "nmfdc/table8", "nmfdc/fig7"])
+@pytest.mark.parametrize("name", ["nmfdc/table8", "nmfdc/fig7"])
 def test_a_part_of_the_data_has_the_classes_that_are_drawn(name):
     for spec in load_protocol(name).data:
-        if (spec.per_class or spec.at_most) and data_found(spec, None):
+        if spec.per_class and data_found(spec, None):
             _, y = load_data(spec, None)
             assert max(spec.clusters) <= y.max() + 1
-            assert not spec.at_most or np.bincount(y).max() == spec.at_most
+            assert set(np.bincount(y)) == {spec.per_class}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -160,8 +160,8 @@ def test_quick_is_a_part_of_the_protocol(name):
     if protocol.kind in PLAIN:
         return
     runs = max(protocol.runs_default, 2)
-    whole = {c.slug for c in cells(protocol, PartOfProtocol(runs=runs))}
-    quick = {c.slug for c in cells(protocol, PartOfProtocol(quick=True))}
+    whole = {c.slug for c in cells(protocol, Selection(runs=runs))}
+    quick = {c.slug for c in cells(protocol, Selection(quick=True))}
     assert quick and quick <= whole
 
 
@@ -169,7 +169,7 @@ def test_views_share_the_runs_of_their_table():
     for name in NAMES:
         protocol = load_protocol(name)
         if not protocol.own_data:
-            one = PartOfProtocol(runs=1)
+            one = Selection(runs=1)
             own = {c.slug for c in cells(protocol, one)}
             assert own == {c.slug for c in cells(load_protocol(protocol.runs_of), one)}
 
@@ -233,27 +233,6 @@ def test_made_data():
     gaps = np.linalg.norm(X[some][:, None] - X[some], axis=2)
     same = y[some][:, None] == y[some]
     assert gaps[same].max() < gaps[~same].min()
-    noisy = noisy100()[0][some]
-    gaps = np.linalg.norm(noisy[:, None] - noisy, axis=2)
-    off = ~np.eye(len(noisy), dtype=bool)
-    assert gaps[same & off].mean() < gaps[~same].mean() < gaps[same].max()
-
-
-# Naming --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("classifier", sorted(CLASSIFIERS))
-def test_every_classifier_names_all_samples(digits, classifier):
-    sample = draw("t", digits, 3, 0)
-    y = sample.shown(Budget("b", per_class=3))
-    params = {"classifier": classifier}
-    method = ComparedMethod("m", "classifier", params, labels=True)
-    fitted = fit(FitTask(sample, y, 3, method, params))
-    assert fitted.labels.shape == sample.truth.shape
-    found = scores(sample.truth, fitted.labels)
-    assert found["accuracy"] > 50  # chance is 33
-    # a name is right or wrong, whatever the other classes are called
-    assert scores(sample.truth, (sample.truth + 1) % 3)["accuracy"] == 0
 
 
 # Judging -------------------------------------------------------------------------------------
@@ -278,19 +257,6 @@ def test_claims_in_the_printed_table_itself(name, words, holds):
     verdicts = judge(summarise(load_protocol(name), []))
     chosen = [v for v in verdicts if words in v.text and not v.text.startswith("GNMF outperforms")]
     assert chosen and all(v.printed is holds and v.measured == NOT_RUN for v in chosen)
-
-
-def test_slips_are_said_openly():
-    text = " ".join(slip_sentences(load_protocol("nmfdc/table9")))
-    assert "35.75" in text and "Table V" in text
-
-
-def test_the_paired_test_is_two_sided_and_quiet_about_ties():
-    assert paired_test(np.zeros(5)) == ("no difference", 1.0)
-    name, p = paired_test(np.array([1.0, 1.0, 1.0]))
-    assert name == "sign" and p == pytest.approx(0.25)
-    name, p = paired_test(np.arange(1.0, 11.0))
-    assert name == "Wilcoxon" and p == pytest.approx(2 / 2**10)
 
 
 # Counting ------------------------------------------------------------------------------------
@@ -323,12 +289,6 @@ def test_where_printed_operation_counts_of_gnmf_differ():
     counted = count("divergence", "GNMF", SIZES)
     extra = counted["flmlt"] - _printed("divergence", "GNMF", "flmlt")
     assert extra == 2 * SIZES["q"] * NK
-
-
-def test_the_counting_graph_has_p_neighbours():
-    for p in (4, 5):
-        W = ring_graph(10, p)
-        assert np.array_equal(W, W.T) and np.all(W.sum(axis=1) == p) and np.trace(W) == 0
 
 
 # What is installed ----------------------------------------------------------------------------

@@ -1,24 +1,25 @@
-"""From the pictures of Caltech-101 to the features of the cdNMF paper (section 6.3).
+"""Features of Caltech-101 pictures as in the cdNMF paper (section 6.3).
 
 "We choose the 10 largest categories ... 3 044 images in total, and extract the SIFT descriptors to
-form a 500-dimensional frequency histogram for each image." The count says which ten: without the
-background class and without one of the two sets of faces (their sizes 800, 798, 435, 239, 200,
-128, 123, 114, 107 and 100 add up to 3044). What print does not say is ours: descriptors of 16 x 16
-pixels on a grid of 8 (Lowe 2004: 4 x 4 cells of 8 orientations, cut at 0.2), pictures shrunk to at
-most 300 pixels, words by k-means on a sample of the descriptors.
+form a 500-dimensional frequency histogram for each image." The count determines the ten: without
+the background class and without one of the two sets of faces (their sizes 800, 798, 435, 239, 200,
+128, 123, 114, 107 and 100 add up to 3044). The paper does not state the rest, which is our choice:
+descriptors of 16 x 16 pixels on a grid of 8 (Lowe 2004: 4 x 4 cells of 8 orientations, cut at 0.2),
+pictures of at most 300 pixels, and words by k-means on a sample of the descriptors.
 
     python -m partwise.apps.papers.caltech 101_ObjectCategories caltech101.npz
 """
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from partwise.persistence.atomic import whole_file
+from partwise.apps.papers.store import write_whole
 
 Array = NDArray[np.float32]
 WORDS = 500
@@ -33,7 +34,7 @@ SAMPLED = 100_000  # descriptors from which the words are learned
 
 
 def largest_categories(folder: Path, number: int = CATEGORIES) -> dict[str, list[Path]]:
-    """The categories (folders with pictures) with the most, largest first."""
+    """Return the categories (folders) with the most pictures, largest first."""
     found = {}
     for category in sorted(p for p in Path(folder).iterdir() if p.is_dir()):
         files = sorted(p for p in category.iterdir() if p.suffix.lower() in SUFFIXES)
@@ -49,7 +50,7 @@ def largest_categories(folder: Path, number: int = CATEGORIES) -> dict[str, list
 
 
 def grey(file: Path) -> Array:
-    """A picture in grey levels between 0 and 1, its larger side at most `LARGEST_SIDE`."""
+    """Read a picture in grey levels from 0 to 1, its larger side at most `LARGEST_SIDE`."""
     from PIL import Image
 
     with Image.open(file) as opened:
@@ -59,10 +60,9 @@ def grey(file: Path) -> Array:
 
 
 def descriptors(image: Array) -> Array:
-    """SIFT descriptors on a grid: histograms of gradient directions in 4 x 4 cells around a point.
+    """Return SIFT descriptors on a grid: gradient directions in 4 x 4 cells around a point.
 
-    They are (n, 128), of unit length; patches without any gradient are left out, and an image of
-    grey levels that is smaller than a patch has none.
+    They are (n, 128), of unit length. Patches without a gradient are left out.
     """
     height, width = image.shape
     if min(height, width) < PATCH:
@@ -81,7 +81,7 @@ def descriptors(image: Array) -> Array:
 
 
 def _gather(planes: Array) -> Array:
-    """Sums over the cells of every patch, weighted towards its centre, by windows."""
+    """Sum over the cells of every patch, weighted towards its centre."""
     windows = np.lib.stride_tricks.sliding_window_view(planes, (PATCH, PATCH), axis=(1, 2))
     windows = windows[:, ::STEP, ::STEP]
     offset = np.arange(PATCH) - (PATCH - 1) / 2
@@ -102,7 +102,7 @@ def features(
     categories: int = CATEGORIES,
     random_state: int = 0,
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], list[str]]:
-    """Frequency histograms of visual words for the largest categories of a folder.
+    """Compute histograms of visual words for the largest categories of a folder.
 
     X is (n_pictures, words) and its rows sum to one; y is the category's number, largest first;
     then their names. ``random_state`` is for the sample of descriptors and the words.
@@ -122,7 +122,7 @@ def features(
 
 
 def _vocabulary(pictures: list[Path], words: int, random_state: int) -> Array:
-    """Words from some descriptors of every picture; all of them would take gigabytes."""
+    """Learn words from a sample of the descriptors; all of them would take gigabytes."""
     from sklearn.cluster import MiniBatchKMeans
 
     rng = np.random.default_rng(random_state)
@@ -141,8 +141,9 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m partwise.apps.papers.caltech 101_ObjectCategories caltech101.npz")
         return 2
     X, y, names = features(Path(arguments[0]))
-    with whole_file(Path(arguments[1])) as file:
-        np.savez_compressed(file, X=X, y=y, class_names=np.array(names))
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, X=X, y=y, class_names=np.array(names))
+    write_whole(Path(arguments[1]), buffer.getvalue())
     same = "as printed" if len(y) == TOTAL else f"print: {TOTAL}"
     print(f"{len(y)} pictures ({same}) of {', '.join(names)}: {arguments[1]}")
     return 0

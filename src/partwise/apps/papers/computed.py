@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from partwise.apps.papers.claims import FAILS, HOLDS
-from partwise.apps.papers.protocol import Budget, ComparedMethod, DataSpec
+from partwise.apps.papers.protocol import Budget, DataSpec, Method
 from partwise.apps.papers.representations import FitTask, fit_estimator
 from partwise.apps.papers.sampling import Sample, data_found, draw
 from partwise.apps.papers.static_tables import count
+from partwise.graph import neighbor_graph
 
 
 def _sample() -> Sample:
@@ -25,7 +26,7 @@ def _sample() -> Sample:
 def _fitted(estimator: str, budget: Budget | None = None, **params: Any) -> Any:
     sample = _sample()
     start = "seed" if estimator == "LCF" else "shared"  # its factors are others than V and U
-    method = ComparedMethod(estimator, estimator, params, start=start, unit_basis=False)
+    method = Method(estimator, estimator, params, start=start, unit_basis=False)
     y = None if budget is None else sample.shown(budget)
     return fit_estimator(FitTask(sample, y, 3, method, params), estimator, params)
 
@@ -58,7 +59,7 @@ def _same_point() -> tuple[str, str]:
     far = max(float(np.ptp(V[y == c], axis=0).max()) for c in range(3)) / float(V.max())
     hidden = np.mean([np.ptp(V[(y < 0) & (_sample().truth == c)], axis=0).max() for c in range(3)])
     return (HOLDS if far == 0 else FAILS), (
-        f"largest distance between codes of one label: {far:.1g} of the largest entry; the "
+        f"largest distance between part weights of one label: {far:.1g} of the largest entry; the "
         f"unlabelled ones, which nothing joins, are spread over {hidden / V.max():.2f}"
     )
 
@@ -164,8 +165,6 @@ def _gradient_steps() -> tuple[str, str]:
 
 def _graph_problem() -> tuple[Any, Any, Any, Any, float]:
     """X, the graph, a start of U and V, and the paper's λ, on three digits."""
-    from partwise.graph import neighbor_graph
-
     sample = _sample()
     V, U = sample.start(3)
     return np.asarray(sample.X), neighbor_graph(sample.X, 5).toarray(), U, V, 100.0
@@ -225,8 +224,6 @@ def _conjugate_gradients() -> tuple[str, str]:
     from scipy.sparse import diags, identity
     from scipy.sparse.linalg import cg
 
-    from partwise.graph import neighbor_graph
-
     spec = DataSpec("coil20" if data_found(DataSpec("coil20"), None) else "digits")
     K = 8
     sample = draw("sentences", spec, K, 0)
@@ -235,7 +232,7 @@ def _conjugate_gradients() -> tuple[str, str]:
     counts = {}
     for lam in (1.0, 100.0):
         params = {**PRINTED, **KL, "max_iter": 5, "graph_reg": lam, "n_neighbors": 5}
-        method = ComparedMethod("GNMF", "GNMF", params, unit_basis=False)
+        method = Method("GNMF", "GNMF", params, unit_basis=False)
         fitted = fit_estimator(FitTask(sample, None, K, method, params), "GNMF", params)
         V, U = np.asarray(fitted.embedding), np.asarray(fitted.components).T
         right = V * ((np.asarray(sample.X) / np.maximum(V @ U.T, 1e-12)) @ U)
@@ -278,6 +275,27 @@ def _class_cost() -> tuple[str, str]:
         f"the class cost adds {sizes['N'] * sizes['K']:,} additions to the {plain['fladd']:,} of "
         f"an iteration of NMF on Yale, N = 10 ({share:.2%}), and no product"
     )
+
+
+def _label_matrix() -> tuple[str, str]:
+    """Count the growth of an iteration of CNMF with n, for a dense label matrix A and an index."""
+    m, k, n = 50, 5, 10_000
+
+    def operations(n: int, products: int, entries: int) -> int:
+        """Count the products with X or X/UV, and two with A of so many entries per row."""
+        return n * k * (products * m + 2 * entries)
+
+    powers = []
+    for per_row in (lambda n: n, lambda n: 1):  # A multiplied out, A as an index
+        for products in (2, 4):  # Frobenius; KL, which has the ratio X / UV twice more
+            once, twice = (operations(size, products, per_row(size)) for size in (n, 2 * n))
+            powers.append(float(np.log2(twice / once)))
+    words = (
+        "multiplications grow with n as n^{:.2f} (Frobenius) and n^{:.2f} (KL) where A is "
+        "multiplied out, and as n^{:.2f} and n^{:.2f} where it is an index"
+    )
+    apart = max(powers[1] - powers[0], powers[3] - powers[2])
+    return (HOLDS if apart > 0.5 else FAILS), words.format(*powers)
 
 
 def _quadratic(seed: int) -> tuple[Any, Any, Any, float]:
@@ -339,6 +357,7 @@ COMPUTED: dict[str, Callable[..., tuple[str, str]]] = {
     "no_graph": _no_graph,
     "operations": _operations,
     "class_cost": _class_cost,
+    "label_matrix": _label_matrix,
     "proposition": _proposition,
     "lipschitz": _lipschitz,
     "invariant": _invariant,

@@ -1,79 +1,68 @@
-"""A small document of headings, paragraphs, tables and pictures, as Markdown, HTML or text."""
+"""A small document of headings, paragraphs, tables and pictures, as Markdown, HTML or text.
+
+A table is a data frame of strings; a cell may have several lines, and the name of a section in it
+becomes a link.
+"""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
-from dataclasses import InitVar, dataclass, field
+import re
+from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pandas as pd
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-
-@dataclass(frozen=True)
-class Text:
-    """Lines of one table cell, each with a class for HTML ("" for none)."""
-
-    lines: tuple[tuple[str, str], ...]
-    links: tuple[str, ...] = ()  # sections of the page, after the lines
-
-    @classmethod
-    def of(cls, text: str, kind: str = "") -> Text:
-        """One line."""
-        return cls(((text, kind),))
-
-
-Row = Sequence[str | Text]
-
-
-@dataclass
-class Grid:
-    """A table: header, rows of `Text` or plain words; ``last`` marks the last row as an average.
-
-    ``cards`` are rows of sentences, which a phone shows one below the other.
-    """
-
-    header: list[str]
-    cells: InitVar[Iterable[Row]]
-    last: bool = False
-    cards: bool = False
-    rows: list[list[Text]] = field(init=False)
-
-    def __post_init__(self, cells: Iterable[Row]) -> None:
-        self.rows = [[c if isinstance(c, Text) else Text.of(c) for c in row] for row in cells]
+FAR = "▲"  # marks a number that is far from the printed one
+LINK = re.compile(r"(?:cnmf|lcf|gnmf|nmfdc|cdnmf)/[a-z]+\d+")
+#: The style of a cell's line by its first words.
+STYLES = {
+    "holds": "yes",
+    "yes": "yes",
+    "fails": "no",
+    "no": "no",
+    "open": "no",
+    "undecided": "maybe",
+    "not": "quiet",
+    "as": "quiet",
+    "0": "quiet",
+    "print": "quiet",
+    "judged": "quiet",
+}
 
 
 @dataclass
 class Picture:
-    """A figure: the SVG's text, and the file beside the Markdown; ``narrow`` is for a phone."""
+    """A figure: the text of the SVG, and its file."""
 
     file: str
     svg: str
     caption: str
-    narrow: str = ""
 
     @property
     def stem(self) -> str:
-        """Its file's name without the ending."""
+        """The file's name without the ending."""
         return self.file.rpartition(".")[0]
 
 
 @dataclass
 class Fold:
-    """Blocks behind a line that opens them; plain blocks under a heading elsewhere."""
+    """Blocks that a click shows; in Markdown, blocks under a heading."""
 
     title: str
     blocks: list[Block]
 
 
-Block = str | Grid | Picture | list[str] | Fold
+Block: TypeAlias = "str | pd.DataFrame | Picture | list[str] | Fold"
 
 
 @dataclass
 class Section:
-    """A part with a heading; ``anchor`` is its name within the page, ``line`` what it comes to."""
+    """A part with a heading; ``anchor`` is its name in the page, ``line`` its result in short."""
 
     title: str
     anchor: str
@@ -81,8 +70,27 @@ class Section:
     line: str = ""
 
 
+def table(rows: Any, header: list[str]) -> pd.DataFrame:
+    """Return a table of strings."""
+    return pd.DataFrame([[str(cell) for cell in row] for row in rows], columns=header, dtype=str)
+
+
+def style(line: str) -> str:
+    """Return the style of a line of a cell."""
+    return "no" if FAR in line else STYLES.get(line.split(" ")[0], "")
+
+
+def long_columns(grid: pd.DataFrame) -> set[int]:
+    """Return the columns that hold sentences, which are aligned left."""
+    longest = [
+        max((len(line) for cell in grid.iloc[:, i] for line in cell.split("\n")), default=0)
+        for i in range(grid.shape[1])
+    ]
+    return {i for i, length in enumerate(longest) if length > 50}
+
+
 def to_markdown(section: Section) -> str:
-    """The section as Markdown (tables of the GitHub kind)."""
+    """Return the section as Markdown."""
     return "\n\n".join([f"# {section.title}", *_markdown(section.blocks)]) + "\n"
 
 
@@ -98,72 +106,40 @@ def _markdown(blocks: list[Block]) -> list[str]:
         elif isinstance(block, Fold):
             parts += [f"## {block.title}", *_markdown(block.blocks)]
         else:
-            parts.append(_markdown_grid(block))
+            parts.append(_markdown_table(block))
     return parts
 
 
-def _markdown_grid(grid: Grid) -> str:
-    def cell(text: Text) -> str:
-        lines = [line.replace("|", "\\|") for line, _ in text.lines]
-        return "<br>".join(
-            [*lines, *(f"[{to}](papers/{to.split('/')[0]}.md)" for to in text.links)]
-        )
-
-    lines = [" | ".join(name.replace("|", "\\|") for name in grid.header)]
-    long = _sentences(grid)
-    lines.append(
-        " | ".join("---:" if i and i not in long else "---" for i in range(len(grid.header)))
-    )
-    lines += [" | ".join(cell(text) for text in row) for row in grid.rows]
-    return "\n".join(f"| {line} |" for line in lines)
+def _markdown_table(grid: pd.DataFrame) -> str:
+    left = long_columns(grid) | {0}
+    lines = [list(grid.columns), ["---" if i in left else "---:" for i in range(grid.shape[1])]]
+    lines += [[_markdown_cell(cell) for cell in row] for row in grid.to_numpy().tolist()]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _sentences(grid: Grid) -> set[int]:
-    """The columns that hold sentences, which are read from the left."""
-    return {
-        i
-        for row in grid.rows
-        for i, text in enumerate(row)
-        if sum(len(line) for line, _ in text.lines) > 50
-    }
+def _markdown_cell(cell: str) -> str:
+    lines = cell.replace("|", "\\|").split("\n")
+    linked = (f"[{x}](papers/{x.split('/')[0]}.md)" if LINK.fullmatch(x) else x for x in lines)
+    return "<br>".join(linked)
 
 
 def to_text(section: Section, *, width: int = 100) -> str:
-    """Headings and tables as aligned text for a terminal, without what is folded or long."""
+    """Return headings and tables as aligned text for a terminal, without folds and paragraphs.
+
+    A table that is too wide loses its last columns.
+    """
     parts, heading = [section.title], ""
     for block in section.blocks:
         if isinstance(block, str):
             heading = block[3:] if block.startswith("## ") else heading
-        elif isinstance(block, Grid):
-            lines = _fitting(block, width)
-            if not lines:
-                continue
-            parts += [heading] if heading else []
-            parts.append("\n".join(lines))
+        elif isinstance(block, pd.DataFrame):
+            plain = block.replace("\n", " ", regex=True)
+            plain.iloc[:, 0] = plain.iloc[:, 0].str.ljust(plain.iloc[:, 0].str.len().max())
+            while (text := plain.to_string(index=False)).index("\n") > width:
+                plain = plain.iloc[:, :-1]
+            parts += [heading, "\n".join(line.rstrip() for line in text.splitlines())]
             heading = ""
-    return "\n\n".join(parts)
-
-
-def _fitting(grid: Grid, width: int) -> list[str]:
-    """The table's lines, without its last columns where it is too wide; none below four."""
-    for columns in range(len(grid.header), min(4, len(grid.header)) - 1, -1):
-        part = Grid(grid.header[:columns], [row[:columns] for row in grid.rows])
-        lines = _lines(part)
-        if max(map(len, lines)) <= width:
-            return lines
-    return []
-
-
-def _lines(grid: Grid) -> list[str]:
-    rows = [grid.header, *([" ".join(line for line, _ in t.lines) for t in r] for r in grid.rows)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            text.ljust(width) if i == 0 else text.rjust(width)
-            for i, (text, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+    return "\n\n".join(part for part in parts if part)
 
 
 @cache
@@ -177,7 +153,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.globals["sentences"] = _sentences
+    made.globals |= {"long_columns": long_columns, "style": style, "link": LINK.fullmatch}
     made.filters["base64"] = lambda text: base64.b64encode(text.encode()).decode("ascii")
     return made
 
@@ -190,13 +166,12 @@ def to_html(
     banner: str = "",
     foot: list[str] | None = None,
 ) -> str:
-    """One self-contained page: no script, no link to anything outside it.
+    """Return one self-contained page, without scripts or links to other pages.
 
     Sections come in groups under a heading, ``first`` above them, ``banner`` as a line of warning
-    at the very top, ``foot`` at the end. A single section is shown open.
+    at the top, ``foot`` at the end. A single section is shown open.
     """
     alone = sum(len(sections) for _, sections in groups) == 1
-    page = _environment().get_template("page.html")
-    return page.render(
+    return _environment().get_template("page.html").render(
         groups=groups, title=title, first=first or [], banner=banner, foot=foot or [], alone=alone
-    )
+    )  # fmt: skip

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from partwise.apps.papers.protocol import Protocol, load_protocol, read_settings
-from partwise.persistence.atomic import write_whole
+from partwise.apps.papers.store import write_whole
 
 HEAD = """\
-# The protocol "{reading}" of {name}, with every setting as it runs.
+# The protocol "{variant}" of {name}, with every setting as it runs.
 # `partwise reproduce {file}` runs it. Settings that you leave alone use the finished runs of
 # {root} in the result folder again. The guide "Compare your own method with the papers' tables"
 # explains each key.
@@ -36,15 +36,17 @@ def export(name: str, path: Path) -> None:
     """Write the main protocol of a table to a new file."""
     if path.suffix != ".toml":
         raise ValueError(f"the file must end in .toml, got {str(path)!r}")
-    protocol = load_protocol(name).read()
+    protocol = load_protocol(name).under()
     if not protocol.methods or not protocol.data:
         raise ValueError(f"{name} runs no methods, so there is nothing to edit; export a table")
+    if path.exists():
+        raise FileExistsError(f"{path} exists; choose another name")
     write_whole(path, as_toml(protocol, path.name))
 
 
 def as_toml(protocol: Protocol, file: str = "mine.toml") -> str:
-    """The protocol in its present reading as one TOML file."""
-    about = {"name": protocol.name, "root": protocol.root, "reading": protocol.reading.name}
+    """Return the protocol in its present variant as one TOML file."""
+    about = {"name": protocol.name, "root": protocol.root, "variant": protocol.variant.name}
     runs = {"printed": protocol.runs_printed, "default": protocol.runs()}
     top = {
         "title": protocol.title,
@@ -63,7 +65,7 @@ def as_toml(protocol: Protocol, file: str = "mine.toml") -> str:
 
 
 def _changed(entry: Any) -> dict[str, Any]:
-    """The settings of a data set, budget or method that are not the default."""
+    """Return the settings of a data set, budget or method that are not the default."""
     found = {}
     for f in fields(entry):
         default = f.default if f.default_factory is MISSING else f.default_factory()

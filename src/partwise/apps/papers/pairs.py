@@ -1,54 +1,59 @@
-"""Methods compared in pairs, and the variants of a table beside one another."""
+"""Methods compared in pairs, and the variants of a table in one grid."""
 
 from __future__ import annotations
 
-from partwise.apps.papers.claims import HOLDS, decide
-from partwise.apps.papers.document import Block, Grid, Row, Text
-from partwise.apps.papers.printed import METRICS, NO_RUNS, mark, near, number, with_error
-from partwise.apps.papers.printed import printed_average as average
+import math
+
+import pandas as pd
+
+from partwise.apps.papers.averages import METRICS, NEAR, number, printed_average, with_error
+from partwise.apps.papers.claims import FAILS, HOLDS, UNDECIDED, decide, slower, together
+from partwise.apps.papers.document import FAR, Block, table
+from partwise.apps.papers.protocol import Method
 from partwise.apps.papers.summary import Stat, Summary, paired_stat
 
-SCORES = ("ac", "nmi", "ari", "accuracy")
+SCORES = ("ac", "nmi", "ari")
+NO_RUNS = "0 runs"
 
 
-def pairs_grid(summary: Summary, metric: str, budget: str) -> Grid | None:
-    """The mean paired difference of each method (line) minus each other one (column).
+def mark(method: Method) -> str:
+    """Return a dagger where parameters are chosen on the answer."""
+    return "†" if method.chosen_on_answer else ""
 
-    Two methods of a run see the same samples, labels and start, so the difference is taken run by
-    run; its standard error is that of a mean over the rows of the table. The second line of a cell
-    is the difference of the printed averages over the same rows. None with fewer than two methods.
+
+def pairs_grid(summary: Summary, metric: str, budget: str) -> pd.DataFrame | None:
+    """Tabulate the mean paired difference of each method (row) minus each other one (column).
+
+    The differences are taken run by run, since two methods of a run have the same samples, labels
+    and start. The second line is the difference of the printed averages over the same rows. None
+    with fewer than two methods.
     """
     columns = {m.name: summary.column(m.name, metric, budget) for m in summary.protocol.methods}
-    ran = [name for name, column in columns.items() if column]
+    ran = [name for name, column in columns.items() if not column.empty]
     if len(ran) < 2:
         return None
-    rows: list[Row] = []
-    for one in ran[:-1]:
-        cells: list[Text] = []
-        for other in ran[1:]:
-            stat = paired_stat(columns[one], columns[other])
-            behind = ran.index(other) <= ran.index(one)
-            cells.append(
-                Text.of("")
-                if behind or stat is None
-                else _pair(summary, metric, budget, one, other, stat)
-            )
-        rows.append([one, *cells])
-    return Grid(["minus", *ran[1:]], rows)
+    rows = []
+    for i, one in enumerate(ran[:-1]):
+        row = [one]
+        for j, other in enumerate(ran[1:], 1):
+            stat = paired_stat(columns[one], columns[other]) if j > i else None
+            row.append(_pair(summary, metric, budget, one, other, stat) if stat else "")
+        rows.append(row)
+    return table(rows, ["minus", *ran[1:]])
 
 
-def _pair(summary: Summary, metric: str, budget: str, one: str, other: str, stat: Stat) -> Text:
-    state = decide(abs(stat.mean), stat.se)
-    words = f"{stat.mean:+.1f} ± {stat.se:.1f}" if stat.se == stat.se else f"{stat.mean:+.1f}"
-    lines = [(words, "yes" if state == HOLDS else "maybe")]
-    printed = [average(summary, metric, name, budget) for name in (one, other)]
+def _pair(summary: Summary, metric: str, budget: str, one: str, other: str, stat: Stat) -> str:
+    text = f"{stat.mean:+.1f}" + ("" if math.isnan(stat.se) else f" ± {stat.se:.1f}")
+    if decide(abs(stat.mean), stat.se) == HOLDS:
+        text += " *"
+    printed = [printed_average(summary, metric, name, budget) for name in (one, other)]
     if printed[0] is not None and printed[1] is not None and summary.protocol.comparable:
-        lines.append((f"print {printed[0] - printed[1]:+.1f}", "quiet"))
-    return Text(tuple(lines))
+        text += f"\nprint {printed[0] - printed[1]:+.1f}"
+    return text
 
 
 def pair_blocks(summary: Summary) -> list[Block]:
-    """The matrices of a table for each score, under the label budgets that print states."""
+    """Return the matrices of a table for each score, under the paper's label budgets."""
     protocol = summary.protocol
     if protocol.kind == "figure":
         return []
@@ -60,51 +65,70 @@ def pair_blocks(summary: Summary) -> list[Block]:
             grid = pairs_grid(summary, metric, budget)
             if grid is not None:
                 labels = f", labels: {budget}" if protocol.budgets else ""
-                blocks += [f"## {METRICS[metric]}{labels}: line minus column", grid]
+                title = f"## {METRICS[metric]}{labels}: row minus column (* beyond two errors)"
+                blocks += [title, grid]
     return blocks
 
 
-def variants_grid(summaries: dict[str, Summary], metric: str, budget: str) -> Grid | None:
-    """A line for each variant, a column for each method; None where the table has one variant.
+def closeness_blocks(summary: Summary) -> list[Block]:
+    """Tabulate the time to equal closeness of each rival, in times of the claimed method's."""
+    blocks: list[Block] = []
+    for claim in (c for c in summary.protocol.claims if c["type"] == "sooner"):
+        leads = slower(summary, claim, summary.budgets()[0])
+        if not leads:
+            continue
+        states = together(list(leads.values()))[1]
+        rows = []
+        for ((rival, data), stat), state in zip(leads.items(), states, strict=True):
+            faster = {HOLDS: claim["method"], FAILS: rival}.get(state, UNDECIDED)
+            rows.append([rival, data, _ratio(stat), faster])
+        title = f"## Time until within {claim['within']:.0%} of the lowest objective of each method"
+        header = ["rival", "data", f"time in units of {claim['method']}'s", "clearly faster"]
+        blocks += [title, table(rows, header)]
+    return blocks
 
-    "as main" is a column that the variant leaves as it is in the main protocol.
+
+def _ratio(stat: Stat) -> str:
+    """Return a ratio with its interval of two standard errors, from its logarithm."""
+    ends = (math.exp(stat.mean + sign * 2 * stat.se) for sign in (-1, 1))
+    return f"{math.exp(stat.mean):.2g} ({' to '.join(f'{end:.2g}' for end in ends)})"
+
+
+def variants_grid(summaries: dict[str, Summary], metric: str, budget: str) -> pd.DataFrame | None:
+    """Tabulate the averages by variant and method; None where the table has one variant.
+
+    "as main" is a column that the variant runs as the main one does.
     """
     main, *rest = summaries.values()
     if not rest:
         return None
-    methods = [m for m in main.protocol.methods if not m.printed_only]
-    printed = (average(main, metric, m.name, budget) for m in methods)
-    rows: list[Row] = [
-        ["print", *("" if v is None else number(v, metric) for v in printed), "", ""]
-    ]
+    methods = main.protocol.methods
+    printed = (printed_average(main, metric, m.name, budget) for m in methods)
+    rows = [["print", *("" if v is None else number(v, metric) for v in printed), "", ""]]
     for variant, summary in summaries.items():
-        same = {
-            m.name for m in methods if summary is not main and _unchanged(main, summary, m.name)
-        }
-        stats = {m.name: summary.stat(m.name, metric, budget=budget) for m in methods}
-        cells = [
-            Text.of("as main", "quiet")
-            if m.name in same
-            else _cell(summary, metric, budget, m.name)
-            for m in methods
-        ]
-        own = [stat.n / stat.rows for m, stat in stats.items() if stat and m not in same]
+        texts, most = [], 0.0
+        for method in methods:
+            stat = summary.stat(method.name, metric, budget=budget)
+            if summary is not main and _unchanged(main, summary, method.name):
+                texts.append("as main")
+                continue
+            texts.append(_average(summary, metric, budget, method.name, stat))
+            most = max(most, stat.n / stat.rows if stat else 0.0)
         label = f"{variant} (main)" if summary is main else variant
-        counts = "no: contradicts print" if summary.protocol.reading.contradicts else ""
-        rows.append([label, *cells, f"{max(own, default=0):.3g}", Text.of(counts, "quiet")])
-    return Grid(["variant", *(m.name + mark(m) for m in methods), "runs", "counts"], rows)
+        counts = "no: contradicts print" if summary.protocol.variant.contradicts else ""
+        rows.append([label, *texts, f"{most:.3g}", counts])
+    return table(rows, ["variant", *(m.name + mark(m) for m in methods), "runs", "counts"])
 
 
-def _cell(summary: Summary, metric: str, budget: str, method: str) -> Text:
-    stat = summary.stat(method, metric, budget=budget)
+def _average(summary: Summary, metric: str, budget: str, method: str, stat: Stat | None) -> str:
     if stat is None:
-        return Text.of(NO_RUNS, "quiet")
-    printed = average(summary, metric, method, budget)
-    far = near(printed, stat, metric, summary.protocol.comparable).lines[0][1] == "no"
-    return Text.of(with_error(stat, metric) + (" ▲" if far else ""), "far" if far else "")
+        return NO_RUNS
+    printed = printed_average(summary, metric, method, budget)
+    far = summary.protocol.comparable and printed is not None and abs(stat.mean - printed) > NEAR
+    return with_error(stat, metric) + (f" {FAR}" if far else "")
 
 
 def _unchanged(main: Summary, variant: Summary, method: str) -> bool:
-    """Whether a variant runs a column as the main protocol does."""
+    """Return whether a variant runs a method as the main one does."""
     one, other = main.protocol, variant.protocol
     return one.data == other.data and one.method(method) == other.method(method)

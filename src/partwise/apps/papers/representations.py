@@ -1,8 +1,7 @@
-"""From a method's settings to a representation: estimators by name, and the comparators.
+"""From a method's settings to part weights: estimators by name, and the comparators.
 
-An estimator is looked up in `partwise` when a cell runs, so a protocol may name one that this
-installation does not have; the error then says so. Names in lower case are the comparators that
-are not factorisations of ours (k-means, PCA, SVD, normalised cut, label spreading).
+An estimator is imported from `partwise` when a cell runs. Names in lower case are the comparators
+that are not factorizations (k-means, PCA, SVD, normalised cut).
 """
 
 from __future__ import annotations
@@ -21,23 +20,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from partwise.apps.papers.protocol import ComparedMethod
+from partwise.apps.papers.protocol import Method
 from partwise.apps.papers.sampling import Sample
+from partwise.graph import neighbor_graph
 
 Array = NDArray[np.float64]
-DEVICE = "PARTWISE_PAPERS_DEVICE"  # a torch device for large fits: the same numbers, sooner
+DEVICE = "PARTWISE_PAPERS_DEVICE"  # a torch device for large fits
 TRIAL_ITER = 30  # iterations of each of several starts in the laboratory's program
-USUAL_STOP = 400  # iterations after which the stopping rule ends most fits, for estimates of time
 WORTH_MOVING = 4e6  # multiplications of an iteration; stored entries count for ten others
 
 
 class MethodUnavailable(ImportError):
-    """The installation does not have the estimator that a protocol names."""
+    """Raised when the estimator that a protocol names is not installed."""
 
 
 @dataclass
 class Representation:
-    """What a method leaves behind for scoring."""
+    """The result of a fit that is scored."""
 
     embedding: Any  # n x k, what k-means clusters; None where `labels` is the answer already
     seconds: float = 0.0
@@ -56,12 +55,12 @@ class FitTask:
     sample: Sample
     y: NDArray[np.int64] | None
     k: int
-    method: ComparedMethod
+    method: Method
     params: dict[str, Any]
     subrun: int = 0
     kmeans: int = 20
     start: int = 0  # the number of the start, where there are several
-    graph: Any = None  # where it is known before the fit
+    graph: Any = None  # the neighbour graph, if it is known before the fit
 
     @property
     def seed(self) -> int:
@@ -70,22 +69,20 @@ class FitTask:
 
 
 def resolve(name: str) -> Any:
-    """The estimator class of this name, from `partwise` or ``module:Class``."""
+    """Import the estimator class of this name, from `partwise` or ``module:Class``."""
     module_name, _, class_name = name.rpartition(":")
     try:
         module = importlib.import_module(module_name or "partwise")
         return getattr(module, class_name)
     except (ImportError, AttributeError) as error:
         raise MethodUnavailable(
-            f"{name} is not available in this installation of partwise ({error}); "
-            "leave it out with --methods, or update partwise"
+            f"{name} is not available in this installation of Partwise ({error}); "
+            "choose other methods with --methods, or update Partwise"
         ) from error
 
 
-def available(method: ComparedMethod) -> str:
-    """Why a method cannot run here; empty where it can."""
-    if method.printed_only:
-        return f"printed only: {method.printed_only}"
+def available(method: Method) -> str:
+    """Return why a method cannot run here; empty where it can."""
     try:
         if method.estimator not in COMPARATORS:
             resolve(method.estimator)
@@ -101,7 +98,9 @@ def fit(task: FitTask) -> Representation:
     if comparator is not None:
         began = time.perf_counter()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an iteration limit, a graph in several parts: no news
+            warnings.simplefilter(
+                "ignore"
+            )  # iteration limits and graphs in several parts are expected
             fitted = comparator(task)
         fitted.seconds = time.perf_counter() - began
         return fitted
@@ -111,52 +110,31 @@ def fit(task: FitTask) -> Representation:
 
 
 def _to_the_end(task: FitTask) -> Representation:
-    """All iterations, or as many as the stopping rule asks for."""
+    """Fit with all iterations, or until the stopping rule ends the fit."""
     if not task.method.stop:
         return fit_estimator(task, task.method.estimator, task.params)
-    trial = TRIAL_ITER if task.method.restarts > 1 else 1
+    rule = StoppingRule(TRIAL_ITER if task.method.restarts > 1 else 1)
     if find_spec("sklearn.callback"):
-        return fit_estimator(task, task.method.estimator, task.params, StoppingRule(trial))
-    # scikit-learn before 1.9 has no callbacks: look for the iteration in longer and longer fits,
-    # then fit again with that number, since a fit is deterministic.
-    most, spent = int(task.params["max_iter"]), 0.0
-    for tried in (USUAL_STOP, 4 * USUAL_STOP, most):
-        settings = {**task.params, "max_iter": min(tried, most)}
-        fitted = fit_estimator(task, task.method.estimator, settings)
-        spent += fitted.seconds
-        stop = stopping_iteration(fitted.history, trial)
-        if stop < len(fitted.history):
-            fitted = fit_estimator(task, task.method.estimator, settings | {"max_iter": stop})
-            spent += fitted.seconds
-            break
-        if tried >= most:
-            break
-    fitted.seconds = spent
-    return fitted
+        return fit_estimator(task, task.method.estimator, task.params, rule)
+    # scikit-learn before 1.9 has no callbacks: find the iteration in a long fit, then fit again
+    # with that number, since a fit is deterministic.
+    history = fit_estimator(task, task.method.estimator, task.params).history
+    last = next((i for i, value in enumerate(history, 1) if rule.stops(value)), len(history))
+    return fit_estimator(task, task.method.estimator, {**task.params, "max_iter": last})
 
 
 class StoppingRule:
-    """The rule of `stopping_iteration`, as a callback of scikit-learn that ends a fit."""
+    """The rule of GNMF_Multi.m without a given number of iterations, as a scikit-learn callback.
+
+    From iteration ``trial`` on, the program keeps a mean m <- 0.1 m + 0.9 f of the objective f,
+    which begins at 10 f, and ends when (m - f) / m is at most 1e-5.
+    """
 
     def __init__(self, trial: int) -> None:
         self.trial, self.n_iter, self.mean = trial, 0, 0.0
 
-    def setup(self, estimator: Any, context: Any) -> None:
-        """Begin: nothing to prepare."""
-
-    def teardown(self, estimator: Any, context: Any) -> None:
-        """End: nothing to release."""
-
-    def on_fit_task_begin(self, estimator: Any, context: Any) -> None:
-        """An iteration begins: nothing to do."""
-
-    def on_fit_task_end(
-        self, estimator: Any, context: Any, *, fitted_estimator: Any = None
-    ) -> bool:
-        """Whether the fit ends after this iteration."""
-        if context.task_name != "iteration":
-            return False
-        value = float(fitted_estimator.objective_)
+    def stops(self, value: float) -> bool:
+        """Return whether the fit ends after an iteration with this objective."""
         self.n_iter += 1
         if self.n_iter <= self.trial:
             self.mean = 10.0 * value
@@ -164,24 +142,24 @@ class StoppingRule:
         self.mean = 0.1 * self.mean + 0.9 * value
         return bool(self.mean - value <= 1e-5 * self.mean)
 
+    def setup(self, estimator: Any, context: Any) -> None:
+        """Prepare nothing."""
 
-def stopping_iteration(history: list[float], trial: int) -> int:
-    """When GNMF_Multi.m stops without a given number of iterations.
+    def teardown(self, estimator: Any, context: Any) -> None:
+        """Release nothing."""
 
-    From iteration ``trial`` on it keeps a mean m <- 0.1 m + 0.9 f of the objective f, which begins
-    at 10 f, and ends when (m - f) / m is at most 1e-5; ``history[i]`` is f after i + 1 iterations.
-    """
-    mean = 10.0 * history[trial - 1]
-    for iteration in range(trial, len(history)):
-        value = history[iteration]
-        mean = 0.1 * mean + 0.9 * value
-        if mean - value <= 1e-5 * mean:
-            return iteration + 1
-    return len(history)
+    def on_fit_task_begin(self, estimator: Any, context: Any) -> None:
+        """Do nothing before an iteration."""
+
+    def on_fit_task_end(
+        self, estimator: Any, context: Any, *, fitted_estimator: Any = None
+    ) -> bool:
+        """Return whether the fit ends after this iteration."""
+        return context.task_name == "iteration" and self.stops(float(fitted_estimator.objective_))
 
 
 def _best_start(task: FitTask) -> Representation:
-    """Try several starts for `TRIAL_ITER` iterations; the one with the lowest objective goes on.
+    """Try several starts for `TRIAL_ITER` iterations, and continue the one of lowest objective.
 
     As in the laboratory's program, the trial starts are compared by the objective of the factors
     as they are, before the columns of U are brought to unit length. The best is run again from its
@@ -205,9 +183,7 @@ def _best_start(task: FitTask) -> Representation:
 
 
 def _graph(task: FitTask) -> Any:
-    """The neighbour graph that all starts of a method have in common; None where it has none."""
-    from partwise.graph import neighbor_graph
-
+    """Return the neighbour graph that all starts of a method share; None where it has none."""
     made = resolve(task.method.estimator)(**task.params).get_params()
     if not made.get("graph_reg"):
         return None
@@ -225,7 +201,7 @@ def fit_estimator(
     clusters = _is_clusterer(type(estimator))
     do = estimator.fit_predict if clusters else estimator.fit_transform
     with warnings.catch_warnings():
-        # A fixed number of iterations is the protocol; that it did not converge is no news.
+        # A fixed number of iterations is the protocol, so a fit may end before it converges.
         warnings.simplefilter("ignore")
         began = time.perf_counter()
         embedding = do(task.sample.X, task.y, **call)
@@ -256,7 +232,7 @@ def fit_estimator(
 
 
 def _estimator(task: FitTask, name: str, params: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """An estimator as a task has it, and what its `fit` is given beside X and y."""
+    """Return an estimator with the task's settings, and the further arguments of its `fit`."""
     cls = resolve(name)
     X, k = task.sample.X, task.k
     settings = {key: tuple(v) if isinstance(v, list) else v for key, v in params.items()}
@@ -283,7 +259,7 @@ def _estimator(task: FitTask, name: str, params: dict[str, Any]) -> tuple[Any, d
 
 
 def _is_clusterer(cls: Any) -> bool:
-    """Whether the answer of an estimator is clusters, as that of scikit-learn's KMeans is."""
+    """Return whether an estimator clusters, as scikit-learn's KMeans does."""
     accepted = inspect.signature(cls).parameters
     clusters = "n_clusters" in accepted and "n_components" not in accepted
     if clusters or not hasattr(cls, "fit_transform"):
@@ -294,13 +270,13 @@ def _is_clusterer(cls: Any) -> bool:
 
 
 def _takes_start(cls: Any) -> bool:
-    """Whether an estimator can begin from given factors, as scikit-learn's NMF does."""
+    """Return whether an estimator accepts initial factors, as scikit-learn's NMF does."""
     accepted = inspect.signature(getattr(cls, "fit_transform", cls)).parameters
     return "init" in inspect.signature(cls).parameters and {"W", "H"} <= set(accepted)
 
 
 def sample_weights(X: Any, kind: str) -> Array | None:
-    """Weights of the samples: "ncw" is the normalised cut's, 1 / (X Xᵀ 1), with mean one."""
+    """Return sample weights; "ncw" is the normalised cut's 1 / (X Xᵀ 1), with mean one."""
     if not kind:
         return None
     if kind != "ncw":
@@ -323,7 +299,7 @@ def _kmeans(task: FitTask) -> Representation:
 
 
 def _projection(name: str, task: FitTask) -> Representation:
-    """scikit-learn's PCA, or TruncatedSVD of samples that are not centred."""
+    """Project on scikit-learn's PCA, or on TruncatedSVD of samples that are not centred."""
     import sklearn.decomposition
 
     model = getattr(sklearn.decomposition, name)(task.k, random_state=task.seed)
@@ -332,8 +308,6 @@ def _projection(name: str, task: FitTask) -> Representation:
 
 def _ncut(task: FitTask) -> Representation:
     from sklearn.manifold import spectral_embedding
-
-    from partwise.graph import neighbor_graph
 
     graph = neighbor_graph(task.sample.X, task.params.get("n_neighbors", 5))
     # scikit-learn takes 32-bit indices only.
@@ -344,62 +318,9 @@ def _ncut(task: FitTask) -> Representation:
     )
 
 
-def _labelspreading(task: FitTask) -> Representation:
-    from sklearn.semi_supervised import LabelSpreading
-
-    X = task.sample.X
-    X = X.toarray() if hasattr(X, "toarray") and X.shape[0] * X.shape[1] < 1e7 else X
-    near = task.params.get("n_neighbors", 7)
-    model = LabelSpreading(kernel="knn", n_neighbors=near, max_iter=200).fit(X, task.y)
-    return Representation(None, labels=np.asarray(model.transduction_))
-
-
-def _one_loop(task: FitTask) -> Representation:
-    """NMF-DC with (15) and (17) read as one loop: a step on each factor, momentum carried on."""
-    X, (V0, W) = np.asarray(task.sample.X), task.sample.start(task.k, task.start)
-    y = np.full(len(X), -1) if task.y is None else task.y
-    rows = np.where(y >= 0, y, task.k - 1 + np.cumsum(y < 0))  # samples of one label share a row
-    sizes = np.bincount(rows, minlength=rows.max() + 1).astype(np.float64)
-    R, H = np.zeros((len(sizes), X.shape[1])), np.zeros((len(sizes), task.k))
-    np.add.at(R, rows, X)
-    np.add.at(H, rows, V0)
-    H /= np.maximum(sizes, 1.0)[:, None]
-    delta = task.params["smoothing"]
-    S = (1.0 - delta) * np.eye(task.k) + delta / task.k
-    Y, Z, beta, history = H, W, 1.0, []
-    for _ in range(task.params["max_iter"]):
-        after = 0.5 * (1.0 + np.sqrt(4.0 * beta**2 + 1.0))
-        carried, B = (beta - 1.0) / after, W @ S
-        G = B.T @ B
-        new = np.maximum(Y - (sizes[:, None] * (Y @ G) - R @ B) / (_norm(G) * sizes.max()), 0.0)
-        Y, H = new + carried * (new - H), new
-        C = H @ S
-        G = (C * sizes[:, None]).T @ C
-        new = np.maximum(Z - (Z @ G - R.T @ C) / _norm(G), 0.0)
-        Z, W, beta = new + carried * (new - W), new, after
-        fit = np.sum((R.T @ C) * W) - 0.5 * np.sum(G * (W.T @ W))
-        history.append(0.5 * float(np.sum(X**2)) - float(fit))
-    return Representation(
-        H[rows], components=W.T, objective=history[-1], n_iter=len(history), history=history
-    )
-
-
-def _norm(G: Array) -> float:
-    return max(float(np.linalg.norm(G, 2)), np.finfo(float).tiny)
-
-
-def _classifier(task: FitTask) -> Representation:
-    from partwise.apps.papers.classifiers import classify
-
-    return classify(task)
-
-
 COMPARATORS: dict[str, Callable[[FitTask], Representation]] = {
     "kmeans": _kmeans,
     "pca": partial(_projection, "PCA"),
     "svd": partial(_projection, "TruncatedSVD"),
     "ncut": _ncut,
-    "labelspreading": _labelspreading,
-    "classifier": _classifier,
-    "one loop": _one_loop,
 }

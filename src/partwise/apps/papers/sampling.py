@@ -1,8 +1,8 @@
-"""The random part of a cell: subset, labels, start; equal for all methods of a table.
+"""Draws: the subset, labels and start of a run, equal for all methods of a table.
 
 Everything comes from one `numpy.random.SeedSequence` over (table, data, K, run), so any cell can
-be run again alone, and two methods of one table always see the same samples, the same shown
-labels and the same start: their differences are paired.
+be run again alone, and two methods of one table always have the same samples, the same labels
+and the same start: their differences are paired.
 """
 
 from __future__ import annotations
@@ -18,75 +18,52 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from partwise import datasets
 from partwise.apps.papers.protocol import Budget, DataSpec
 
 Synthetic = tuple[NDArray[np.float64], NDArray[np.int64]]
 
 
 def gaussians(seed: int = 0) -> Synthetic:
-    """Three Gaussians of 50 points each in the plane, kept positive."""
+    """Draw three Gaussians of 50 points each in the plane, kept positive."""
     rng = np.random.default_rng([seed, 5])
     centres = np.array([[4.0, 12.0], [10.0, 5.0], [12.0, 13.0]])
     y = np.repeat(np.arange(3), 50)
     return np.maximum(centres[y] + rng.standard_normal((150, 2)), 0.05), y
 
 
-def noisy100(seed: int = 0) -> Synthetic:
-    """As `classes100` with a pull of 0.85: nearer within a class on average only.
-
-    Three in ten samples have a sample of their own class for the nearest one; methods that use
-    neighbours or labels then find what the plain ones do not.
-    """
-    return _pulled(*_drawn(seed), 0.85)
-
-
 def classes100(seed: int = 0) -> Synthetic:
-    """100 classes of 20 samples in 2500 dimensions, nearer within a class than between.
+    """Draw 100 classes of 20 samples in 2500 dimensions, nearer within a class than between.
 
     Uniform samples are drawn towards a uniform class centre. In so many dimensions distances
     concentrate: two samples of a class at pull ``t`` lie about ``t`` times the distance of two
-    free samples apart, so a pull just below one keeps the classes as close as the condition
-    "every distance within a class is below every distance between classes" lets them be. The
-    largest such pull on a grid is taken, by measuring it.
+    free samples apart. The largest pull on a grid is used at which every distance within a class
+    is below every distance between classes.
     """
-    drawn = _drawn(seed)
+    rng, y = np.random.default_rng([seed, 2500]), np.repeat(np.arange(100), 20)
+    centres, free = rng.random((100, 2500)), rng.random((2000, 2500))
     for pull in np.arange(0.95, 0.0, -0.05):
-        X, y = _pulled(*drawn, pull)
+        X = centres[y] + pull * (free - centres[y])
         squared = (X**2).sum(axis=1)
         distance = squared[:, None] + squared - 2.0 * (X @ X.T)
         same = y[:, None] == y
         if distance[same].max() < distance[~same].min():
-            return X, y
-    raise AssertionError("a pull of zero puts every sample on its centre")  # pragma: no cover
-
-
-def _drawn(seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    rng = np.random.default_rng([seed, 2500])
-    return rng.random((100, 2500)), rng.random((2000, 2500))
-
-
-def _pulled(centres: NDArray[np.float64], free: NDArray[np.float64], pull: float) -> Synthetic:
-    y = np.repeat(np.arange(100), 20)
-    return centres[y] + pull * (free - centres[y]), y
+            break
+    return X, y
 
 
 SYNTHETIC: dict[str, Callable[[], Synthetic]] = {
     "gaussians": gaussians,
     "classes100": classes100,
-    "noisy100": noisy100,
 }
 
 
 UNLABELLED = -1
 
 
-class DataMissing(FileNotFoundError):
-    """A data set is not on this machine; the message says where to get it."""
-
-
 @dataclass(frozen=True)
 class Sample:
-    """The subset of one (data, K, run): ``truth`` holds classes 0..K-1."""
+    """The subset of one (data, K, run); ``truth`` holds classes 0 to K - 1."""
 
     X: Any
     truth: NDArray[np.int64]
@@ -94,7 +71,7 @@ class Sample:
     seeds: dict[str, np.random.SeedSequence]
 
     def shown(self, budget: Budget | None) -> NDArray[np.int64]:
-        """The labels that a method may see; `UNLABELLED` elsewhere. Budgets are nested."""
+        """Return the labels within a budget; `UNLABELLED` elsewhere. Budgets are nested."""
         y = np.full(self.truth.shape, UNLABELLED, dtype=np.int64)
         if budget is not None:
             for label, members in enumerate(self.order):
@@ -102,7 +79,7 @@ class Sample:
         return y
 
     def start(self, k: int, subrun: int = 0) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """A uniform start (V0 of n x k, U0 of p x k) for this cell."""
+        """Draw a uniform start: V0 (n, k) and U0 (p, k)."""
         seed = np.random.SeedSequence([*_entropy(self.seeds["start"]), subrun])
         rng = np.random.default_rng(seed)
         n, p = self.X.shape
@@ -110,7 +87,7 @@ class Sample:
         return 1.0 - rng.random((n, k)), 1.0 - rng.random((p, k))
 
     def integer_seed(self, what: str, subrun: int = 0) -> int:
-        """A seed for code that wants an integer ``random_state``."""
+        """Return an integer ``random_state``."""
         seed = np.random.SeedSequence([*_entropy(self.seeds[what]), subrun])
         return int(seed.generate_state(1)[0] & 0x7FFFFFFF)
 
@@ -120,7 +97,7 @@ def _entropy(seed: np.random.SeedSequence) -> list[int]:
 
 
 def seed_sequence(table: str, data: str, k: int, run: int) -> np.random.SeedSequence:
-    """The seed of one (table, data, K, run)."""
+    """Return the seed of one (table, data, K, run)."""
     words = np.frombuffer(hashlib.sha256(f"{table}|{data}".encode()).digest()[:16], dtype="<u4")
     return np.random.SeedSequence([*(int(w) for w in words), k, run])
 
@@ -131,56 +108,40 @@ def load_data(spec: DataSpec, data_home: str | None) -> tuple[Any, NDArray[np.in
     if spec.name.startswith("synthetic:"):
         X, y = SYNTHETIC[spec.name.removeprefix("synthetic:")]()
     else:
-        X, y = _from_datasets(spec.name, data_home)
+        loaded = datasets.load(spec.name, data_home=data_home)
+        X, y = loaded.X, np.asarray(loaded.y)
     _, y = np.unique(np.asarray(y), return_inverse=True)
-    if spec.classes or spec.per_class or spec.at_most:
+    if spec.classes or spec.per_class:
         rows = _part(y, spec)
         X, y = X[rows], np.unique(y[rows], return_inverse=True)[1]
     return _prepare(X, spec.prepare), y
 
 
-def _from_datasets(name: str, data_home: str | None) -> tuple[Any, Any]:
-    from partwise.io import datasets
-
-    try:
-        loaded = datasets.load(name, data_home=data_home)
-    except FileNotFoundError as error:
-        raise DataMissing(str(error)) from error
-    if loaded.y is None:
-        raise DataMissing(f"{name} has no class labels, which this table needs")
-    return loaded.X, loaded.y
-
-
 def data_found(spec: DataSpec, data_home: str | Path | None) -> bool:
-    """Whether the data set lies on this machine."""
+    """Return whether the data set is on this machine."""
     if spec.name.startswith("synthetic:"):
         return True
-    from partwise.io import datasets
-
     return datasets.available(data_home).get(spec.name) is not None
 
 
 def _part(y: NDArray[np.int64], spec: DataSpec) -> NDArray[np.int64]:
-    """The first classes with enough samples, and a fixed draw of samples from each."""
+    """Return the rows of the first classes with enough samples, a fixed draw from each."""
     rng = np.random.default_rng(seed_sequence("part", spec.name, spec.classes or 0, 0))
     need = spec.per_class or 1
     sizes = np.bincount(y)
     kept = np.flatnonzero(sizes >= need)[: spec.classes]
     rows = [np.flatnonzero(y == label) for label in kept]
-    most = spec.per_class or spec.at_most
-    if most:
-        rows = [np.sort(rng.permutation(members)[:most]) for members in rows]
+    if spec.per_class:
+        rows = [np.sort(rng.permutation(members)[: spec.per_class]) for members in rows]
     return np.concatenate(rows)
 
 
 def _prepare(X: Any, how: str) -> Any:
-    from partwise.io.datasets import tfidf, unit_rows
-
     ways: dict[str, Callable[[Any], Any]] = {
         "none": lambda X: X,
-        "unit_rows": unit_rows,
+        "unit_rows": datasets.unit_rows,
         "max_one": lambda X: X / X.max(),
-        "tfidf": tfidf,
+        "tfidf": datasets.tfidf,
     }
     if how not in ways:
         raise ValueError(f"prepare must be one of {', '.join(ways)}, got {how!r}")

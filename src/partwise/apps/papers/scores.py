@@ -1,9 +1,8 @@
-"""From a representation to clusters and scores, as the papers do it.
+"""From part weights to clusters and scores, as in the papers.
 
-A *readout* is a way from a representation to clusters: k-means with seeds by k-means++ or drawn
-from the samples, on V or, where samples have weights γ, on Γ^½V; or the largest entry of a row. All
-of them are kept of every fit, since the fit is what costs time; a reading of a table names the one
-that it shows.
+A *readout* is a way from part weights to clusters: k-means with seeds by k-means++ or drawn from
+the samples, on V or, where samples have weights γ, on Γ^½V; or the largest entry of a row. Every
+readout of a fit is stored, since the fit takes most of the time; a variant of a table selects one.
 """
 
 from __future__ import annotations
@@ -14,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from partwise import metrics
+
 if TYPE_CHECKING:
     from partwise.apps.papers.representations import FitTask, Representation
 
 Found = NDArray[np.int64]
-LABELS = "labels"  # the readout of a method whose answer is clusters already
+LABELS = "labels"  # the readout of a clusterer
 KMEANS = "k-means++"
 RANDOM = "random"
 ARGMAX = "argmax"
@@ -33,7 +34,7 @@ WORDS = {
 
 
 def readouts(fitted: Representation, task: FitTask, *, restarts: int) -> dict[str, Found]:
-    """The clusters of a fit by every readout that applies to it."""
+    """Return the clusters of a fit by every readout that applies to it."""
     if fitted.labels is not None:
         return {LABELS: np.asarray(fitted.labels, dtype=np.int64)}
     V = np.asarray(fitted.embedding, dtype=np.float64)
@@ -47,14 +48,14 @@ def readouts(fitted: Representation, task: FitTask, *, restarts: int) -> dict[st
 
 
 def chosen_readout(wanted: str, present: dict[str, Any]) -> str:
-    """The name under which a result holds the readout that a reading wants."""
+    """Return the name under which a result holds the readout of a variant."""
     if wanted == ROOT and ROOT not in present:
         wanted = RANDOM
     return wanted if wanted in present else next(iter(present))
 
 
 def kmeans(V: NDArray[Any], task: FitTask, *, restarts: int, seeds: str = KMEANS) -> Found:
-    """k-means on the rows of V, the start with the lowest inertia of ``restarts``."""
+    """Cluster the rows of V by k-means, the best of ``restarts`` starts by inertia."""
     from sklearn.cluster import KMeans
 
     if not np.all(np.isfinite(V)):
@@ -67,11 +68,8 @@ def kmeans(V: NDArray[Any], task: FitTask, *, restarts: int, seeds: str = KMEANS
 
 
 def scores(truth: Found, found: Found) -> dict[str, float]:
-    """Accuracy of labels, clustering accuracy, NMI, ARI and purity in per cent."""
-    from partwise.evaluation import metrics
-
+    """Return clustering accuracy, NMI, ARI and purity in per cent."""
     return {
-        "accuracy": 100.0 * float(np.mean(truth == found)),
         "ac": 100.0 * float(metrics.clustering_accuracy(truth, found)),
         "nmi": 100.0 * float(metrics.normalized_mutual_info(truth, found)),
         "ari": 100.0 * float(metrics.adjusted_rand(truth, found)),
@@ -80,7 +78,7 @@ def scores(truth: Found, found: Found) -> dict[str, float]:
 
 
 def distance_to_centres(components: Any, X: Any, truth: Found, *, rays: bool = False) -> float:
-    """Mean distance of a basis vector to the nearest class mean.
+    """Return the mean distance of a basis vector to the nearest class mean.
 
     With ``rays`` each basis vector has the length that brings it nearest to the class mean: the
     length of a basis vector is a convention of its method.
@@ -94,7 +92,7 @@ def distance_to_centres(components: Any, X: Any, truth: Found, *, rays: bool = F
 
 
 def locality(V: Any, components: Any, X: Any) -> float:
-    """Mean squared distance of a sample to the parts it uses, Σ v_ik ‖u_k - x_i‖² / Σ v_ik.
+    """Return Σ v_ik ‖u_k - x_i‖² / Σ v_ik: how far samples are from the parts that they use.
 
     Parts have unit length here, as the samples do: a part's length is a convention of its method.
     """
@@ -106,7 +104,7 @@ def locality(V: Any, components: Any, X: Any) -> float:
 
 
 def within_classes(V: Any, truth: Found) -> float:
-    """The share of the scatter of codes of unit length that lies within classes."""
+    """Return the share of the scatter of part weights of unit length within classes."""
     lengths = np.linalg.norm(V, axis=1, keepdims=True)
     Z = np.asarray(V) / np.where(lengths > 0, lengths, 1.0)
     within = sum(
@@ -116,7 +114,7 @@ def within_classes(V: Any, truth: Found) -> float:
 
 
 def own_shares(V: Any, truth: Found, shown: Found) -> dict[str, float]:
-    """How much of a sample's part weights lies on the part of its own class.
+    """Return the share of the part weights on the part of a sample's own class.
 
     The parts are matched to the classes one to one, so that the samples' shares on the part of
     their own class are largest in sum. ``own_V`` is the mean share over samples without a shown

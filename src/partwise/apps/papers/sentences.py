@@ -1,13 +1,14 @@
-"""The papers' sentences, one by one: what became of each, and the number that decides.
+"""The papers' sentences one by one, with the verdict and the number that decides.
 
 ``sentences.toml`` lists them as they are printed. Claims of tables and figures answer most; some
-are computed here; some are not ours to judge, and say why.
+are computed; for some it gives the reason why they cannot be judged.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -21,30 +22,30 @@ STATES = (HOLDS, FAILS, UNDECIDED, NOT_RUN, NOT_OURS)
 
 @dataclass(frozen=True)
 class Sentence:
-    """A printed sentence with what became of it."""
+    """A printed sentence with its verdict."""
 
     paper: str
     where: str
     text: str
     state: str
-    number: str  # what decides
+    number: str  # the number that decides
     tables: tuple[str, ...] = ()  # where the numbers are
-    printed: bool | None = None  # whether the printed numbers themselves bear it out
+    printed: bool | None = None  # whether the printed numbers support it
 
 
-def sentences(verdicts: Iterable[tuple[str, Verdict]]) -> list[Sentence]:
-    """Every printed sentence, judged by verdicts with the table or figure that each is of.
+def sentences(verdicts: Sequence[tuple[str, Verdict]]) -> list[Sentence]:
+    """Judge every printed sentence by the verdicts on the claims of tables and figures.
 
-    A sentence holds where all of its parts do and fails where one does; one that says "in some
-    cases" the other way round.
+    A sentence holds where all of its parts hold and fails where one fails; a sentence that states
+    "in some cases" holds where one part holds.
     """
-    found: dict[tuple[str, str], list[tuple[str, Verdict]]] = {}
+    found = defaultdict(list)
     for table, verdict in verdicts:
-        if verdict.says and verdict.counted:
-            found.setdefault((table.split("/")[0], verdict.says), []).append((table, verdict))
+        if verdict.sentence and verdict.counted:
+            found[table.split("/")[0], verdict.sentence].append((table, verdict))
     papers = {table.split("/")[0] for table, _ in verdicts}
     return [
-        _judged(paper, entry, found.get((paper, entry.get("says", "")), []))
+        _judged(paper, entry, found.get((paper, entry.get("sentence", "")), []))
         for paper, entries in listed().items()
         for entry in entries
         if paper in papers
@@ -53,7 +54,7 @@ def sentences(verdicts: Iterable[tuple[str, Verdict]]) -> list[Sentence]:
 
 @cache
 def listed() -> dict[str, list[dict[str, str]]]:
-    """The sentences as they are printed, by paper."""
+    """Read the sentences as they are printed, by paper."""
     source = resources.files("partwise.apps.papers") / "sentences.toml"
     return tomllib.loads(source.read_text(encoding="utf-8"))
 
@@ -64,30 +65,25 @@ def _judged(paper: str, entry: dict[str, str], parts: list[tuple[str, Verdict]])
         return Sentence(*about, NOT_OURS, entry["why"])
     if "computed" in entry:
         return Sentence(*about, *_compute(entry["computed"]))
-    ran = [(table, v) for table, v in parts if v.measured != NOT_RUN]
-    if not ran:
-        return Sentence(*about, NOT_RUN, "", tuple(dict.fromkeys(t for t, _ in parts)))
-    states = [v.measured for _, v in ran]
+    tables = tuple(dict.fromkeys(table for table, _ in parts))
+    parts = [(table, v) for table, v in parts if v.measured != NOT_RUN]
+    if not parts:
+        return Sentence(*about, NOT_RUN, "0 runs", tables)
+    # one part decides: it fails, or holds where the sentence states "in some cases"
     ends, other = (HOLDS, FAILS) if "some" in entry else (FAILS, HOLDS)
+    states = [v.measured for _, v in parts]
     state = next((s for s in (ends, UNDECIDED) if s in states), other)
-    table, decides = _deciding([(t, v) for t, v in ran if v.measured == state], ends)
-    counted = ", ".join(f"{states.count(s)} {s}" for s in (HOLDS, FAILS, UNDECIDED) if s in states)
-    several = f"Of {len(ran)} parts {counted}. " if len(ran) > 1 else ""
+    table, decides = next((t, v) for t, v in parts if v.measured == state)
+    counts = ", ".join(f"{n} {s}" for s, n in Counter(states).items())
+    several = f"Of {len(parts)} parts {counts}. " if len(parts) > 1 else ""
     number = f"{several}{table}: {decides.detail}"
-    inprint = [v.printed for _, v in ran if v.printed is not None]
-    join = any if "some" in entry else all
-    printed = join(inprint) if inprint else None
-    return Sentence(*about, state, number, tuple(dict.fromkeys(t for t, _ in ran)), printed)
+    return Sentence(*about, state, number, tables, _in_print(parts, ends))
 
 
-def _deciding(parts: list[tuple[str, Verdict]], ends: str) -> tuple[str, Verdict]:
-    """Of the parts that make a sentence what it is the first; of open ones that which decides it.
-
-    That is the first to be what ``ends`` it, or else the last.
-    """
-    open_ones = [(o.runs, i, o.state) for i, (_, v) in enumerate(parts) if (o := v.outlook)]
-    ending = [entry for entry in open_ones if entry[2] == ends]
-    return parts[min(ending)[1] if ending else max(open_ones)[1] if open_ones else 0]
+def _in_print(parts: list[tuple[str, Verdict]], ends: str) -> bool | None:
+    """Return whether the printed numbers support a sentence; None where there are none."""
+    printed = [v.printed for _, v in parts if v.printed is not None]
+    return (any if ends == HOLDS else all)(printed) if printed else None
 
 
 @cache

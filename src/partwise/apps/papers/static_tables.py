@@ -1,136 +1,70 @@
-"""Tables without runs: operation counts, the data's sizes, and the definition of an index."""
+"""Tables without runs: operation counts and the sizes of the data sets."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Callable
-from math import comb
 
 import numpy as np
-from numpy.typing import NDArray
 
-from partwise.apps.papers.document import Fold, Grid, Section, Text
+from partwise.apps.papers.document import FAR, Fold, Section, table
 from partwise.apps.papers.protocol import DataSpec, Protocol, read_rows, read_settings
-from partwise.apps.papers.sampling import data_found, draw, load_data
+from partwise.apps.papers.sampling import data_found, load_data
 
-Array = NDArray[np.float64]
-
-
-class Tally:
-    """Array operations that count themselves."""
-
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter(fladd=0, flmlt=0, fldiv=0)
-
-    def dot(self, A: Array, B: Array, nonzeros: int | None = None) -> Array:
-        """A @ B, where A may have ``nonzeros`` entries only."""
-        flam = (nonzeros or A.size) * (B.shape[1] if B.ndim == 2 else 1)
-        self.counts.update(fladd=flam, flmlt=flam)
-        return A @ B
-
-    def add(self, A: Array, B: Array) -> Array:
-        """A + B."""
-        self.counts.update(fladd=A.size)
-        return A + B
-
-    def mul(self, A: Array | float, B: Array) -> Array:
-        """A * B, elementwise or by a number."""
-        self.counts.update(flmlt=B.size)
-        return np.multiply(A, B)
-
-    def div(self, A: Array, B: Array) -> Array:
-        """A / B."""
-        self.counts.update(fldiv=A.size)
-        return A / B
-
-    def total(self, A: Array) -> Array:
-        """Column sums."""
-        self.counts.update(fladd=A.size)
-        return np.asarray(A.sum(axis=0))
+FORMULA = ("formulation", "method", "operation", "formula")
+SIZES = ("samples", "features", "classes")
 
 
-def ring_graph(n: int, p: int) -> Array:
-    """A symmetric 0-1 graph with p neighbours a row, for even p; p - 1 and one chord for odd."""
-    W = np.zeros((n, n))
-    for step in range(1, p // 2 + 1):
-        W += np.eye(n, k=step) + np.eye(n, k=step - n) + np.eye(n, k=-step) + np.eye(n, k=n - step)
-    if p % 2:
-        half = n // 2
-        W += np.roll(np.eye(n), half, axis=1)
-    return np.minimum(W, 1.0)
+class Tally(Counter[str]):
+    """Counts of additions, multiplications and divisions: ``fladd``, ``flmlt``, ``fldiv``."""
+
+    def dot(self, rows: int, inner: int, columns: int = 1) -> None:
+        """Count a product of matrices; for a sparse one, ``rows * inner`` is its non-zeros."""
+        self.update(fladd=rows * inner * columns, flmlt=rows * inner * columns)
+
+    def apply(self, entries: int, *, add: int = 0, mul: int = 0, div: int = 0) -> None:
+        """Count elementwise additions, multiplications and divisions of so many entries."""
+        self.update(fladd=add * entries, flmlt=mul * entries, fldiv=div * entries)
 
 
-def frobenius(tally: Tally, X: Array, U: Array, V: Array, W: Array | None, lam: float) -> None:
-    """One iteration of (14) and (15); without a graph, of Lee and Seung's rules."""
-    U = tally.div(
-        tally.mul(U, tally.dot(X, V)), tally.dot(U, tally.dot(V.T, V))
-    )  # (14): XV, then U(VᵀV)
-    top, bottom = tally.dot(X.T, U), tally.dot(V, tally.dot(U.T, U))
-    if W is not None:
-        lam_W = lam * W  # λW and λD are constant over the iterations: not counted
-        nonzeros = int(np.count_nonzero(W))
-        top = tally.add(top, tally.dot(lam_W, V, nonzeros))
-        bottom = tally.add(bottom, tally.mul(lam_W.sum(axis=1)[:, None], V))
-    tally.div(tally.mul(V, top), bottom)
+def count(formulation: str, method: str, sizes: dict[str, int]) -> Tally:
+    """Count the operations of one iteration of NMF or GNMF.
 
-
-def divergence(
-    tally: Tally, X: Array, U: Array, V: Array, W: Array | None, lam: float, cg: int
-) -> None:
-    """One iteration of (20) and (21), the systems by ``cg`` conjugate gradient steps."""
-    ratio = tally.div(X, tally.dot(U, V.T))
-    U = tally.div(tally.mul(U, tally.dot(ratio, V)), np.broadcast_to(tally.total(V), U.shape))
-    ratio = tally.div(X, tally.dot(U, V.T))
-    right = tally.mul(V, tally.dot(ratio.T, U))
-    sums = tally.total(U)
-    if W is None:
-        tally.div(right, np.broadcast_to(sums, V.shape))
-        return
-    L = lam * (np.diag(W.sum(axis=1)) - W)
-    nonzeros = int(np.count_nonzero(W))
-    tally.counts.update(flmlt=nonzeros)  # λL, once
-    for k in range(V.shape[1]):
-        _conjugate_gradient(tally, L, nonzeros, float(sums[k]), right[:, k], cg)
-
-
-def _conjugate_gradient(
-    tally: Tally, L: Array, nonzeros: int, shift: float, b: Array, steps: int
-) -> Array:
-    x, r = np.zeros_like(b), b.copy()
-    d, rr = r.copy(), float(r @ r)
-    for _ in range(steps):
-        # (shift I + λL) d: the graph's non-zeros, and the diagonal of both together.
-        product = tally.add(tally.dot(L, d, nonzeros), tally.mul(shift, d))
-        curvature = float(tally.dot(d[None, :], product)[0])
-        alpha = rr / curvature if curvature > 0 else 0.0
-        x = tally.add(x, tally.mul(alpha, d))
-        r = tally.add(r, tally.mul(-alpha, product))
-        new = float(tally.dot(r[None, :], r)[0])
-        d = tally.add(r, tally.mul(new / rr if rr > 0 else 0.0, d))
-        rr = new
-    return x
-
-
-def count(formulation: str, method: str, sizes: dict[str, int]) -> Counter[str]:
-    """Operations of one iteration of NMF or GNMF, counted: ``fladd``, ``flmlt``, ``fldiv``.
-
-    The formulation is "frobenius" or "divergence"; ``sizes`` are M, N, K, p, q as in the paper.
+    The formulation is "frobenius", (14) and (15), or "divergence", (20) and (21) with the systems
+    solved by q conjugate gradient steps; ``sizes`` are M, N, K, p, q as in the paper.
     """
-    rng = np.random.default_rng(0)
-    M, N, K = sizes["M"], sizes["N"], sizes["K"]
-    X, U, V = rng.random((M, N)), rng.random((M, K)), rng.random((N, K))
-    W = ring_graph(N, sizes["p"]) if method == "GNMF" else None
-    tally = Tally()
+    M, N, K, p, q = (sizes[name] for name in "MNKpq")
+    tally, graph = Tally(), method == "GNMF"
     if formulation == "frobenius":
-        frobenius(tally, X, U, V, W, 100.0)
-    else:
-        divergence(tally, X, U, V, W, 100.0, sizes["q"])
-    return tally.counts
+        for rows, other in ((M, N), (N, M)):  # (14) XV and U(VᵀV); (15) XᵀU and V(UᵀU)
+            tally.dot(rows, other, K)
+            tally.dot(K, other, K)
+            tally.dot(rows, K, K)
+            tally.apply(rows * K, mul=1, div=1)
+        if graph:  # λW V in the numerator and λD V in the denominator; λW and λD are constant
+            tally.dot(N, p, K)
+            tally.apply(N * K, add=2, mul=1)
+        return tally
+    for rows, other in ((M, N), (N, M)):  # UVᵀ, the ratio, its product with V or U, column sums
+        tally.dot(M, K, N)
+        tally.apply(M * N, div=1)
+        tally.dot(rows, other, K)
+        tally.apply(rows * K, mul=1)
+        tally.apply(other * K, add=1)
+    tally.apply(M * K, div=1)
+    if not graph:
+        tally.apply(N * K, div=1)
+        return tally
+    tally.apply(N * p, mul=1)  # λL, once
+    for _ in range(q * K):  # (Σu I + λL) d; three vector updates and two inner products
+        tally.dot(N, p)
+        tally.apply(N, add=6, mul=6)
+    return tally
 
 
 def printed_count(formula: str, sizes: dict[str, int]) -> int | None:
-    """A printed formula at these sizes; None for an order of growth, O(...)."""
+    """Evaluate a printed formula at these sizes; None for an order of growth, O(...)."""
     if formula.startswith("O("):
         return None
     # The formulas are package data of sums and products; nothing else is in scope.
@@ -138,87 +72,44 @@ def printed_count(formula: str, sizes: dict[str, int]) -> int | None:
 
 
 def operations(protocol: Protocol, name: str, data_home: str | None) -> Section:
-    """Printed formulas at given sizes beside the operations counted."""
+    """Compare the printed formulas at given sizes with the operations counted."""
     section = _section(protocol)
     for sizes in read_settings(name)["sizes"]:
-        section.blocks.append("## " + ", ".join(f"{key} = {value}" for key, value in sizes.items()))
-        lines = []
+        rows = []
         for row in read_rows(name):
             printed = printed_count(row["formula"], sizes)
-            line = [row["formulation"], row["method"], row["operation"], row["formula"]]
-            if printed is None:
-                counts = ["", "", ""]
-            else:
+            numbers = ["", "", ""]
+            if printed is not None:
                 counted = count(row["formulation"], row["method"], sizes)[row["operation"]]
                 gap = (counted - printed) / printed
-                counts = [f"{printed:,}", f"{counted:,}", f"{gap:+.2%}" if gap else "equal"]
-            lines.append(line + counts)
+                numbers = [f"{printed:,}", f"{counted:,}", f"{gap:+.2%}" if gap else "equal"]
+            rows.append([*(row[key] for key in FORMULA), *numbers])
+        title = "## " + ", ".join(f"{key} = {value}" for key, value in sizes.items())
         header = ["formulation", "method", "operation", "printed formula"]
-        section.blocks.append(Grid([*header, "printed", "counted", "difference"], lines))
+        section.blocks += [title, table(rows, [*header, "printed", "counted", "difference"])]
     return _with_notes(section, protocol)
 
 
 def statistics(protocol: Protocol, name: str, data_home: str | None) -> Section:
-    """The sizes of the data sets, printed and measured."""
-    section = _section(protocol)
-    lines, equal, absent = [], 0, 0
+    """Compare the printed sizes of the data sets with the measured ones."""
+    section, rows, equal, known = _section(protocol), [], 0, 0
     for row in read_rows(name):
-        spec = DataSpec(row["data"], "none")
-        line: list[str | Text] = [row["name"]]
+        spec, cells = DataSpec(row["data"], "none"), [row["name"]]
+        found: dict[str, int] = {}
         if data_found(spec, data_home):
             X, y = load_data(spec, data_home)
             found = {"samples": X.shape[0], "features": X.shape[1], "classes": len(np.unique(y))}
-        else:
-            found, absent = {}, absent + 1
-        for key in ("samples", "features", "classes"):
-            line.append(Text.of(row[key], "quiet"))
+        for key in SIZES:
             value = found.get(key)
             same = value == int(row[key])
-            equal += same
-            kind = "" if value is None else "yes" if same else "far"
-            line.append(Text.of("–" if value is None else str(value), kind))
-        lines.append(line)
-    header = ["data set", "samples: printed", "measured", "features: printed", "measured"]
-    section.blocks.append(Grid([*header, "classes: printed", "measured"], lines))
-    section.line = f"{equal} of {3 * (len(lines) - absent)} numbers equal"
+            equal, known = equal + same, known + (value is not None)
+            text = "–" if value is None else str(value) if same else f"{value} {FAR}"
+            cells += [row[key], text]
+        rows.append(cells)
+    header = [f"{key}: {which}" for key in SIZES for which in ("printed", "measured")]
+    section.blocks.append(table(rows, ["data set", *header]))
+    section.line = f"{equal} of {known} numbers equal"
     return _with_notes(section, protocol)
-
-
-def contingency(protocol: Protocol, name: str, data_home: str | None) -> Section:
-    """A contingency table of one clustering, and the adjusted Rand index by its printed formula."""
-    from sklearn.cluster import KMeans
-
-    from partwise.evaluation.metrics import adjusted_rand
-
-    section = _section(protocol)
-    wanted = protocol.data[0]
-    spec = wanted if data_found(wanted, data_home) else DataSpec("digits", "unit_rows")
-    sample = draw(protocol.name, spec, 3, 0, data_home=data_home)
-    seed = sample.integer_seed("kmeans")
-    found = KMeans(3, n_init=1, random_state=seed).fit_predict(sample.X)
-    table = np.zeros((3, 3), dtype=int)
-    np.add.at(table, (sample.truth, found), 1)
-    rows = [[*map(str, row), str(row.sum())] for row in table]
-    rows.append([*map(str, table.sum(axis=0)), str(table.sum())])
-    names = [*(f"U{i + 1}" for i in range(3)), "Total"]
-    lines = [[n, *row] for n, row in zip(names, rows, strict=True)]
-    by_formula, ours = ari_by_formula(table), float(adjusted_rand(sample.truth, found))
-    section.blocks += [
-        f"k-means with one start on three classes of {spec.name}: classes U, clusters Z.",
-        Grid(["U \\ Z", "Z1", "Z2", "Z3", "Total"], lines, last=True),
-        f"Formula (32) on this table: {by_formula:.6f}; the library's index: {ours:.6f}.",
-    ]
-    section.line = "equal" if abs(by_formula - ours) < 1e-12 else "differs"
-    return _with_notes(section, protocol)
-
-
-def ari_by_formula(table: np.ndarray) -> float:
-    """(32) of the NMF-DC paper, term by term."""
-    pairs = sum(comb(int(n), 2) for n in table.ravel())
-    a = sum(comb(int(n), 2) for n in table.sum(axis=1))
-    b = sum(comb(int(n), 2) for n in table.sum(axis=0))
-    expected = a * b / comb(int(table.sum()), 2)
-    return (pairs - expected) / (0.5 * (a + b) - expected)
 
 
 def _section(protocol: Protocol) -> Section:
@@ -228,13 +119,13 @@ def _section(protocol: Protocol) -> Section:
 def _with_notes(section: Section, protocol: Protocol) -> Section:
     if protocol.notes:
         section.blocks.append(Fold("Notes", [list(protocol.notes)]))
-    if protocol.slips:
-        section.blocks.append(Fold("Slips in print", [[s["text"] for s in protocol.slips]]))
+    if protocol.misprints:
+        wrong = [entry["text"] for entry in protocol.misprints]
+        section.blocks.append(Fold("Errors in print", [wrong]))
     return section
 
 
 PLAIN: dict[str, Callable[[Protocol, str, str | None], Section]] = {
     "operations": operations,
     "statistics": statistics,
-    "contingency": contingency,
 }

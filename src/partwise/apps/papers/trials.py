@@ -1,15 +1,17 @@
 """Cells: the smallest piece of an experiment that is run, stored and resumed.
 
-A cell is one method at one setting on one (data, K, run), with the labels of one budget. It is
-described by plain values only, so it can travel to a worker process, and its fingerprint is a
-hash of every setting that its result depends on.
+A cell is one method at one setting on one (data, K, run), with the labels of one budget. It holds
+plain values only, so it can travel to a worker process, and its fingerprint is a hash of every
+setting that its result depends on.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -17,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from partwise.apps.papers.protocol import Budget, DataSpec, Protocol, Reading, Variant
+from partwise.apps.papers.protocol import Budget, Column, DataSpec, Method, Protocol, Variant
 from partwise.apps.papers.representations import FitTask, Representation, fit
 from partwise.apps.papers.sampling import UNLABELLED, Sample, draw
 from partwise.apps.papers.scores import (
@@ -28,21 +30,22 @@ from partwise.apps.papers.scores import (
     scores,
     within_classes,
 )
+from partwise.metrics import sparseness
 
 NO_LABELS = "none"
-# Raise when the code changes what a cell's numbers are, so that stored ones are not taken for new.
+# Raise when the code changes the numbers of a cell, so that stored ones are not used again.
 RESULT_VERSION = 6
 HISTORY_POINTS = 1000
 
 
 @dataclass(frozen=True)
-class PartOfProtocol:
-    """What part of a protocol to run."""
+class Selection:
+    """The part of a protocol to run."""
 
     runs: int | None = None
     quick: bool = False
     methods: tuple[str, ...] = ()
-    readings: tuple[str, ...] = ()  # by name; all where empty, the main one in a quick pass
+    variant: str = ""  # by name, or "main"; by default all, in a quick pass the main one
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Cell:
     data: DataSpec
     k: int
     run: int
-    variant: Variant
+    column: Column
     budget: Budget | None
     budgets: tuple[Budget, ...]
     kmeans: int
@@ -66,22 +69,16 @@ class Cell:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of all that the result depends on, but for the versions of the libraries."""
-        method = self.variant.method
+        """A hash of all settings of the result, without the versions of the libraries."""
+        method, data = self.column.method, self.data
         settings = {
             "version": RESULT_VERSION,
             "table": self.table,
-            "data": [
-                self.data.name,
-                self.data.prepare,
-                self.data.classes,
-                self.data.per_class,
-                *(["at most", self.data.at_most] if self.data.at_most else []),
-            ],
+            "data": [data.name, data.prepare, data.classes, data.per_class],
             "k": self.k,
             "run": self.run,
             "estimator": method.estimator,
-            "params": self.variant.params(self.data.name),
+            "params": self.column.params(data.name),
             "around": [
                 method.weights,
                 method.start,
@@ -101,66 +98,66 @@ class Cell:
     @cached_property
     def slug(self) -> str:
         """A readable file name, made unique by the fingerprint."""
-        parts = f"{self.data.name}-k{self.k:02d}-r{self.run:03d}-{self.variant.name}"
+        parts = f"{self.data.name}-k{self.k:02d}-r{self.run:03d}-{self.column.name}"
         parts += f"-{self.budget_name}"
         safe = "".join(c if c.isalnum() or c in "-." else "_" for c in parts)
         return f"{safe[:120]}-{self.fingerprint}"
+
+    @property
+    def key(self) -> str:
+        """The name of the result among those of all tables."""
+        return f"{self.table}/{self.slug}"
 
 
 def _amount(budget: Budget) -> list[Any]:
     return [budget.name, budget.per_class, budget.share]
 
 
-def cells(protocol: Protocol, selection: PartOfProtocol) -> Iterator[Cell]:
-    """The cells of a protocol in its readings, each once, the main reading first."""
-    seen = set()
-    for reading in wanted_readings(protocol, selection):
-        for cell in cells_of(protocol.read(reading), selection):
-            if cell.slug not in seen:
-                seen.add(cell.slug)
-                yield cell
+def cells(protocol: Protocol, selection: Selection) -> list[Cell]:
+    """List the cells of a protocol in its variants, each once, those of the main one first."""
+    variants = wanted_variants(protocol, selection)
+    found = (cell for v in variants for cell in cells_of(protocol.under(v), selection))
+    return list({cell.slug: cell for cell in found}.values())
 
 
-def wanted_readings(protocol: Protocol, selection: PartOfProtocol) -> list[Reading]:
-    """The readings to run, the main one first."""
-    if selection.readings:
-        known = {reading.name: reading for reading in protocol.readings}
-        return [known[name] for name in selection.readings if name in known]
-    if selection.quick:
+def wanted_variants(protocol: Protocol, selection: Selection) -> list[Variant]:
+    """List the variants to run, the main one first."""
+    if selection.variant == "main" or (selection.quick and not selection.variant):
         return [protocol.main]
-    return sorted(protocol.readings, key=lambda reading: not reading.main)
+    if selection.variant:
+        return [v for v in protocol.variants if v.name == selection.variant]
+    return sorted(protocol.variants, key=lambda variant: variant != protocol.main)
 
 
-def cells_of(protocol: Protocol, selection: PartOfProtocol) -> Iterator[Cell]:
-    """The cells of a protocol in one reading, all methods of a (data, K, run) together."""
-    runs = _runs(protocol, selection)
+def cells_of(protocol: Protocol, selection: Selection) -> Iterator[Cell]:
+    """Yield the cells of a protocol in its present variant, by data set, run and K."""
     around = (protocol.budgets, protocol.kmeans, protocol.keep)
-    chosen = {name.lower() for name in selection.methods}
-    methods = [m for m in protocol.runnable() if not chosen or m.name.lower() in chosen]
     for data in protocol.data:
-        clusters = _clusters(protocol, data, selection)
-        for run in range(runs):
-            for k in clusters:
-                for method in methods:
-                    if method.max_clusters is not None and k > method.max_clusters:
-                        continue
-                    if method.runs is not None and run >= method.runs and selection.runs is None:
-                        continue
+        for run in range(_runs(protocol, selection)):
+            for k in _clusters(protocol, data, selection):
+                for method in _methods(protocol, selection, run):
                     budgets = protocol.budgets if method.labels and protocol.budgets else (None,)
-                    for variant in method.variants():
-                        if not _in_quick_sweep(protocol, variant, selection):
-                            continue
-                        for budget in budgets:
-                            yield Cell(protocol.root, data, k, run, variant, budget, *around)
+                    for column, budget in itertools.product(method.columns(), budgets):
+                        if not selection.quick or _in_quick_sweep(protocol, column):
+                            yield Cell(protocol.root, data, k, run, column, budget, *around)
 
 
-def _runs(protocol: Protocol, selection: PartOfProtocol) -> int:
+def _methods(protocol: Protocol, selection: Selection, run: int) -> Iterator[Method]:
+    """Yield the selected methods that have this run."""
+    chosen = {name.lower() for name in selection.methods}
+    for method in protocol.methods:
+        most = method.runs if selection.runs is None and method.runs is not None else math.inf
+        if run < most and (not chosen or method.name.lower() in chosen):
+            yield method
+
+
+def _runs(protocol: Protocol, selection: Selection) -> int:
     if selection.runs is not None:
         return selection.runs
-    return protocol.quick.get("runs", 1) if selection.quick else protocol.runs()
+    return int(protocol.quick.get("runs", 1)) if selection.quick else protocol.runs()
 
 
-def _clusters(protocol: Protocol, data: DataSpec, selection: PartOfProtocol) -> tuple[int, ...]:
+def _clusters(protocol: Protocol, data: DataSpec, selection: Selection) -> tuple[int, ...]:
     if not selection.quick:
         return data.clusters
     if data.name not in protocol.quick.get("only_data", [data.name]):
@@ -171,31 +168,28 @@ def _clusters(protocol: Protocol, data: DataSpec, selection: PartOfProtocol) -> 
     return tuple(chosen)
 
 
-def _in_quick_sweep(protocol: Protocol, variant: Variant, selection: PartOfProtocol) -> bool:
-    if not selection.quick:
-        return True
+def _in_quick_sweep(protocol: Protocol, column: Column) -> bool:
     allowed = protocol.quick.get("sweep", {})
-    return all(value in allowed.get(key, [value]) for key, value in variant.setting.items())
+    return all(value in allowed.get(key, [value]) for key, value in column.setting.items())
 
 
 def run_cell(cell: Cell, data_home: str | None = None) -> dict[str, Any]:
     """Run one cell and score it.
 
-    The result is plain values, ready for JSON: the cell; of every sub-run and readout the scores on
-    all samples and, for every budget, on the unlabelled ones; the objective, iterations, seconds.
+    The result holds plain values, ready for JSON: the cell; the scores of every sub-run and readout
+    on all samples and, for every budget, on the unlabelled ones; objective, iterations, seconds.
     """
     sample = draw(cell.table, cell.data, cell.k, cell.run, data_home=data_home)
-    method = cell.variant.method
+    method = cell.column.method
     y = sample.shown(cell.budget) if method.labels else None
-    params = cell.variant.params(cell.data.name)
+    params = cell.column.params(cell.data.name)
     attempts, fits = [], []
     for subrun in range(method.subruns):
         task = FitTask(sample, y, cell.k, method, params, subrun, cell.kmeans)
-        fitted = fit(task)
-        found = readouts(fitted, task, restarts=cell.kmeans)
-        read = {name: _scored(cell, sample, clusters) for name, clusters in found.items()}
-        attempts.append({"objective": fitted.objective, "readouts": read})
-        fits.append(fitted)
+        fits.append(fit(task))
+        found = readouts(fits[-1], task, restarts=cell.kmeans)
+        scored = {name: _scored(cell, sample, clusters) for name, clusters in found.items()}
+        attempts.append({"objective": fits[-1].objective, "readouts": scored})
     best = fits[lowest(attempts)]
     result = {
         "cell": describe(cell),
@@ -209,13 +203,13 @@ def run_cell(cell: Cell, data_home: str | None = None) -> dict[str, Any]:
 
 
 def lowest(attempts: list[dict[str, Any]]) -> int:
-    """The number of the sub-run with the lowest objective."""
+    """Return the number of the sub-run with the lowest objective."""
     values = [a["objective"] if a["objective"] is not None else np.inf for a in attempts]
     return int(np.argmin(values))
 
 
 def _scored(cell: Cell, sample: Sample, found: Any) -> dict[str, Any]:
-    """Scores on all samples, and on those without a label, of every budget if none is used."""
+    """Score all samples, and for every budget those without a label."""
     hidden = {}
     for budget in cell.budgets if cell.budget is None else (cell.budget,):
         rest = sample.shown(budget) == UNLABELLED
@@ -225,32 +219,26 @@ def _scored(cell: Cell, sample: Sample, found: Any) -> dict[str, Any]:
 
 
 def describe(cell: Cell) -> dict[str, Any]:
-    """The cell as plain values."""
-    method = cell.variant.method
+    """Return the cell as plain values."""
+    data, method = cell.data, cell.column.method
     return {
         "table": cell.table,
-        "data": cell.data.name,
-        "prepare": cell.data.prepare,
+        "data": data.name,
+        "prepare": data.prepare,
         "k": cell.k,
         "run": cell.run,
         "method": method.name,
-        "variant": cell.variant.name,
-        "setting": cell.variant.setting,
-        "estimator": method.estimator,
-        "params": cell.variant.params(cell.data.name),
-        "weights": method.weights,
-        "start": method.start,
-        "budget": None if cell.budget is None else asdict(cell.budget),
+        "column": cell.column.name,
+        "setting": cell.column.setting,
+        "params": cell.column.params(data.name),
         "budget_name": cell.budget_name,
-        "kmeans": cell.kmeans,
-        "seed": f"SeedSequence({cell.table}|{cell.data.name}, {cell.k}, {cell.run})",
+        "seed": f"SeedSequence({cell.table}|{data.name}, {cell.k}, {cell.run})",
+        "procedure": asdict(method),
         "fingerprint": cell.fingerprint,
     }
 
 
 def _shapes(fitted: Representation, sample: Sample, cell: Cell) -> dict[str, float]:
-    from partwise.evaluation.metrics import sparseness
-
     shapes = {}
     V, H = fitted.embedding, fitted.components
     if V is not None:

@@ -1,0 +1,239 @@
+"""Measured averages against printed ones, and the cause of each difference."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from partwise.apps.papers.claims import CLEAR
+from partwise.apps.papers.protocol import Cause, Printed
+from partwise.apps.papers.summary import Stat, Summary
+from partwise.apps.papers.trials import NO_LABELS
+
+NEAR = 3.0  # points from the printed average within which it counts as reproduced
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One printed average with the measured one over the same rows, in one variant."""
+
+    table: str
+    metric: str
+    method: str
+    budget: str
+    variant: str
+    printed: float
+    printed_se: float
+    stat: Stat
+    settings: str = ""  # what decides the settings: print, program or choice
+    contradicts: bool = False  # a setting or the label budget contradicts the paper
+
+    @property
+    def gap(self) -> float:
+        """The measured minus the printed average."""
+        return self.stat.mean - self.printed
+
+    @property
+    def near(self) -> bool:
+        """Whether the average is reproduced."""
+        return abs(self.gap) <= NEAR
+
+    @property
+    def noise(self) -> bool:
+        """Whether a gap is within `CLEAR` standard errors of both sides together."""
+        return abs(self.gap) <= CLEAR * math.hypot(self.stat.se, self.printed_se)
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """The printed average, whatever the variant."""
+        return self.table, self.metric, self.method, self.budget
+
+
+def comparisons(summary: Summary) -> list[Comparison]:
+    """List the averages of a table on the paper's own data, under every label budget.
+
+    A column that is printed in another table first is compared there.
+    """
+    protocol, found = summary.protocol, []
+    if not protocol.comparable or protocol.kind == "figure":
+        return []
+    ours = {b.name for b in protocol.budgets if not b.printed}
+    for metric, method in itertools.product(protocol.metrics, protocol.methods):
+        budgets = summary.budgets() if method.labels else summary.budgets()[:1]
+        for budget in budgets if not protocol.copied_from(metric, method.name) else []:
+            printed = printed_average(summary, metric, method.name, budget)
+            stat = summary.stat(method.name, metric, budget=budget)
+            if metric == "seconds" or printed is None or stat is None:
+                continue
+            labels = budget if method.labels else NO_LABELS
+            about = (protocol.name, metric, method.name, labels, protocol.variant.name)
+            error = printed_error(summary, metric, method.name)
+            against = protocol.variant.contradicts or labels in ours
+            settings = protocol.settings_from(method)
+            found.append(Comparison(*about, printed, error, stat, settings, against))
+    return found
+
+
+def printed_average(
+    summary: Summary, metric: str, method: str, budget: str = NO_LABELS
+) -> float | None:
+    """Return the printed mean over the rows of this column that were run.
+
+    Over all rows this is the printed average up to rounding.
+    """
+    if metric == "seconds":
+        average = summary.protocol.printed_value("seconds", "avg", method)
+        return average.mean if average else None
+    ran = {str(k) for k in summary.column(method, metric, budget).index.get_level_values("k")}
+    values = [
+        n.mean
+        for n in summary.protocol.printed
+        if (n.metric, n.method) == (metric, method) and n.k != "avg" and (not ran or n.k in ran)
+    ]
+    return float(np.mean(values)) if values else None
+
+
+def printed_error(summary: Summary, metric: str, method: str) -> float:
+    """Return the standard error of a printed average, from its deviations or else from ours."""
+    protocol, sds = summary.protocol, list[float]()
+    for data, k in summary.rows():
+        printed = protocol.printed_value(metric, k, method)
+        own = summary.stat(method, metric, budget=summary.budgets()[0], data=data, k=k)
+        if printed and printed.sd is not None:
+            sds.append(printed.sd)
+        elif own and not math.isnan(own.sd):
+            sds.append(own.sd)
+    if not sds or not protocol.runs_printed:
+        return math.nan
+    return float(np.sqrt(np.square(sds).sum() / protocol.runs_printed) / len(sds))
+
+
+@dataclass(frozen=True)
+class Miss:
+    """An average that is not reproduced, with its cause.
+
+    ``whose`` is "noise", "ours", "not printed" or "print" where that is shown: another variant
+    reproduces the average, or an identity is computed. Otherwise it is "open", or "too few runs".
+    """
+
+    comparison: Comparison
+    whose: str
+    text: str
+
+
+def misses(
+    every: list[Comparison],
+    main: list[Comparison],
+    causes: tuple[Cause, ...],
+    *,
+    identities: frozenset[str] = frozenset(),
+    quick: bool = False,
+) -> list[Miss]:
+    """List every average of the main variant that is not reproduced, with its cause.
+
+    ``every`` is all that was measured, in all variants and under every label budget;
+    ``identities`` are the columns that equal another one under the printed labels. A ``quick`` run
+    has a part of the declared runs, and shows no causes.
+    """
+    return [Miss(c, *_why(c, every, causes, identities, quick)) for c in main if not c.near]
+
+
+def _why(
+    missed: Comparison,
+    every: list[Comparison],
+    causes: tuple[Cause, ...],
+    identities: frozenset[str],
+    quick: bool,
+) -> tuple[str, str]:
+    if quick or math.isnan(missed.stat.se):
+        return "too few runs", ""
+    back = [c for c in every if c.key == missed.key and _reproduces(c, missed)]
+    words = " ".join(_words(c, missed) for c in back[:2])
+    if missed.noise:
+        return "noise", f"Within two standard errors of both sides. {words}".strip()
+    fitting = [c for c in causes if c.fits(missed.table, missed.metric, missed.method)]
+    found = [_by_cause(cause, missed, every, identities) for cause in fitting]
+    if not found and back:
+        return "not printed", f"Another variant that the paper allows reproduces it. {words}"
+    return min([*found, ("open", "")], key=lambda f: f[0] == "open")
+
+
+def _by_cause(
+    cause: Cause, missed: Comparison, every: list[Comparison], identities: frozenset[str]
+) -> tuple[str, str]:
+    """Return a cause with the numbers that show it; "open" where they do not."""
+    shown_by = [c for c in every if _shows(c, missed, cause)]
+    shown = any(_reproduces(c, missed) for c in shown_by)
+    shown |= cause.identity and missed.method in identities
+    text = " ".join([cause.text, *(_words(c, missed) for c in shown_by)])
+    return cause.whose if shown else "open", text
+
+
+def _reproduces(c: Comparison, missed: Comparison) -> bool:
+    """Return whether another measurement over the same rows reproduces the average."""
+    return c != missed and (c.near or c.noise) and abs(c.printed - missed.printed) < 0.05
+
+
+def _shows(c: Comparison, missed: Comparison, cause: Cause) -> bool:
+    """Return whether a measured average is the one that a cause refers to."""
+    if not (cause.variant or cause.budget or cause.column):
+        return False
+    wanted = (
+        missed.metric,
+        cause.column or missed.method,
+        cause.variant or missed.variant,
+        cause.budget or (c.budget if cause.column else missed.budget),
+    )
+    return (c.metric, c.method, c.variant, c.budget) == wanted
+
+
+def _words(c: Comparison, missed: Comparison) -> str:
+    """Describe a measured average in a few words."""
+    parts = [c.method] if c.method != missed.method else []
+    parts += [f'variant "{c.variant}"'] if c.variant != missed.variant else []
+    parts += [c.budget] if c.budget not in (missed.budget, NO_LABELS) else []
+    number = with_error(c.stat, c.metric)
+    if c.method == missed.method and abs(c.printed - missed.printed) >= 0.05:  # of fewer rows
+        number += f" over rows with a printed average of {c.printed:.1f}"
+    return f"[{', '.join(parts)}: {number}]"
+
+
+METRICS = {
+    "ac": "Accuracy (%)",
+    "nmi": "Normalised mutual information (%)",
+    "ari": "Adjusted Rand index (%)",
+    "seconds": "Seconds of one fit",
+    "sparseness_U": "Sparseness of the basis",
+    "sparseness_V": "Sparseness of the part weights",
+    "distance": "Distance of the basis to the centres",
+    "own_V": "Share of the part weights on the part of the own class, samples without a label",
+    "own_labelled": "Share of the part weights on the part of the own class, labelled samples",
+    "largest": "Largest part weight on the part of the own class (%), samples without a label",
+    "ray": "Distance of the basis to the centres, each basis vector with its best length",
+}
+
+
+def number(value: float, metric: str) -> str:
+    """Format a number with the digits that its metric needs."""
+    if metric.startswith(("sparseness", "own")):
+        return f"{value:.3f}"
+    return f"{value:.3g}" if metric in ("seconds", "distance", "ray") else f"{value:.1f}"
+
+
+def with_error(stat: Stat | None, metric: str) -> str:
+    """Format a mean with its standard error, where it has one."""
+    if stat is None:
+        return ""
+    text = number(stat.mean, metric)
+    return text if math.isnan(stat.se) else f"{text} ± {number(stat.se, metric)}"
+
+
+def printed_words(printed: Printed | None) -> str:
+    """Format a printed number with its own digits."""
+    if printed is None:
+        return "–"
+    text = f"{printed.mean:.{printed.decimals}f}"
+    return text if printed.sd is None else f"{text} ± {printed.sd:.{printed.decimals}f}"

@@ -1,0 +1,317 @@
+"""The section of a table: printed, measured, differences, claims, causes and notes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from partwise.apps.papers.averages import (
+    METRICS,
+    NEAR,
+    Comparison,
+    Miss,
+    comparisons,
+    misses,
+    number,
+    printed_average,
+    printed_words,
+    with_error,
+)
+from partwise.apps.papers.claims import FAILS, HOLDS, UNDECIDED, Verdict, judge
+from partwise.apps.papers.document import FAR, Block, Fold, Picture, Section, table
+from partwise.apps.papers.identities import identical, identity_blocks
+from partwise.apps.papers.pairs import (
+    NO_RUNS,
+    closeness_blocks,
+    mark,
+    pair_blocks,
+    variants_grid,
+)
+from partwise.apps.papers.protocol import Method, Protocol
+from partwise.apps.papers.scores import WORDS
+from partwise.apps.papers.summary import Stat, Summary
+from partwise.apps.papers.trials import NO_LABELS
+
+QUICK = 0.5  # the share of the declared runs below which no causes are shown
+MISSED = "## Averages that are not reproduced, and why"
+SETTINGS = {"print": "print", "program": "program", "choice": "our choice"}
+IN_PRINT = {None: "–", True: HOLDS, False: FAILS}
+
+
+@dataclass(frozen=True)
+class Context:
+    """The facts of a run besides its results."""
+
+    skipped: dict[str, str]
+    failed: dict[str, str]
+    part: float = 1.0  # the share of the declared cells that is there
+
+
+@dataclass
+class Report:
+    """A table's section, and its part of the page's first screen."""
+
+    section: Section
+    paper: str = ""
+    part: float = 1.0
+    verdicts: list[Verdict] = field(default_factory=list)
+    compared: list[Comparison] = field(default_factory=list)  # in the main variant
+    every: list[Comparison] = field(default_factory=list)  # in all, under every label budget
+    main: str = ""
+    audited: bool = False
+    missed: list[Miss] = field(default_factory=list)
+    pictures: list[Picture] = field(default_factory=list)
+
+    def drawn(self) -> list[Picture]:
+        """Return the first pictures of a figure, those under the paper's labels among them."""
+        return [] if "/table" in self.section.anchor else self.pictures[:4]
+
+
+def build(summaries: dict[str, Summary], context: Context) -> Report:
+    """Return the section of a table without its pictures, from the results of each variant."""
+    main = next(iter(summaries.values()))
+    protocol = main.protocol
+    section = Section(f"{protocol.name}: {protocol.title}", protocol.name)
+    report = Report(section, protocol.name.split("/")[0], context.part, main=protocol.variant.name)
+    report.audited = protocol.audited
+    report.verdicts = judge(main, summaries)
+    report.every = [c for summary in summaries.values() for c in comparisons(summary)]
+    report.compared = [c for c in report.every if c.variant == report.main and not c.contradicts]
+    quick = context.part < QUICK
+    same = identical(protocol) if report.compared and not quick else frozenset[str]()
+    report.missed = misses(
+        report.every, report.compared, protocol.causes, identities=same, quick=quick
+    )
+    section.blocks.append(f"{protocol.paper}. {_status(main, context)}")
+    if not protocol.comparable:
+        section.blocks.append("The data are not the paper's, so no average is compared.")
+    if len(summaries) > 1:
+        section.blocks.append(f'Main variant "{protocol.variant.name}": {protocol.variant.text}.')
+    section.blocks += [*_numbers(summaries), *pair_blocks(main), *closeness_blocks(main)]
+    if report.verdicts:
+        section.blocks += ["## Claims", claims_grid(report.verdicts)]
+    if report.missed:
+        section.blocks += [MISSED, misses_grid(report.missed)]
+    section.blocks += [*identity_blocks(protocol), *_notes(summaries)]
+    section.line = _line(report)
+    return report
+
+
+def _line(report: Report) -> str:
+    """Summarise a table in one line."""
+    parts = []
+    if report.compared:
+        near, all_of = sum(c.near for c in report.compared), len(report.compared)
+        parts.append(f"{near} of {all_of} averages within {NEAR:g} points")
+    counts = Counter(v.measured for v in report.verdicts if v.counted)
+    claims = [f"{counts[s]} {s}" for s in (HOLDS, FAILS, UNDECIDED) if counts[s]]
+    if claims:
+        parts.append(f"claims: {', '.join(claims)}")
+    return "; ".join(parts)
+
+
+def _status(summary: Summary, context: Context) -> str:
+    protocol = summary.protocol
+    runs = {(r["cell"]["data"], r["cell"]["k"], r["cell"]["run"]) for r in summary.results}
+    counts = sorted(set(Counter((data, k) for data, k, _ in runs).values()))
+    if not counts:
+        text = "0 runs."
+    else:
+        words = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        text = f"Measured with {words} run{'s' if words != '1' else ''} per row"
+        text += f" (print: {protocol.runs_printed})." if protocol.runs_printed else "."
+    if context.part < 1.0:
+        text += f" This is {context.part:.0%} of the declared runs."
+    for name, reason in context.skipped.items():
+        text += f" {name} was not run: {reason}."
+    if context.failed:
+        first = next(iter(context.failed.values()))
+        text += f" {len(context.failed)} runs failed, the first with: {first}."
+    return text
+
+
+def _numbers(summaries: dict[str, Summary]) -> list[Block]:
+    """Return the averages under the paper's labels, and the rest in folds."""
+    main = next(iter(summaries.values()))
+    protocol = main.protocol
+    ours = {b.name for b in protocol.budgets if not b.printed}
+    blocks: list[Block] = []
+    folded: list[Block] = []
+    for metric in protocol.metrics:
+        for budget in main.budgets():
+            title = METRICS.get(metric, metric)
+            title += "" if budget == NO_LABELS else f", labels: {budget}"
+            if not protocol.printed:
+                blocks += [f"## {title}", _by_row(main, metric, budget)]
+                continue
+            if budget in ours:
+                title += " (a budget of ours)"
+                folded.append(Fold(title, [_averages(main, metric, budget)]))
+            else:
+                blocks += [f"## {title}", _averages(main, metric, budget)]
+                variants = variants_grid(summaries, metric, budget) if metric != "seconds" else None
+                blocks += [] if variants is None else [f"## {title}: variants", variants]
+            if metric != "seconds":
+                words = f"{title}: every K, printed | measured ± se | difference"
+                folded.append(Fold(words, [_full(main, metric, budget)]))
+    return blocks + folded
+
+
+def _columns(protocol: Protocol) -> list[tuple[str, Method]]:
+    """List column names with their methods; a sweep has one column for each value."""
+    found = []
+    for method in protocol.methods:
+        names = [c.name for c in method.columns()] if method.sweep else [method.name]
+        found += [(name, method) for name in names]
+    return found
+
+
+def _by_row(summary: Summary, metric: str, budget: str) -> pd.DataFrame:
+    """Tabulate by method and (data, K), where nothing is printed."""
+    rows = summary.rows()
+    lines = []
+    for name, method in _columns(summary.protocol):
+        each = [summary.stat(name, metric, budget=budget, data=data, k=k) for data, k in rows]
+        stats = [*each, summary.stat(name, metric, budget=budget)]
+        lines.append([name + mark(method), *(with_error(stat, metric) for stat in stats)])
+        if summary.protocol.budgets:
+            hidden = summary.stat(name, metric, budget=budget, scope="unlabelled")
+            lines[-1].append(number(hidden.mean, metric) if hidden else "")
+    header = ["method", *(f"{data}, K = {k}" for data, k in rows), "average"]
+    return table(lines, header + (["on unlabelled"] if summary.protocol.budgets else []))
+
+
+def difference(printed: float | None, stat: Stat | None, metric: str, comparable: bool) -> str:
+    """Return measured minus printed, marked where it is far; a ratio for times."""
+    if printed is None or stat is None:
+        return ""
+    if metric == "seconds":
+        return f"x {stat.mean / printed:.2g}" if printed else ""
+    gap = f"{round(stat.mean - printed, 1) + 0.0:+.1f}"  # no minus zero
+    if not comparable:
+        return f"({gap})"
+    return f"{gap} {FAR}" if abs(stat.mean - printed) > NEAR else gap
+
+
+def _averages(main: Summary, metric: str, budget: str) -> pd.DataFrame:
+    """Tabulate each column: printed, measured, and whether it is reproduced."""
+    protocol = main.protocol
+    rows = []
+    for column, method in _columns(protocol):
+        printed = printed_average(main, metric, column, budget)
+        stat = main.stat(column, metric, budget=budget)
+        row = [
+            column + mark(method),
+            number(printed, metric) if printed is not None else "",
+            with_error(stat, metric) or NO_RUNS,
+            difference(printed, stat, metric, protocol.comparable),
+            _near(protocol, metric, column, printed, stat),
+            SETTINGS[protocol.settings_from(method)],
+        ]
+        if protocol.budgets:
+            rest = main.stat(column, metric, budget=budget, scope="unlabelled")
+            row.append(number(rest.mean, metric) if rest and metric != "seconds" else "")
+        rows.append([*row, stat.n if stat else 0])
+    header = ["method", "printed", "measured ± se", "difference", f"within {NEAR:g}", "settings"]
+    header += ["on unlabelled"] if protocol.budgets else []
+    return table(rows, [*header, "runs"])
+
+
+def _near(
+    protocol: Protocol, metric: str, column: str, printed: float | None, stat: Stat | None
+) -> str:
+    """Return whether an average is reproduced, or the table where it is judged."""
+    copied = protocol.copied_from(metric, column)
+    if copied:
+        return f"judged in {copied}"
+    if not protocol.comparable or metric == "seconds" or printed is None or stat is None:
+        return ""
+    return "yes" if abs(stat.mean - printed) <= NEAR else "no"
+
+
+def _full(summary: Summary, metric: str, budget: str) -> pd.DataFrame:
+    """Tabulate every K: printed, measured and difference in three lines."""
+    protocol, columns = summary.protocol, _columns(summary.protocol)
+    measured = summary.rows()
+    ks = dict.fromkeys(n.k for n in protocol.printed if n.metric == metric and n.k != "avg")
+    wanted = {(protocol.data[0].name, int(k)) for k in ks}
+
+    def compared(k: int | str, name: str, stat: Stat | None) -> str:
+        printed = protocol.printed_value(metric, k, name)
+        gap = difference(printed.mean if printed else None, stat, metric, protocol.comparable)
+        lines = [printed_words(printed), with_error(stat, metric) or "–", gap]
+        return "\n".join(line for line in lines if line)
+
+    rows = []
+    for data, k in sorted(wanted | set(measured)):
+        stats = {n: summary.stat(n, metric, budget=budget, data=data, k=k) for n, _ in columns}
+        head = f"{data} {k}" if len(protocol.data) > 1 else str(k)
+        rows.append([head, *(compared(k, name, stat) for name, stat in stats.items())])
+    whole = wanted <= set(measured)
+    stats = {n: summary.stat(n, metric, budget=budget) if whole else None for n, _ in columns}
+    rows.append(["Avg.", *(compared("avg", n, stat) for n, stat in stats.items())])
+    return table(rows, ["K", *(name + mark(method) for name, method in columns)])
+
+
+def claims_grid(verdicts: list[Verdict]) -> pd.DataFrame:
+    """Tabulate the claims with their verdicts; those under labels of ours come last."""
+    several = len({v.budget for v in verdicts}) > 1
+    rows = []
+    for v in sorted(verdicts, key=lambda v: not v.counted):
+        text = v.text + (f" [labels: {v.budget}]" if several and v.budget != NO_LABELS else "")
+        rows.append([text, IN_PRINT[v.printed], v.measured, v.detail])
+    return table(rows, ["claim", "in print", "measured", "how (± standard error)"])
+
+
+def misses_grid(missed: list[Miss], *, tables: bool = False) -> pd.DataFrame:
+    """Tabulate the averages that are not reproduced, with their causes."""
+    rows: list[list[Any]] = []
+    for miss in missed:
+        c = miss.comparison
+        labels = "" if c.budget == NO_LABELS else f", {c.budget}"
+        what = (f"{c.table} " if tables else "") + f"{c.metric.upper()}, {c.method}{labels}"
+        numbers = (number(c.printed, c.metric), with_error(c.stat, c.metric), f"{c.gap:+.1f}")
+        rows.append([what, *numbers, miss.whose, miss.text])
+    header = ["average", "printed", "measured ± se", "difference", "cause", "shown by"]
+    return table(rows, header)
+
+
+def _notes(summaries: dict[str, Summary]) -> list[Block]:
+    main = next(iter(summaries.values()))
+    protocol = main.protocol
+    blocks: list[Block] = []
+    if len(summaries) > 1:
+        variants = [s.protocol.variant for s in summaries.values()]
+        lines = [
+            f'"{v.name}"{" (main)" if v == protocol.variant else ""}: {v.text}. Source: {v.source}.'
+            for v in variants
+        ]
+        blocks.append(Fold("Variants", [lines]))
+    seeds = {WORDS[m.readout] for m in protocol.methods if m.readout in WORDS}
+    notes = [
+        *protocol.notes,
+        f"Clusters: {'; '.join(sorted(seeds))}, best of {protocol.kmeans} starts.",
+        *_choices(main),
+        *(f"{d.name}: {d.note}." for d in protocol.data if d.note),
+        *(f"Label budget {b.name}: {b.note}." for b in protocol.budgets if b.note),
+        *(f"{m.name}: {m.note}." for m in protocol.methods if m.note),
+    ]
+    blocks.append(Fold("Notes", [notes]))
+    wrong = [entry["text"] for entry in protocol.misprints]
+    return [*blocks, Fold("Errors in print", [wrong])] if wrong else blocks
+
+
+def _choices(summary: Summary) -> list[str]:
+    lines = []
+    for (method, budget), choice in sorted(summary.chosen.items()):
+        tried = ", ".join(f"{name} {value}" for name, value in choice["accuracies"].items())
+        where = "" if budget == NO_LABELS else f" ({budget})"
+        setting = ", ".join(f"{key} = {value}" for key, value in choice["setting"].items())
+        lines.append(
+            f"† {method}{where}: {setting} was chosen on the answer, as in the paper, by mean "
+            f"accuracy over all rows: {tried}."
+        )
+    return lines
