@@ -671,7 +671,7 @@ def test_cells_by_their_most_variable_genes_and_back(adata, tmp_path):
     assert np.allclose(again.X.toarray(), samples.X[:3].toarray(), rtol=1e-5)
     gone = samples.feature_names[0]
     adata[:, adata.var_names != gone].copy().write_h5ad(tmp_path / "g.h5ad")
-    with pytest.raises(ValueError, match=f"lacks 1 of the 4 genes that the model knows .{gone}"):
+    with pytest.raises(ValueError, match=rf"1 of the 4 genes.*\b{gone}\b"):
         read_samples(tmp_path / "g.h5ad", recipe=samples.recipe)
     model = GNMF(2, random_state=0, max_iter=30, tol=0).fit(samples.X)
     write_back(str(path), model, samples.feature_names)

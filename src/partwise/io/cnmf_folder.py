@@ -1,7 +1,7 @@
-"""The folder of results that the package ``cnmf`` writes and reads (PyPI, version 1.7).
+"""Read and write the result folder of the package ``cnmf`` (version 1.7).
 
-Tables are text with tabs, and ``.df.npz`` files of three arrays: data, index, columns. Ours hold
-names as plain text, not as pickled objects; of its own only ``data`` is read, for the same reason.
+Tables are tab-separated text, and ``.df.npz`` files with the arrays data, index and columns. cnmf
+pickles names, so only ``data`` is read from its own files. Our files hold names as plain text.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from partwise.io.archives import check_npz, whole
 from partwise.persistence.atomic import write_whole
 from partwise.selection.consensus import Consensus, group_silhouettes, over_sums
 
-#: Numbers beyond which a table is in its .df.npz file only: as text it takes longer than the runs.
+#: Tables with more numbers are only written as .df.npz: text would take longer than the runs.
 MOST_TEXT = 4_000_000
 
 
 @dataclass(frozen=True)
 class CnmfFolder:
-    """The runs and the prepared counts of a folder of cnmf's, read and written under its names.
+    """The runs and the prepared counts in a folder of cnmf, under its file names.
 
-    cnmf's ``output_dir`` is the folder that this one lies in, and its ``name`` that of this one.
-    Seeds, pickled in its table of runs, are not read: a run is there if its file is.
+    The name of the folder is cnmf's ``name``, and its parent is cnmf's ``output_dir``. The pickled
+    table of runs is not read: a run exists if its file does.
     """
 
     home: Path
@@ -44,22 +44,20 @@ class CnmfFolder:
         return self.home.name
 
     def path(self, kind: str) -> Path:
-        """A file that only programs look at."""
+        """Return the path of an intermediate file."""
         return self.home / "cnmf_tmp" / f"{self.name}.{kind}"
 
     def make(self) -> None:
         (self.home / "cnmf_tmp").mkdir(parents=True, exist_ok=True)
 
-    # -- runs ---------------------------------------------------------------------------------
-
     def numbers(self) -> list[int]:
-        """The k of which there are runs, or the table of all."""
+        """Return the numbers of parts k that have runs, or a table of all runs."""
         found = self.home.glob(f"cnmf_tmp/{glob.escape(self.name)}.spectra.k_*.df.npz")
         parts = [file.name[len(self.name) :].split(".") for file in found]
         return sorted({int(p[2][2:]) for p in parts if p[2][2:].isdigit() and len(p) > 4})
 
     def runs(self, k: int) -> list[int]:
-        """The numbers of the runs that are there."""
+        """Return the numbers of the existing runs."""
         found = self.home.glob(f"cnmf_tmp/{glob.escape(self.name)}.spectra.k_{k}.iter_*.df.npz")
         ends = [file.name.removesuffix(".df.npz").rpartition("_")[2] for file in found]
         return sorted(int(end) for end in ends if end.isdigit())
@@ -68,9 +66,9 @@ class CnmfFolder:
         self._write(f"spectra.k_{k}.iter_{number}", H, _numbers(k), genes)
 
     def pool(self, k: int, genes: list[str]) -> AnyArray:
-        """The parts of all runs of one k: (runs k, genes), written as cnmf's ``combine`` does.
+        """Return the parts of all runs of one k, (runs k, genes); write them like ``combine``.
 
-        Where only the table of all is there, that.
+        If there are no runs, read the table of all runs.
         """
         numbers, merged = self.runs(k), self.path(f"spectra.k_{k}.merged.df.npz")
         if not numbers:
@@ -89,13 +87,11 @@ class CnmfFolder:
     def _write(self, kind: str, data: AnyArray, index: list[str], columns: list[str]) -> None:
         write_whole(self.path(f"{kind}.df.npz"), _npz(data, index, columns), force=True)
 
-    # -- what the runs see --------------------------------------------------------------------
-
     def write_prepared(
         self, numbers: Sequence[int], n_runs: int, *, seed: int, loss: str, genes: list[str],
         kept: list[str], mean: AnyArray, deviation: AnyArray,
     ) -> None:  # fmt: skip
-        """Everything that cnmf keeps of its ``prepare`` but the counts themselves."""
+        """Write the files of cnmf's ``prepare``, without the counts."""
         self.make()
         table = [[k, n, (seed + n) % 2**31, 0] for k in numbers for n in range(n_runs)]
         heads = ["n_components", "iter", "nmf_seed", "completed"]
@@ -113,22 +109,22 @@ class CnmfFolder:
         write_whole(self.home / f"{self.name}.overdispersed_genes.txt", text, force=True)
 
     def write_stats(self, rows: AnyArray) -> None:
-        """What cnmf's ``k_selection_plot`` keeps: k, threshold, stability and error of each."""
+        """Write k, threshold, stability and error, as cnmf's ``k_selection_plot`` does."""
         heads = ["k", "local_density_threshold", "silhouette", "prediction_error"]
         content = _npz(rows, [str(i) for i in range(len(rows))], heads, start=0)
         write_whole(self.home / f"{self.name}.k_selection_stats.df.npz", content, force=True)
 
     def write_counts(self, kind: str, X: Any, cells: list[str], genes: list[str]) -> None:
-        """``norm_counts`` or ``tpm``, for which h5py is needed."""
+        """Write ``norm_counts`` or ``tpm``; this needs h5py."""
         write_plain(self.path(f"{kind}.h5ad"), sp.csr_matrix(X), cells, genes)
 
     def read_counts(self, kind: str) -> tuple[Any, list[str], list[str]]:
-        """``norm_counts`` or ``tpm``: the matrix, cells, genes."""
+        """Return the matrix, cells and genes of ``norm_counts`` or ``tpm``."""
         path = self.path(f"{kind}.h5ad")
         if not path.is_file():
             raise FileNotFoundError(
-                f"{path} is not there: `cnmf prepare` writes it, and so does `partwise consensus` "
-                "with --counts."
+                f"{path} does not exist. Write it with `cnmf prepare`, or with "
+                "`partwise consensus --counts`."
             )
         adata = read_plain(path)
         if adata is None:
@@ -150,29 +146,29 @@ def write_cnmf(
     deviation: AnyArray | None = None,
     force: bool = False,
 ) -> Path:
-    """Write a consensus under the names that ``cnmf`` gives its files.
+    """Write a consensus in the layout of ``cnmf``.
 
-    Spectra, usages, the parts in the units of X (``gene_spectra_tpm``), the parts of all runs and
-    their density, ``gene_spectra_score`` where there are scores, and ``starcat_spectra``, what
-    starCAT finds the programmes in other cells by, where there are deviations.
+    The files are spectra, usages, the parts in the units of X (``gene_spectra_tpm``), and the parts
+    of all runs with their density. With ``scores`` there is ``gene_spectra_score``, and with
+    ``deviation`` there is ``starcat_spectra``, for finding the programmes in other cells.
 
     Parameters
     ----------
     result : Consensus
     folder : path
-        cNMF's ``output_dir``; the files come into ``folder/name``.
+        cnmf's ``output_dir``; the files are written to ``folder/name``.
     name : str
         Name of the analysis.
     samples, features : sequences of str, default=None
-        Names; None numbers them.
+        Names of rows and columns; None numbers them.
     genes : sequence of str, default=None
-        Names of the columns of ``result.parts`` where these are not ``features``.
+        Names of the columns of ``result.parts`` if they differ from ``features``.
     scores : ndarray of shape (k, n_genes), default=None
         Z-scores of the genes in each part.
     deviation : ndarray of shape (n_genes,), default=None
-        Of each gene, in the units of the parts.
+        Standard deviation of each gene, in the units of the parts.
     force : bool, default=False
-        Replace files that are there.
+        Replace existing files.
 
     Returns
     -------
@@ -234,10 +230,9 @@ def write_cnmf(
 def read_cnmf(
     folder: Any, name: str, k: int, *, density_threshold: float = 0.5
 ) -> tuple[Consensus, list[str], list[str]]:
-    """Read what ``cnmf`` (or `write_cnmf`) found for one k and threshold.
+    """Read the result of ``cnmf`` or `write_cnmf` for one k and threshold.
 
-    Its files do not say which pooled part is in which group: here each belongs to the spectrum that
-    is nearest.
+    The files do not hold the group of each pooled part; each is assigned to its nearest spectrum.
 
     Parameters
     ----------
@@ -253,7 +248,7 @@ def read_cnmf(
     Returns
     -------
     result : Consensus
-        ``parts`` may have more features than ``spectra``: cnmf fits spectra to some genes only.
+        ``parts`` may have more features than ``spectra``, which cnmf fits to a subset of genes.
     samples, features : lists of str
         Names of the rows of the usages and of the columns of the spectra.
 
@@ -313,7 +308,7 @@ def _topics(runs: Iterable[int], k: int) -> list[str]:
 
 
 def _npz(data: AnyArray, index: list[str], columns: list[str], start: int = 1) -> bytes:
-    """A ``.df.npz`` file; numbers of parts and rows as numbers, as cnmf has them."""
+    """Return a ``.df.npz`` file, with numbered rows as numbers, as in cnmf."""
     file = io.BytesIO()
     np.savez(file, data=data, index=_keys(index, start), columns=_keys(columns))
     return file.getvalue()
@@ -339,7 +334,7 @@ def _table(path: Path) -> tuple[AnyArray, list[str], list[str]]:
         with path.open(encoding="utf-8", newline="") as file:
             head, *rows = csv.reader(file, delimiter="\t")
         values = np.array([row[1:] for row in rows], dtype=np.float64)
-    except (ValueError, csv.Error) as error:  # no number, lines of several lengths, no text
+    except (ValueError, csv.Error) as error:  # other values, ragged lines, other encodings
         raise ValueError(f"{path} is no table of numbers, or damaged ({error}).") from error
     return _sound(values, path, len(head) - 1), [row[0] for row in rows], head[1:]
 

@@ -1,4 +1,4 @@
-"""Matrices: .npz, .npy, .mtx, .mat, .h5ad and the data sets that are known by name."""
+"""Read matrices from .npz, .npy, .mtx, .mat and .h5ad files, and public data sets by name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from partwise.io.samples import Samples
 
 
 def read_matrix(path: Path, options: Options) -> Samples:
-    """A matrix file with one sample a row."""
+    """Read a matrix file with one sample per row."""
     options.step(0, 1, "reading the matrix")
     readers = {
         ".npy": _npy,
@@ -48,13 +48,10 @@ def read_matrix(path: Path, options: Options) -> Samples:
 
 
 def read_named(name: str, options: Options) -> Samples:
-    """A data set of the catalogue, such as "digits"."""
+    """Read a data set of the catalogue, such as "digits"."""
     from partwise.io.datasets import load
 
     return finish(_of_dataset(load(name), options), options)
-
-
-# -- formats --------------------------------------------------------------------------------------
 
 
 def _npy(path: Path, options: Options) -> Samples:
@@ -65,7 +62,7 @@ def _npy(path: Path, options: Options) -> Samples:
             with path.open("rb") as file:
                 array = np.load(file, allow_pickle=False)
     if not isinstance(array, np.ndarray):
-        raise ValueError(f"{path} is an archive; call it .npz.")
+        raise ValueError(f"{path} is an archive of arrays; rename it to .npz.")
     if array.ndim in (3, 4):  # a stack of images, with channels last
         if array.ndim == 4 and array.shape[3] not in (1, 3):
             raise ValueError(
@@ -94,7 +91,7 @@ def _mtx(path: Path, options: Options) -> Samples:
 def _plain(
     X: Any, source: Any, shape: tuple[int, ...] | None, by_columns: bool = False, **known: Any
 ) -> Samples:
-    """Rows without names; pixels row by row, so that every reshape shows an upright image."""
+    """Return numbered samples, with pixels row by row so that reshaping gives upright images."""
     if by_columns and shape is not None and np.prod(shape) == X.shape[1]:
         X = X[:, np.arange(X.shape[1]).reshape(shape[1], shape[0]).T.ravel()]
     ids, kind = [str(i) for i in range(X.shape[0])], "table" if shape is None else "images"
@@ -122,20 +119,20 @@ def _of_dataset(found: Any, options: Options) -> Samples:
         by_columns = str(found.source).lower().endswith(".mat")
         if by_columns and options.image_order == "auto":
             notes = (
-                "Pixels were taken column by column, as MATLAB stores them; if the images lie "
-                "on their side, --image-order rows.",
+                "Pixels were read column by column, as MATLAB stores them. If images lie on their "
+                "side, use --image-order rows.",
             )
     if options.image_order != "auto":
         by_columns = options.image_order == "columns"
     if options.label_column is not None and options.label_column not in ("y", "gnd"):
         raise ValueError(
-            f"{found.source or found.name}: labels are called y or gnd there, not "
+            f"{found.source or found.name}: its labels are called y or gnd, got --label-column "
             f"{options.label_column!r}."
         )
     if found.y is not None:
         y = np.array([found.class_names[code] for code in found.y], dtype=object)
     elif options.label_column is not None:
-        raise ValueError(f"{found.source or found.name} holds no labels.")
+        raise ValueError(f"{found.source or found.name} has no labels for --label-column.")
     return _plain(
         found.X,
         found.source if Path(found.source).is_file() else found.name,
@@ -162,18 +159,15 @@ def _h5ad(path: Path, options: Options) -> Samples:
         cells = from_anndata(adata, label_key=options.label_column, layer=options.layer)
     notes = cells.notes
     if options.layer is None and cells.kind != "counts" and "counts" in adata.layers:
-        notes += ("X holds no counts, the layer 'counts' may; --layer counts uses it.",)
+        notes += ("X holds no counts, but the layer 'counts' may: use --layer counts.",)
     elif options.layer is None and cells.kind != "counts" and adata.raw is not None:
         held = "holds" if is_counts(check_matrix(adata.raw.X, path)) else "may hold"
-        notes += (f"X holds no counts, .raw {held} them; --layer raw uses it.",)
+        notes += (f"X holds no counts, but .raw {held} them: use --layer raw.",)
     return replace(cells, source=str(path), notes=notes)
 
 
-# -- the rest is the same for all -----------------------------------------------------------------
-
-
 def finish(samples: Samples, options: Options) -> Samples:
-    """Decide what the numbers are, and scale them."""
+    """Choose the kind and the scale of the numbers, or take those of a recipe, and scale them."""
     X, shape = samples.X, samples.image_shape
     if shape is not None and np.prod(shape) != X.shape[1]:
         raise ValueError(
@@ -181,9 +175,9 @@ def finish(samples: Samples, options: Options) -> Samples:
             f"values, its rows have {X.shape[1]}."
         )
     if options.kind == "texts":
-        raise ValueError(f"{samples.source} holds numbers, no texts.")
+        raise ValueError(f"{samples.source} holds numbers; --kind texts needs texts.")
     if options.scale == "range":
-        raise ValueError(f"{samples.source}: --scale range is for tables; max and std are there.")
+        raise ValueError(f"{samples.source}: --scale range is for tables; use max or std.")
     cells = samples.source.lower().endswith(".h5ad")
     if options.recipe is None:
         kind = options.kind or samples.kind
@@ -193,7 +187,7 @@ def finish(samples: Samples, options: Options) -> Samples:
         elif options.kind is None and kind == "counts" and not is_counts(X):
             kind = "table"
         if kind == "images" and shape is None:
-            raise ValueError(f"{samples.source}: --image-shape 32x32 says how rows are images.")
+            raise ValueError(f"{samples.source}: --kind images needs --image-shape, such as 32x32.")
         scale = options.scale
         if scale == "auto":
             counted_scale = "log" if cells else "total"
@@ -201,7 +195,7 @@ def finish(samples: Samples, options: Options) -> Samples:
         samples, genes = _variable(samples, options, cells and kind == "counts")
         X = samples.X
         if scale == "log":
-            kind = "table"  # no counts any more
+            kind = "table"  # logarithms are no counts
         made = {
             "kind": kind,
             "reader": "a matrix",
@@ -213,13 +207,16 @@ def finish(samples: Samples, options: Options) -> Samples:
         made = dict(options.recipe)
         kind = made["kind"]
         if made["reader"] != "a matrix":
-            raise ValueError(f"{samples.source} is a matrix, the model knows {made['reader']}.")
+            raise ValueError(
+                f"{samples.source} is a matrix; the model was fitted to {made['reader']}."
+            )
         if "genes" in made:
             samples = _known_genes(samples, made["genes"])
             X = samples.X
         if made.get("features", X.shape[1]) != X.shape[1]:
             raise ValueError(
-                f"{samples.source} has {X.shape[1]} features, the model knows {made['features']}."
+                f"{samples.source} has {X.shape[1]} features; the model was fitted to "
+                f"{made['features']}."
             )
     known = made.get("genes")
     what = {"images": "Images as rows", "counts": "Counts"}.get(kind, "A matrix")
@@ -239,7 +236,7 @@ def finish(samples: Samples, options: Options) -> Samples:
 def _variable(
     samples: Samples, options: Options, counts: bool
 ) -> tuple[Samples, dict[str, list[str]]]:
-    """The most variable genes of cells, where there are many or a number was asked for."""
+    """Keep the most variable genes of cells if there are many, or as many as --genes asks for."""
     from partwise.io.genes import GENES, MANY, variable_genes
 
     p = samples.X.shape[1]
@@ -256,12 +253,12 @@ def _variable(
 
 
 def _known_genes(samples: Samples, genes: list[str]) -> Samples:
-    """The genes that a model knows, in its order."""
+    """Return the genes that the model was fitted to, in its order."""
     at = {name: j for j, name in enumerate(samples.feature_names or ())}
     gone = [name for name in genes if name not in at]
     if gone:
         raise ValueError(
-            f"{samples.source} lacks {len(gone)} of the {len(genes)} genes that the model knows "
-            f"({shown(gone)})."
+            f"{samples.source} lacks {len(gone)} of the {len(genes)} genes that the model was "
+            f"fitted to ({shown(gone)})."
         )
     return replace(samples, X=samples.X[:, [at[g] for g in genes]], feature_names=list(genes))

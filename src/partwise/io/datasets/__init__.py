@@ -1,8 +1,8 @@
-"""Data sets: the papers' and other public ones by name, and anyone's own files.
+"""Public data sets by name, and data sets in your own files.
 
-Nothing is shipped. :func:`load` looks in ``data_home``, in the folder that the environment variable
-``PARTWISE_DATA`` names, and in a user cache; where scikit-learn can fetch a public set,
-``download=True`` asks it to. Only ``"digits"`` comes with scikit-learn itself.
+Partwise ships no data. :func:`load` searches ``data_home``, the folder in the environment variable
+``PARTWISE_DATA``, and a user cache. With ``download=True``, scikit-learn downloads the sets that it
+can. ``"digits"`` is a part of scikit-learn.
 """
 
 from partwise.io.datasets.loading import available, load, user_cache

@@ -1,7 +1,4 @@
-"""What is known about each public data set: its names, where it comes from, how it looks.
-
-A set is one entry of `CATALOGUE`; everything else reads from here.
-"""
+"""Names, sources and layouts of the public data sets, each one entry of `CATALOGUE`."""
 
 from __future__ import annotations
 
@@ -12,10 +9,10 @@ CAI = "Deng Cai's collection, http://www.cad.zju.edu.cn/home/dengcai/Data/"
 
 @dataclass(frozen=True)
 class Entry:
-    """One known data set.
+    """One public data set.
 
-    `stems` are file names without suffix, the preferred one first; case does not matter. Images are
-    stored column by column (``image_order="F"``) as MATLAB writes them, unless said otherwise.
+    `stems` are file names without suffix in any case, the preferred one first. Images are stored
+    column by column, as MATLAB writes them, if ``image_order`` is "F".
     """
 
     description: str
@@ -119,7 +116,7 @@ CATALOGUE: dict[str, Entry] = {
 
 
 def canonical(name: str) -> str:
-    """The catalogue's name for `name`; an unknown name comes back in lower case.
+    """Return the name in the catalogue; an unknown name is returned in lower case.
 
     >>> canonical("ORL_32x32.mat"), canonical("PIE-pose27"), canonical("mine")
     ('orl', 'pie', 'mine')

@@ -1,4 +1,4 @@
-"""Public sets that scikit-learn can download. It keeps them in its own data folder."""
+"""Public data sets that scikit-learn downloads into its own data folder."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from partwise.io.datasets.matrix_files import Dataset
 
 
 def olivetti() -> Dataset:
-    """ORL: scikit-learn's 64x64 crops, each 2x2 block averaged; grey values 0 to 255."""
+    """Return ORL: scikit-learn's crops, averaged to 32x32, with grey values from 0 to 255."""
     from sklearn.datasets import fetch_olivetti_faces
 
     faces = fetch_olivetti_faces()
     small = faces.images.reshape(-1, 32, 2, 32, 2).mean(axis=(2, 4), dtype=np.float64)
-    said = "ORL faces from scikit-learn's Olivetti set, 64x64 averaged to 32x32; near, but not "
-    said += "equal to, the file that the papers used"
+    about = "ORL faces from scikit-learn's Olivetti set, 64x64 averaged to 32x32; similar, but not "
+    about += "equal, to the file that the papers used"
     names = np.unique(faces.target)
-    return _pictures(small, faces.target, names, "orl", said, "fetch_olivetti_faces")
+    return _pictures(small, faces.target, names, "orl", about, "fetch_olivetti_faces")
 
 
 def lfw() -> Dataset:
-    """LFW: the central 128x128 of each picture, shrunk to 32x32; grey values 0 to 255."""
+    """Return LFW: the centre of each picture at 32x32, with grey values from 0 to 255."""
     from sklearn.datasets import fetch_lfw_people
 
     centre = slice(61, 189)
     faces = fetch_lfw_people(min_faces_per_person=20, slice_=(centre, centre), resize=0.25)
-    said = "LFW, people with 20 images or more, central crops at 32x32; not the crops of any paper"
+    about = "LFW, people with 20 images or more, central crops at 32x32; no paper used these crops"
     return _pictures(
-        faces.images, faces.target, faces.target_names, "lfw", said, "fetch_lfw_people"
+        faces.images, faces.target, faces.target_names, "lfw", about, "fetch_lfw_people"
     )
 
 
 def _pictures(
     images: Any, y: Any, names: Any, name: str, description: str, fetcher: str
 ) -> Dataset:
-    """Grey values from 0 to 1, stored column by column as MATLAB does, from 0 to 255."""
+    """Return images from 0 to 1 as rows of grey values from 0 to 255, column by column."""
     return Dataset(
         255 * np.asarray(images, dtype=np.float64).transpose(0, 2, 1).reshape(len(images), -1),
         np.asarray(y, dtype=np.intp),
@@ -51,7 +51,7 @@ def _pictures(
 
 
 def newsgroups() -> Dataset:
-    """20 Newsgroups, both splits, counts of scikit-learn's vocabulary."""
+    """Return both parts of 20 Newsgroups, as counts of scikit-learn's vocabulary."""
     from sklearn.datasets import fetch_20newsgroups_vectorized
 
     news = fetch_20newsgroups_vectorized(subset="all", normalize=False)

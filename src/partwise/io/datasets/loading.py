@@ -1,4 +1,4 @@
-"""Finding a data set by name."""
+"""Load a data set by name."""
 
 from __future__ import annotations
 
@@ -15,31 +15,32 @@ from partwise.io.datasets.matrix_files import Dataset, read
 def load(name: str, *, data_home: str | Path | None = None, download: bool = False) -> Dataset:
     """Load a data set by name: ``"digits"``, ``"orl"``, ``"tdt2"``, ...
 
-    Looks for ``<name>.npz`` or ``.mat`` (and the names under which a known set is usually found,
-    e.g. ``ORL_32x32.mat``) in `data_home`, the folder ``$PARTWISE_DATA``, and :func:`user_cache`.
-    See :func:`read` for what is in such a file, and :func:`available` for the known names.
+    The file is ``<name>.npz`` or ``.mat``, or has the usual name of a public set, for example
+    ``ORL_32x32.mat``. It is searched for in `data_home`, in the folder ``$PARTWISE_DATA``, and in
+    :func:`user_cache`. :func:`read` describes the content of such a file, and :func:`available`
+    returns the names of the public sets.
 
     Parameters
     ----------
     name : str
-        Case does not matter. A name that is not in the catalogue is taken as a file of your own.
+        Name in any case. A name that is not in the catalogue is the name of your own file.
     data_home : path, default=None
-        A folder to look in first.
+        Folder to search first.
     download : bool, default=False
-        Where no file is found, let scikit-learn fetch the set: ``"orl"`` (Olivetti faces),
-        ``"lfw"`` and ``"news20"``.
+        If there is no file, let scikit-learn download the set. This works for ``"orl"`` (Olivetti
+        faces), ``"lfw"`` and ``"news20"``.
 
     Returns
     -------
     Dataset
-        With ``X``, ``y``, ``class_names``, ``image_shape`` and ``terms`` where they are known.
+        ``X``, and ``y``, ``class_names``, ``image_shape`` and ``terms`` if they are known.
 
     Raises
     ------
     FileNotFoundError
-        With where to get the set and where to put it.
+        If there is no file. The message names a source of the set and the folders.
     ValueError
-        The file is damaged or of another layout.
+        If the file is damaged or has another layout.
 
     Examples
     --------
@@ -49,7 +50,7 @@ def load(name: str, *, data_home: str | Path | None = None, download: bool = Fal
     ((1797, 64), (8, 8))
     """
     if Path(name).name != name:
-        raise ValueError(f"{name!r} is a path; use partwise.io.datasets.read for a single file.")
+        raise ValueError(f"{name!r} is a path; use partwise.datasets.read for a single file.")
     key = canonical(name)
     if key == "digits":
         return _digits()
@@ -65,12 +66,12 @@ def load(name: str, *, data_home: str | Path | None = None, download: bool = Fal
 
 
 def available(data_home: str | Path | None = None) -> dict[str, str | None]:
-    """Every known data set and where it was found; None where it is absent.
+    """Return every public data set and its file, or None if there is no file.
 
     Parameters
     ----------
     data_home : path, default=None
-        A folder to look in first.
+        Folder to search first.
 
     Returns
     -------
@@ -91,7 +92,7 @@ def available(data_home: str | Path | None = None) -> dict[str, str | None]:
 
 
 def user_cache() -> Path:
-    """The folder of this user's own copies; it need not exist.
+    """Return the folder of this user's own copies, which may not exist.
 
     Returns
     -------
@@ -118,7 +119,7 @@ def _folders(data_home: str | Path | None) -> list[Path]:
 
 
 def _find(stems: tuple[str, ...], folders: list[Path]) -> Path | None:
-    """The first match: folders in their order, then stems, then .npz before .mat."""
+    """Return the first match: by folder, then by stem, then .npz before .mat."""
     for folder in folders:
         if not folder.is_dir():
             continue
@@ -132,13 +133,13 @@ def _find(stems: tuple[str, ...], folders: list[Path]) -> Path | None:
 
 
 def _described(dataset: Dataset, name: str, entry: Entry) -> Dataset:
-    """What the catalogue knows, laid over what the file says."""
+    """Return a data set with the names and the image shape of the catalogue."""
     classes = dataset.class_names
     if entry.class_names and classes and len(classes) == len(entry.class_names):
         classes = entry.class_names
     shape = entry.image_shape
     if shape and shape[0] * shape[1] != dataset.X.shape[1]:
-        shape = None  # the same set at another size
+        shape = None  # the same images at another size
     return replace(
         dataset,
         name=name,
@@ -162,16 +163,16 @@ def _how_to_get(key: str, entry: Entry | None, folders: list[Path], download: bo
     places = ", ".join(str(folder) for folder in folders)
     if entry is None:
         return (
-            f"No data set {key!r}: it is not one of {', '.join(CATALOGUE)}, and neither {key}.npz "
-            f"nor {key}.mat lies in {places}."
+            f"Unknown data set {key!r}. Choose one of {', '.join(CATALOGUE)}, or put {key}.npz or "
+            f"{key}.mat into one of {places}."
         )
     stem = entry.stems[0]
     message = (
         f"Data set {key!r} ({entry.description}) was not found in {places}. "
         f"Get it from {entry.get_from}, and put it into one of these folders as {stem}.npz or "
-        f"{stem}.mat (partwise.io.datasets.read says what such a file holds); "
-        "PARTWISE_DATA names a folder of your own."
+        f"{stem}.mat (partwise.datasets.read describes such a file). The environment variable "
+        "PARTWISE_DATA adds a folder of your own."
     )
     if entry.fetcher and not download:
-        message += f" Or let scikit-learn fetch it: load({key!r}, download=True)."
+        message += f" Or let scikit-learn download it: load({key!r}, download=True)."
     return message

@@ -1,4 +1,4 @@
-"""Reading one file: ``.npz`` (our layout) or ``.mat`` (Deng Cai's ``fea`` and ``gnd``)."""
+"""Read a data set from ``.npz``, or from ``.mat`` with Deng Cai's ``fea`` and ``gnd``."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from partwise.io.archives import check_mat, check_mat_types, check_npz, check_sh
 
 @dataclass(frozen=True)
 class Dataset:
-    """Samples in rows, and what is known about them.
+    """Samples in rows, with their classes and descriptions.
 
     Parameters
     ----------
     X : ndarray or scipy.sparse.csr_array of float64, shape (n_samples, n_features)
     y : ndarray of int or None
-        Classes as codes 0, 1, ...: ``class_names[y[i]]`` is the name of sample i's class.
+        Classes as codes 0, 1, ...: ``class_names[y[i]]`` is the class label of sample i.
     name : str
     image_shape : tuple of int or None
-        Height and width where a sample (and a basis vector) is an image; see :meth:`images`.
+        Height and width if samples and parts are images; see :meth:`images`.
     image_order : {"C", "F"}
         Whether pixels are stored row by row or column by column.
     class_names : tuple of str or None
     terms : ndarray of str or None
         Names of the features.
     description, source : str
-        What it is; the file or the program that it came from.
+        Description of the data set; the file or the function that it came from.
     extra : mapping
-        Whatever else the file holds, e.g. ``is_train`` or ``abundances``.
+        All other arrays of the file, for example ``is_train``.
 
     Examples
     --------
@@ -60,7 +60,7 @@ class Dataset:
     extra: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
 
     def images(self, rows: ArrayLike) -> np.ndarray:
-        """Rows of X, or basis vectors, as upright images.
+        """Return rows of X, or parts, as upright images.
 
         Parameters
         ----------
@@ -87,10 +87,10 @@ class Dataset:
 def read(path: str | Path) -> Dataset:
     """Read a data set from an ``.npz`` or ``.mat`` file, samples in rows.
 
-    ``.npz``: either ``X`` (divided by ``scale`` where that is there) or a CSR matrix as ``data``,
-    ``indices``, ``indptr``, ``shape`` (also as :func:`scipy.sparse.save_npz` writes it); and where
-    known ``y``, ``class_names``, ``terms``. ``.mat``: ``fea`` and, where known, ``gnd``; MATLAB's
-    format 7.3 is not read, save with ``-v7``.
+    An ``.npz`` file holds either ``X``, which is divided by ``scale`` if there is one, or a CSR
+    matrix as :func:`scipy.sparse.save_npz` writes it: ``data``, ``indices``, ``indptr``, ``shape``.
+    ``y``, ``class_names`` and ``terms`` are optional. A ``.mat`` file holds ``fea`` and optionally
+    ``gnd``; save it with ``-v7``, since MATLAB's format 7.3 is not supported.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def read(path: str | Path) -> Dataset:
     Raises
     ------
     ValueError
-        The file is damaged, or not of this layout. Pickled arrays are refused.
+        If the file is damaged or has another layout. Pickled arrays are refused.
 
     Examples
     --------
@@ -200,17 +200,17 @@ def _read_mat(path: Path) -> dict[str, Any]:
 
 
 def sparse_arrays(reader: Callable[..., Any]) -> dict[str, bool]:
-    """The option of scipy's readers for sparse arrays, where they have it: matrices are to go."""
+    """Return the option of scipy's readers for sparse arrays, if this scipy has it."""
     return {"spmatrix": False} if "spmatrix" in inspect.signature(reader).parameters else {}
 
 
 def _parse(path: Path, parser: Callable[[], Any]) -> Any:
-    """Run a file parser; whatever it stumbles over becomes one ValueError."""
+    """Run a parser of files and turn any error of it into a ValueError."""
     try:
         return parser()
     except (NotImplementedError, MemoryError, FileNotFoundError, PermissionError, Warning):
-        raise  # a warning that somebody made an error is none of the file's
-    except Exception as error:  # damaged files bring out zlib, struct, zip, EOF, type errors...
+        raise  # a warning that the caller turned into an error has nothing to do with the file
+    except Exception as error:  # damaged files cause zlib, struct, zip, EOF and type errors
         reason = _one_line(error)[:200]
         raise ValueError(f"damaged, or not a {path.suffix} file ({reason})") from error
 
@@ -218,14 +218,14 @@ def _parse(path: Path, parser: Callable[[], Any]) -> Any:
 def _as_codes(
     y: Any, parts: dict[str, Any], n: int
 ) -> tuple[np.ndarray | None, tuple[str, ...] | None]:
-    """Labels as 0, 1, ..., and the name that each stands for."""
+    """Return labels as codes 0, 1, ..., and the name of each code."""
     if y is None:
         return None, None
     y = np.asarray(y)
     if y.shape != (n,):
         raise ValueError(f"{n} samples but labels of shape {y.shape}")
     if y.dtype.kind == "O" or (y.dtype.kind == "f" and not np.isfinite(y).all()):
-        raise ValueError("labels must be numbers or text without missing ones")
+        raise ValueError("labels must be numbers or text without missing values")
     values, codes = np.unique(y, return_inverse=True)
     for key in ("class_names", "names"):  # names[i] belongs to the i-th class, counted from 1
         if key in parts and parts[key].shape == values.shape:

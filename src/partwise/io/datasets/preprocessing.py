@@ -1,4 +1,4 @@
-"""The papers' preparation of images and of text."""
+"""Preparation of images and texts as in the papers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sklearn.utils import check_array, check_random_state
 
 
 def unit_rows(X: Any) -> Any:
-    """Scale every sample to Euclidean length one; an all-zero sample stays zero.
+    """Scale every sample to length one; an all-zero sample stays zero.
 
     Parameters
     ----------
@@ -21,7 +21,7 @@ def unit_rows(X: Any) -> Any:
     Returns
     -------
     ndarray or sparse matrix
-        A new one of the same kind and float type.
+        A new array of the same kind and float type.
 
     Examples
     --------
@@ -36,14 +36,14 @@ def unit_rows(X: Any) -> Any:
 def tfidf(X: Any) -> Any:
     """Weigh term counts by (1 + log tf) · log(N / df), then scale rows to length one.
 
-    This is the weighting of Deng Cai's script, which the papers' text tables use; scikit-learn's
-    ``TfidfTransformer`` smooths df and adds one. A term in every document gets weight 0; a document
-    without terms stays zero.
+    This is the weighting of Deng Cai's script, which the papers use for texts. scikit-learn's
+    ``TfidfTransformer`` smooths df and adds one. A term that occurs in every document gets weight
+    0, and a document without terms stays zero.
 
     Parameters
     ----------
     X : array or sparse matrix of counts, shape (n_documents, n_terms)
-        Zero, or at least 1: below 1 the logarithm would turn a count into a negative weight.
+        Counts are 0, or at least 1: the logarithm of smaller ones is negative.
 
     Returns
     -------
@@ -63,7 +63,7 @@ def tfidf(X: Any) -> Any:
     if counts.nnz and counts.data.min() < 1:
         raise ValueError(
             f"tfidf needs counts (0, or at least 1), got {counts.data.min():g}; "
-            "for values that are weights already use unit_rows."
+            "use unit_rows for values that are weights already."
         )
     df = np.bincount(counts.indices, minlength=counts.shape[1])
     idf = np.log(counts.shape[0] / np.maximum(df, 1)).astype(counts.dtype)
@@ -74,13 +74,13 @@ def tfidf(X: Any) -> Any:
 
 
 def keep_labels(y: ArrayLike, per_class: int, *, random_state: Any = None) -> np.ndarray:
-    """Hide all labels but those of `per_class` random samples of each class; the others get -1.
+    """Keep the labels of `per_class` random samples per class; all others become -1.
 
     Parameters
     ----------
     y : array of non-negative int, shape (n_samples,)
     per_class : int
-        A class with fewer samples keeps them all.
+        Number of labels per class. A class with fewer samples keeps all labels.
     random_state : int, RandomState or None
 
     Returns
