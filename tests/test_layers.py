@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,41 @@ def test_imports_run_downwards(file):
         if LAYER[other] > LAYER[part]
     ]
     assert not upwards
+
+
+PUBLIC_MODULES = next(names for names in LAYERS if "graph" in names)
+
+
+def outside_the_public_names(text, own):
+    """Imports of partwise that are neither public names nor modules of the application itself."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from (a.name for a in node.names if a.name.startswith("partwise"))
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("partwise"):
+            package, module = (node.module + ".").split(".")[:2]
+            for name in (alias.name for alias in node.names):
+                public = {*partwise.__all__, *PUBLIC_MODULES}
+                if module in PUBLIC_MODULES and node.module == f"{package}.{module}":
+                    public = import_module(node.module).__all__
+                elif module:
+                    public = [name] if node.module.startswith(own) else []
+                if name not in public:
+                    yield f"{node.module}.{name}"
+
+
+def test_the_rule_of_public_names_finds_the_others():
+    text = "from partwise import NMF, graph\nfrom partwise.metrics import purity\n"
+    text += "from partwise.metrics import sneaky\nfrom partwise.io.files import read\n"
+    text += "from partwise.apps.papers.store import Store\nimport partwise.fitting\n"
+    found = set(outside_the_public_names(text, "partwise.apps.papers"))
+    assert found == {"partwise.metrics.sneaky", "partwise.io.files.read", "partwise.fitting"}
+
+
+@pytest.mark.parametrize(
+    "file", sorted((ROOT / "apps" / "papers").glob("*.py")), ids=lambda file: file.name
+)
+def test_the_papers_use_public_names_alone(file):
+    assert not list(outside_the_public_names(file.read_text("utf-8"), "partwise.apps.papers"))
 
 
 def private_of_scikit_learn(text):
