@@ -72,7 +72,7 @@ bench: .venv/.test
 bench-full: .venv/.test
 	$(BIN)/python -m benchmarks.run --full --resume $(BENCH_ARGS)
 
-DOC_FOLDERS = get_started tutorials how_to explanation reference
+DOC_FOLDERS = get_started tutorials how_to explanation reference papers/methods
 
 docs: .venv/.docs
 	$(BIN)/python -m doctest -o NORMALIZE_WHITESPACE -o ELLIPSIS docs/*.rst $(DOC_FOLDERS:%=docs/%/*.rst)
