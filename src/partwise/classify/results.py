@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.base import TransformerMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 
@@ -22,7 +23,7 @@ from partwise.knowledge.labels import encode_labels
 UNWEIGHED = "relabel(y, weigh=False) held no label out; relabel(y) does."
 
 
-class Results:
+class Results(TransformerMixin):  # which wraps `transform` for set_output
     """The part of `PartsClassifier` that predicts and reports how the fit went."""
 
     classes_: AnyArray
