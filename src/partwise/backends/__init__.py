@@ -12,12 +12,12 @@ from sklearn.utils import check_array
 
 from partwise.backends.arrays import limits, to_numpy
 from partwise.backends.data_matrix import BackEnd, DataMatrix, Swept, refuse_anndata
-from partwise.backends.masks import refuse_masks
+from partwise.backends.masks import as_missing, refuse_masks
 from partwise.backends.numpy.dense import DenseData
 from partwise.backends.numpy.memmap import MemmapData
 from partwise.backends.numpy.sparse import SparseData
 
-__all__ = ["BackEnd", "DataMatrix", "as_data", "back_end", "in_memory"]
+__all__ = ["BackEnd", "DataMatrix", "as_data", "back_end", "in_memory", "in_memory_or_dask"]
 
 #: A sparse matrix with fewer entries than this, zeros included, is faster as a dense one.
 SMALL_SPARSE = 40_000
@@ -44,13 +44,46 @@ def back_end(X: Any) -> BackEnd | None:
     return None
 
 
-def in_memory(X: Any) -> Any:
-    """X checked, as an ndarray or a CSR matrix of this process; other kinds are brought here."""
+def in_memory(X: Any, missing_values: float | None = None) -> Any:
+    """Check X and return it as an ndarray or a CSR matrix of this process.
+
+    Tensors and Dask arrays are brought here. NaN and masked entries are allowed only as
+    ``missing_values``.
+    """
+    refuse_anndata(X)
+    if missing_values is not None:
+        X = as_missing(X, missing_values)
     found = back_end(X)
-    if found is not None:
+    if found is not None and missing_values is None:
         checked = found.check(X, "X")
         X = X.compute() if isinstance(checked, Swept) else to_numpy(checked)  # Swept: of Dask
-    return check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
+    elif found is not None:
+        X = X.compute() if hasattr(X, "compute") else to_numpy(X)
+    finite = True if missing_values is None else "allow-nan"
+    dtypes = [np.float64, np.float32]
+    try:
+        return check_array(X, accept_sparse="csr", dtype=dtypes, ensure_all_finite=finite)
+    except ValueError as error:
+        if "contains NaN" not in str(error):
+            raise
+        raise ValueError(
+            "X contains NaN. Use missing_values=np.nan if NaN marks missing entries; otherwise "
+            "fill them in or leave out those samples."
+        ) from error
+
+
+def in_memory_or_dask(X: Any, missing_values: float | None = None) -> Any:
+    """Return X as `in_memory` does, but leave a Dask array where it is, in chunks of rows."""
+    refuse_anndata(X)
+    if not hasattr(X, "to_delayed"):
+        return in_memory(X, missing_values)
+    if missing_values is not None:
+        X = as_missing(X, missing_values)
+    found = back_end(X)
+    assert found is not None
+    found.look(X)
+    X = X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
+    return X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
 
 
 @singledispatch

@@ -1,33 +1,41 @@
-"""Entries hidden from a fit, and how well the model tells what they are."""
+"""Held-out entries of X and held-out labels, for scores on data that a model did not see."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import check_random_state
 
-from partwise.backends import in_memory
-from partwise.backends.arrays import AnyArray, to_numpy
+from partwise.backends import in_memory_or_dask
+from partwise.backends.arrays import AnyArray, is_missing, to_numpy
+from partwise.model.losses import beta_of
 
-#: Entries of the model made at a time.
+#: Number of entries that are computed at a time.
 PIECE = 1_000_000
 
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """What `hold_out` hid.
+    """The entries that `hold_out` hid.
+
+    For a Dask array, all of these are Dask arrays, computed chunk by chunk.
 
     Parameters
     ----------
-    X : ndarray or csr_array of shape (n_samples, n_features)
-        The samples with NaN where an entry is hidden.
-    rows, columns : ndarrays of shape (n_hidden,)
-        Where.
-    values : ndarray of shape (n_hidden,)
-        What is there.
+    X : ndarray, csr_array or Dask array of shape (n_samples, n_features)
+        The samples, with ``missing_values`` in the place of each hidden entry.
+    rows, columns : arrays of shape (n_hidden,)
+        Positions of the hidden entries.
+    values : array of shape (n_hidden,)
+        Values of the hidden entries.
+    weights : array of shape (n_hidden,) or None
+        Weights of the hidden entries in `error`. None: all count the same.
+    missing_values : float
+        The value to pass to the estimator as ``missing_values``.
 
     Examples
     --------
@@ -39,63 +47,136 @@ class HeldOut:
     """
 
     X: Any
-    rows: AnyArray
-    columns: AnyArray
-    values: AnyArray
+    rows: Any
+    columns: Any
+    values: Any
+    weights: Any = None
+    missing_values: float = np.nan
 
     def error(self, model: Any) -> float:
-        """The model's loss at the hidden entries, mean over them.
+        """Return the mean loss of a model at the hidden entries.
 
         Parameters
         ----------
         model : estimator
-            Fitted to ``X`` with ``missing_values=np.nan``.
+            Fitted to ``X`` with the same ``missing_values``.
 
         Returns
         -------
         error : float
-            ½ (x - y)², or x log(x/y) - x + y under Kullback-Leibler, in the mean. There y is at
-            least a millionth of the mean of ``values``: a single zero would make it infinite.
+            Mean of ½ (x - y)², or of x log(x/y) - x + y under Kullback-Leibler, weighted by
+            ``weights``. Under Kullback-Leibler y is at least a millionth of the mean of
+            ``values``, since a single zero would make the mean infinite.
         """
-        V = np.asarray(to_numpy(model.embedding_), dtype=np.float64)
-        H = np.asarray(to_numpy(model.inverse_transform(np.eye(V.shape[1]))), dtype=np.float64)
-        if not len(self.values):
+        loss = getattr(model, "beta_loss", "frobenius")
+        beta = 2.0 if isinstance(loss, str) and loss == "l21" else beta_of(loss)
+        if beta not in (1.0, 2.0):
             raise ValueError(
-                "nothing is hidden: with one sample or one feature every entry is needed, and "
-                "elsewhere a share this small hides none; give a larger share."
+                f"HeldOut.error needs beta_loss 'frobenius' or 'kullback-leibler', got {loss!r}."
             )
-        B, total = np.ascontiguousarray(H.T), 0.0
-        divergence = getattr(model, "beta_loss", "frobenius") in ("kullback-leibler", 1)
-        low = max(1e-6 * float(self.values.mean(dtype=np.float64)), 1e-300)
-        step = max(1, PIECE // V.shape[1])
-        for start in range(0, len(self.values), step):
-            at = slice(start, start + step)
-            y = np.einsum("ij,ij->i", V[self.rows[at]], B[self.columns[at]])
-            x = self.values[at].astype(np.float64)
-            if not divergence:
-                total += 0.5 * float(((x - y) ** 2).sum())
-                continue
-            y = np.maximum(y, low)
+        k = model.embedding_.shape[1]
+        H = np.asarray(to_numpy(model.inverse_transform(np.eye(k))), dtype=np.float64)
+        count, total = self._totals
+        if not count:
+            raise ValueError(
+                "no entry is hidden. With one sample or one feature every entry is needed; "
+                "otherwise pass a larger share."
+            )
+        least = max(1e-6 * total / count, 1e-300) if beta == 1 else None
+        sums = np.sum(self._by_block(_loss, model.embedding_, H, least), axis=0)
+        return float(sums[0] / sums[1])
+
+    @cached_property
+    def _totals(self) -> tuple[int, float]:
+        """Number of hidden entries, and the sum of their values."""
+        count, total = np.sum(self._by_block(_count_and_sum), axis=0)
+        return int(count), float(total)
+
+    def _by_block(self, function: Any, V: Any = None, *args: Any) -> list[Any]:
+        """Results of function(rows, columns, values, weights, V, ...) for each block of rows."""
+        entries = (self.rows, self.columns, self.values, self.weights)
+        if not hasattr(self.X, "to_delayed"):
+            return [function(*entries, None if V is None else to_numpy(V), *args)]
+        import dask
+
+        starts = np.cumsum([0, *self.X.chunks[0]])[:-1]
+        blocks = [None if a is None else a.to_delayed() for a in entries]
+        if V is not None:
+            blocks.append(V.rechunk((self.X.chunks[0], -1)).to_delayed()[:, 0])
+        call = dask.delayed(_of_block, pure=False)
+        calls = [
+            call(function, int(start), [None if b is None else b[i] for b in blocks], args)
+            for i, start in enumerate(starts)
+        ]
+        return list(dask.compute(*calls))
+
+
+def _of_block(function: Any, start: int, block: list[Any], args: tuple[Any, ...]) -> Any:
+    rows, columns, values, weights, *V = block
+    return function(rows - start, columns, values, weights, *V, *args)
+
+
+def _count_and_sum(
+    rows: AnyArray, columns: AnyArray, values: AnyArray, weights: Any, V: Any = None
+) -> tuple[float, float]:
+    return len(values), float(values.sum(dtype=np.float64))
+
+
+def _loss(
+    rows: AnyArray, columns: AnyArray, values: AnyArray, weights: Any, V: AnyArray, H: AnyArray,
+    least: float | None,
+) -> tuple[float, float]:  # fmt: skip
+    """Weighted sum of the losses at some entries, and the sum of the weights."""
+    V, U, total = np.asarray(V, dtype=np.float64), np.ascontiguousarray(H.T), 0.0
+    step = max(1, PIECE // V.shape[1])
+    for start in range(0, len(values), step):
+        at = slice(start, start + step)
+        y = np.einsum("ij,ij->i", V[rows[at]], U[columns[at]])
+        x = values[at].astype(np.float64)
+        if least is None:
+            loss = 0.5 * (x - y) ** 2
+        else:
+            y = np.maximum(y, least)
             logs, off = np.log(x / y, out=np.zeros_like(x), where=x > 0), y - x
-            near = np.abs(off) < 0.5 * x  # the terms cancel: from what they differ by
+            near = np.abs(off) < 0.5 * x  # the terms cancel there, so start from the difference
             logs[near] = -np.log1p(off[near] / x[near])
-            total += float(np.maximum(x * logs + off, 0).sum())
-        return total / len(self.values)
+            loss = np.maximum(x * logs + off, 0)
+        total += float(loss.sum() if weights is None else loss @ weights[at])
+    return total, float(len(values) if weights is None else weights.sum())
 
 
-def hold_out(X: Any, share: float = 0.1, *, random_state: Any = None) -> HeldOut:
-    """Hide some entries of X, to see how well a model that did not see them tells what they are.
+def hold_out(
+    X: Any,
+    share: float = 0.1,
+    *,
+    missing_values: float | None = None,
+    sample_weight: Any = None,
+    entry_weight: Any = None,
+    random_state: Any = None,
+) -> HeldOut:
+    """Hide random entries of X, to measure how well a model predicts them.
 
-    Of an array, a share of all entries; of a sparse matrix, a share of the stored ones and as many
-    of the others, since zeros alone would say little. One entry of each sample and of each feature
-    is always left.
+    In an array, a share of the observed entries is hidden. In a sparse matrix, a share of the
+    stored entries is hidden and as many of the others, since zeros alone would say little; with
+    ``missing_values=0`` or a sparse ``entry_weight`` only observed entries are hidden. At least
+    one observed entry of each sample and of each feature remains. In a Dask array, each chunk is
+    treated by itself where it lies, and one observed entry of each feature remains in each chunk.
 
     Parameters
     ----------
-    X : {array-like, sparse matrix} of shape (n_samples, n_features)
+    X : {array-like, sparse matrix, Dask array} of shape (n_samples, n_features)
+        Samples.
     share : float, default=0.1
-        Between 0 and 1.
+        Share of the entries to hide, between 0 and 1.
+    missing_values : float, default=None
+        The value that marks missing entries in X, as in the estimator. Hidden entries are marked
+        in the same way. None: X is complete, and NaN marks hidden entries.
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of the samples in the error.
+    entry_weight : {array-like, sparse matrix} of shape (n_samples, n_features), default=None
+        Weights of the entries in the error. Entries of weight 0 are not observed.
     random_state : int, RandomState instance or None, default=None
+        Random seed.
 
     Returns
     -------
@@ -117,58 +198,189 @@ def hold_out(X: Any, share: float = 0.1, *, random_state: Any = None) -> HeldOut
     """
     if not 0 < share < 1:
         raise ValueError(f"share must be between 0 and 1, got {share!r}.")
-    X = in_memory(X)
-    rng = check_random_state(random_state)
-    if not sp.issparse(X):
-        hidden = rng.uniform(size=X.shape) < share
-        hidden[np.arange(X.shape[0]), rng.randint(X.shape[1], size=X.shape[0])] = False
-        hidden[rng.randint(X.shape[0], size=X.shape[1]), np.arange(X.shape[1])] = False
-        if min(X.shape) > 1 and not hidden.any():  # of so few entries one at least
-            hidden[rng.randint(X.shape[0]), rng.randint(X.shape[1])] = True
-        rows, columns = np.nonzero(hidden)
-        return HeldOut(np.where(hidden, np.nan, X), rows, columns, X[rows, columns])
-    return _from_sparse(sp.csr_array(X), share, rng)
+    X = in_memory_or_dask(X, missing_values)
+    n, p = X.shape
+    seed = int(check_random_state(random_state).randint(2**31 - 1))
+    by_sample = _weights(sample_weight, (n,), "sample_weight")
+    by_entry = _weights(entry_weight, (n, p), "entry_weight")
+    mark = np.nan if missing_values is None else missing_values
+    if hasattr(X, "to_delayed"):
+        return _from_dask(X, share, mark, missing_values, by_sample, by_entry, seed)
+    hidden = _hidden(X, 0, 0, share, missing_values, by_sample, by_entry, seed)
+    return HeldOut(_marked(X, 0, *hidden[:2], mark), *hidden, mark)
 
 
-def _from_sparse(X: sp.csr_array, share: float, rng: np.random.RandomState) -> HeldOut:
+def _weights(weight: Any, shape: tuple[int, ...], name: str) -> Any:
+    if weight is None:
+        return None
+    weight = sp.csr_array(weight) if sp.issparse(weight) else np.asarray(to_numpy(weight))
+    values = weight.data if sp.issparse(weight) else weight
+    if weight.shape != shape or not np.all(values >= 0) or not np.all(np.isfinite(values)):
+        raise ValueError(
+            f"{name} must be finite, non-negative and of shape {shape}; got shape {weight.shape}."
+        )
+    return weight
+
+
+def _from_dask(
+    X: Any, share: float, mark: float, missing: float | None, by_sample: Any, by_entry: Any,
+    seed: int,
+) -> HeldOut:  # fmt: skip
+    """Hide entries of each chunk of rows, when the chunk is computed."""
+    import dask
+    import dask.array as da
+
+    hide, put = (dask.delayed(f, pure=False) for f in (_hidden, _marked))
+    blocks, parts, start = [], [], 0
+    for number, (chunk, size) in enumerate(zip(X.to_delayed()[:, 0], X.chunks[0], strict=True)):
+        here = slice(start, start + size)
+        own = [None if weight is None else weight[here] for weight in (by_sample, by_entry)]
+        hidden = hide(chunk, start, number, share, missing, *own, seed)
+        block = put(chunk, start, hidden[0], hidden[1], mark)
+        blocks.append(da.from_delayed(block, (size, X.shape[1]), X.dtype, meta=X._meta))
+        parts.append(hidden)
+        start += size
+
+    def joined(at: int, dtype: Any) -> Any:
+        return da.concatenate([da.from_delayed(part[at], (np.nan,), dtype) for part in parts])
+
+    weighted = by_sample is not None or by_entry is not None
+    return HeldOut(
+        da.concatenate(blocks), joined(0, np.int64), joined(1, np.int64), joined(2, X.dtype),
+        joined(3, np.float64) if weighted else None, mark,
+    )  # fmt: skip
+
+
+def _hidden(
+    X: Any, start: int, number: int, share: float, missing: float | None, by_sample: Any,
+    by_entry: Any, seed: int,
+) -> tuple[AnyArray, AnyArray, AnyArray, Any]:  # fmt: skip
+    """Choose the hidden entries of a block of rows: row, column, value and weight of each.
+
+    ``start`` is the position of its first row in X, and ``number`` that of the block.
+    """
+    if sp.issparse(X) or hasattr(X, "tocsr"):
+        X = _canonical(X)
+        rng = np.random.default_rng([seed, number])
+        rows, columns = _sparse_places(X, rng, share, missing, by_entry)
+    else:
+        seen = np.ones(X.shape, bool) if missing is None else ~is_missing(X, missing)
+        if by_entry is not None:
+            seen &= (by_entry.toarray() if sp.issparse(by_entry) else by_entry) > 0
+        # one number per entry of X in order, so that chunks change nothing
+        rng = np.random.Generator(np.random.PCG64(seed).advance(start * X.shape[1]))
+        rows, columns = _dense_places(seen, rng, share, alone=start == 0)
+    values, weights = _at(X, rows, columns), None
+    if by_sample is not None or by_entry is not None:
+        weights = np.ones(len(rows)) if by_sample is None else by_sample[rows].astype(np.float64)
+        if by_entry is not None:
+            weights = weights * _at(by_entry, rows, columns)
+    return rows + start, columns, values, weights
+
+
+def _at(X: Any, rows: AnyArray, columns: AnyArray) -> AnyArray:
+    """Entries of X; scipy returns something else for none."""
+    return np.asarray(X[rows, columns]).ravel() if len(rows) else np.empty(0, X.dtype)
+
+
+def _dense_places(
+    seen: AnyArray, rng: np.random.Generator, share: float, *, alone: bool
+) -> tuple[AnyArray, AnyArray]:
+    """Rows and columns of a share of the observed entries."""
+    hidden = seen & (rng.random(seen.shape) < share)
+    for axis in (1, 0):  # one observed entry of each row, then of each column, stays
+        lost = np.flatnonzero(hidden.any(axis) & ~(seen & ~hidden).any(axis))
+        first = hidden.argmax(axis)[lost]
+        hidden[(lost, first) if axis == 1 else (first, lost)] = False
+    if alone and not hidden.any():  # hide at least one of very few entries
+        spare = seen & (seen.sum(1) > 1)[:, None] & (seen.sum(0) > 1)
+        if spare.any():
+            hidden.flat[rng.choice(np.flatnonzero(spare))] = True
+    rows, columns = np.nonzero(hidden)
+    return rows, columns
+
+
+def _canonical(X: Any) -> sp.csr_array:
+    X = sp.csr_array(X.tocsr(), copy=True)
     X.sum_duplicates()
     X.eliminate_zeros()
+    return X
+
+
+def _sparse_places(
+    X: sp.csr_array, rng: np.random.Generator, share: float, missing: float | None, weight: Any
+) -> tuple[AnyArray, AnyArray]:
+    """Rows and columns of a share of the stored entries, and of as many that are not stored."""
     n, p = X.shape
-    stored = X.tocoo()
-    where = stored.coords[0].astype(np.int64) * p + stored.coords[1]
-    pick = rng.uniform(size=X.nnz) < share
-    if X.nnz and min(n, p) > 1 and not pick.any():
-        pick[rng.randint(X.nnz)] = True
-    wanted = min(int(pick.sum()), (n * p - X.nnz) // 2)
-    if n * p <= PIECE:
-        drawn = np.arange(n * p)
-    else:  # twice as many as are needed: some come twice, some are stored
-        often = 2 * wanted * n * p // (n * p - X.nnz) + 16
-        drawn = np.unique(rng.randint(n * p, size=often, dtype=np.int64))
-    zeros = rng.permutation(np.setdiff1d(drawn, where, assume_unique=True))[:wanted]
-    places = np.concatenate([where[pick], zeros])
-    values = np.concatenate([stored.data[pick], np.zeros(len(zeros), X.dtype)])
-    # one entry of each sample and feature stays
-    rows, columns = places // p, places % p
-    full = (np.bincount(rows, minlength=n)[rows] < p) & (
-        np.bincount(columns, minlength=p)[columns] < n
-    )
-    if min(n, p) > 1 and not full.any():
-        full[:1] = True
-    rows, columns, values = rows[full], columns[full], values[full]
-    rest = np.isin(where, rows * p + columns, invert=True)
-    data = np.concatenate([stored.data[rest], np.full(len(rows), np.nan, X.dtype)])
-    at = (
-        np.concatenate([stored.coords[0][rest], rows]),
-        np.concatenate([stored.coords[1][rest], columns]),
-    )
-    return HeldOut(sp.csr_array((data, at), shape=X.shape), rows, columns, values)
+    stored = _flat(X)
+    gone = stored[is_missing(X.data, missing)] if missing else stored[:0]
+    if weight is not None:
+        seen = _flat(sp.csr_array(weight))[sp.csr_array(weight).data > 0]
+        seen = np.intersect1d(seen, stored) if missing == 0 else np.setdiff1d(seen, gone)
+    else:
+        seen = np.setdiff1d(stored, gone, assume_unique=True)
+    pick = rng.random(len(seen)) < share
+    if len(seen) and min(n, p) > 1 and not pick.any():
+        pick[rng.integers(len(seen))] = True
+    places = seen[pick]
+    if missing != 0 and weight is None:  # entries that are not stored are observed zeros
+        places = np.concatenate([places, _zeros(stored, n * p, len(places), rng)])
+        per_row = p - np.bincount(gone // p, minlength=n)
+        per_column = n - np.bincount(gone % p, minlength=p)
+    else:
+        per_row, per_column = (
+            np.bincount(seen // p, minlength=n),
+            np.bincount(seen % p, minlength=p),
+        )
+    places = _without_lost(places, places // p, per_row)
+    places = _without_lost(places, places % p, per_column)
+    return places // p, places % p
+
+
+def _flat(X: sp.csr_array) -> AnyArray:
+    """Position of each stored entry in the flat array, in the order of the data."""
+    rows = np.repeat(np.arange(X.shape[0], dtype=np.int64), np.diff(X.indptr))
+    return rows * X.shape[1] + X.indices
+
+
+def _without_lost(places: AnyArray, owner: AnyArray, observed: AnyArray) -> AnyArray:
+    """Leave out one place of each row or column of which every observed entry was chosen."""
+    owners, first, counts = np.unique(owner, return_index=True, return_counts=True)
+    return np.delete(places, first[counts >= observed[owners]])
+
+
+def _zeros(stored: AnyArray, size: int, wanted: int, rng: np.random.Generator) -> AnyArray:
+    """Draw places that are not stored."""
+    wanted = min(wanted, (size - len(stored)) // 2)
+    if size <= PIECE:
+        drawn = np.arange(size)
+    else:  # twice as many as are needed, since some are drawn twice and some are stored
+        often = 2 * wanted * size // (size - len(stored)) + 16
+        drawn = np.unique(rng.integers(size, size=often))
+    return rng.permutation(np.setdiff1d(drawn, stored, assume_unique=True))[:wanted]
+
+
+def _marked(X: Any, start: int, rows: AnyArray, columns: AnyArray, mark: float) -> Any:
+    """Return a block of rows with hidden entries marked as missing."""
+    rows = rows - start
+    if not (sp.issparse(X) or hasattr(X, "tocsr")):
+        X = X.copy()
+        X[rows, columns] = mark
+        return X
+    X = _canonical(X)
+    stored, hidden = _flat(X), rows * X.shape[1] + columns
+    rest = ~np.isin(stored, hidden)
+    values, places = X.data[rest], stored[rest]
+    if mark:
+        values = np.concatenate([values, np.full(len(hidden), mark, X.dtype)])
+        places = np.concatenate([places, hidden])
+    return sp.csr_array((values, (places // X.shape[1], places % X.shape[1])), shape=X.shape)
 
 
 def label_folds(codes: AnyArray, n_folds: int, rng: np.random.RandomState) -> AnyArray:
-    """The fold in which each label is hidden, every class spread over them.
+    """Return the fold in which each label is held out, with every class spread over the folds.
 
-    The only label of a class is never hidden: -1. Folds are numbered without gaps.
+    The only label of a class is never held out: its fold is -1. Folds are numbered without gaps.
     """
     fold, place = np.full(len(codes), -1), 0
     for code in np.unique(codes):

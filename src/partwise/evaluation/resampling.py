@@ -15,12 +15,12 @@ PIECE = 2**24
 
 
 def check_counts(X: Any, whom: str) -> None:
-    """Raise ValueError if X does not hold counts; tensors stay on their device."""
+    """Raise ValueError if X does not hold counts or NaN; tensors stay on their device."""
     values = X.data if sp.issparse(X) else X
     step = PIECE if values.ndim == 1 else max(1, PIECE // values.shape[1])
     for start in range(0, values.shape[0], step):
         block = values[start : start + step]
-        odd = (block < 0) | (block != block.round())
+        odd = ((block < 0) | (block != block.round())) & (block == block)  # NaN is missing
         if odd.any():
             raise ValueError(
                 f"{whom} needs counts (non-negative integers); X contains {float(block[odd][0]):g}."
@@ -28,7 +28,7 @@ def check_counts(X: Any, whom: str) -> None:
 
 
 def resample(X: Any, kind: str, rng: np.random.RandomState) -> Any:
-    """Return X with each count drawn from its distribution.
+    """Return X with each count drawn from its distribution; NaN stays.
 
     "poisson" draws each count from a Poisson distribution with this mean. "multinomial" keeps the
     total of each sample and distributes it by the proportions of the sample.
@@ -37,7 +37,13 @@ def resample(X: Any, kind: str, rng: np.random.RandomState) -> Any:
         raise ValueError(f"bootstrap must be None, 'poisson' or 'multinomial'; got {kind!r}.")
 
     def draw(row: AnyArray) -> AnyArray:
-        return np.asarray(rng.poisson(row)) if kind == "poisson" else _shared_out(row, rng)
+        drawn, seen = row.copy(), ~np.isnan(row)
+        counts = row[seen].astype(np.float64)
+        if kind == "poisson":
+            drawn[seen] = rng.poisson(counts)
+        elif counts.any():
+            drawn[seen] = rng.multinomial(int(counts.sum()), counts / counts.sum())
+        return drawn
 
     if not sp.issparse(X):
         return np.stack([draw(row) for row in X]).astype(X.dtype)
@@ -47,7 +53,3 @@ def resample(X: Any, kind: str, rng: np.random.RandomState) -> Any:
     drawn.eliminate_zeros()
     return drawn
 
-
-def _shared_out(row: AnyArray, rng: np.random.RandomState) -> AnyArray:
-    total = float(row.sum(dtype=np.float64))
-    return rng.multinomial(int(total), row.astype(np.float64) / total) if total > 0 else row

@@ -76,7 +76,7 @@ def gaps(X: Any, missing: float, whom: str) -> tuple[DataMatrix, DataMatrix, boo
     data = as_dask_data(X)
     seen = missing == 0 and _is_sparse(X._meta)
     both = (
-        data.blocks.map(f, data.blocks, missing, like=0).settle()
+        data.blocks.map(f, data.blocks, missing, like=0).derived()
         for f in (beside.kept, beside.places)
     )
     base, places = (DaskData(made, data.p, data.dtype, data.chunks) for made in both)
@@ -90,7 +90,7 @@ def weighed(X: Any, W: Any, missing: float | None) -> Weighed:
     given, d = data.rows(W), W.max(axis=1)
     top = data.rows(d)
     made = (
-        data.blocks.map(function, data.blocks, *more, missing, like=0).settle()
+        data.blocks.map(function, data.blocks, *more, missing, like=0).derived()
         for function, more in ((beside.times, (given,)), (beside.short, (given, top)))
     )
     base, lack = (DaskData(blocks_, data.p, data.dtype, data.chunks) for blocks_ in made)
@@ -280,7 +280,7 @@ class DaskData(Swept):
     def weighted(self, weights: AnyArray | None, index: AnyArray | None, n_rows: int) -> DaskData:
         scale = None if weights is None else self.rows(weights)
         if index is None:
-            made = self._select(None, 0, scale)
+            made = self.blocks.map(beside.selected, self.blocks, None, 0, scale, like=0).derived()
             return DaskData(made, self.p, self.dtype).weighing(weights, self.shape[0])
         layout, where = self._summed(index, n_rows), self.rows(index)
         count = layout.sizes[0]
@@ -340,7 +340,7 @@ class DaskData(Swept):
 def _(data: DaskData) -> Any:
     if data.dtype == np.float64:
         return data
-    made = data.blocks.map(double_products, data.blocks, like=0)
+    made = data.blocks.map(double_products, data.blocks, like=0).derived()
     return DaskData(made, data.p, np.dtype(np.float64), data.chunks)
 
 

@@ -23,6 +23,7 @@ class Threads:
     """Blocks run by Dask's local scheduler; values are plain arrays here."""
 
     threads = dask.system.CPU_COUNT
+    keeps = False  # blocks of X
 
     def keep(self, calls: list[Any]) -> list[Any]:
         return calls  # chunks are made again for each pass
@@ -57,6 +58,8 @@ class Workers:
 
     ``moved`` counts the bytes sent to and from the workers by the rounds since it was last reset.
     """
+
+    keeps = True
 
     def __init__(self, client: Any) -> None:
         self.client = client

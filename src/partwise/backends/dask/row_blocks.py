@@ -45,6 +45,7 @@ class Node:
         self.pick: int | None = None
         self.gram: AnyArray | None = None  # AᵀA of the values A, where it is known
         self.held: Any = None  # weak reference to the Rows, dead once nobody asks for the value
+        self.again = False  # whether each pass computes the values again
 
 
 class Rows(NDArrayOperatorsMixin):
@@ -147,6 +148,13 @@ class Rows(NDArrayOperatorsMixin):
             self.reduce(_nothing, self)
         return self
 
+    def derived(self) -> Rows:
+        """Blocks as large as X: workers keep them, and threads make them again for each pass."""
+        if self.layout.runner.keeps:
+            return self.settle()
+        self.node.again = True
+        return self
+
     def handles(self) -> list[Any]:
         """What holds the values of each block and nothing else."""
         node = self.settle().node
@@ -160,6 +168,8 @@ class Rows(NDArrayOperatorsMixin):
         return np.concatenate(self.layout.runner.fetch(self.handles()))
 
     def sum(self, axis: Any = None, dtype: Any = None) -> Any:
+        if axis == 1:
+            return self.map(_sum, self, axis, dtype)
         return self.reduce(_sum, self, axis, dtype)
 
     def mean(self, axis: Any = None, keepdims: bool = False) -> Any:
@@ -327,7 +337,7 @@ def evaluate(layout: RowLayout, target: Rows, combine: Any) -> Any:
 def _wanted(node: Node) -> bool:
     """Whether somebody still holds the rows that the node is the value of."""
     rows = node.held()
-    return rows is not None and rows.node is node
+    return rows is not None and rows.node is node and not node.again
 
 
 def run_block(job: Any, constants: list[Any], inputs: list[Any]) -> tuple[Any, list[Any]]:
