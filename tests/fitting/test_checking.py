@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import partwise
-from partwise import NMF, PartsClassifier, non_negative_factorization
+from partwise import NMF, PartsClassifier, SemiNMF, non_negative_factorization
 from partwise.backends import SMALL_SPARSE
 from partwise.fitting import checking
 from partwise.model.losses import beta_of
@@ -573,3 +573,8 @@ def test_the_float32_start_is_that_of_float64():
 def test_what_is_no_matrix_of_numbers_is_named(model, X, error, words):
     with pytest.raises(error, match=words):
         model.fit(X, [0, 1])
+
+
+def test_entry_weights_are_refused_where_they_would_be_ignored():
+    with pytest.raises(ValueError, match="entry_weight"):
+        SemiNMF(2).fit(np.eye(4), entry_weight=np.ones((4, 4)))

@@ -38,6 +38,9 @@ __all__ = [
     "state",
 ]
 
+#: Arguments of `fit` that a repetition of it needs as well; labels belong to the data.
+REPEATED = ("sample_weight", "entry_weight", "graph", "must_link", "cannot_link")
+
 
 def fit(estimator: Any, X: Any, y: Any = None, **given: Any) -> AnyArray:
     """Fit an estimator and return V; an error or an interrupt leaves it as it was.
@@ -54,6 +57,7 @@ def fit(estimator: Any, X: Any, y: Any = None, **given: Any) -> AnyArray:
             keeper = checkpoint(estimator, what, problem, handed)
             found = solve(what, problem, progress, keeper)
             V = publish(estimator, what, checked, problem, found)
+        estimator._fit_arguments = [name for name in REPEATED if getattr(handed, name) is not None]
         progress.finish()
     return V
 

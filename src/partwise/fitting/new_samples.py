@@ -48,11 +48,11 @@ class Coded:
         return self.model.exact_value(self.Z, self.U) * grow
 
 
-def code(estimator: Any, X: Any, graph: Any = None) -> Coded:
+def code(estimator: Any, X: Any, graph: Any = None, entry_weight: Any = None) -> Coded:
     """Code new samples with the parts of a fitted estimator."""
     what = estimator._describe()
     with full_device(what.whom):
-        X = check_matrix(estimator, what, X, reset=False)
+        X = check_matrix(estimator, what, X, entry_weight, reset=False)
         tamed = tame(what, X)
         H = to_numpy(estimator.components_).astype(np.float64)
         data = in_double(tamed.data) if nearly_collinear(H @ H.T) else tamed.data

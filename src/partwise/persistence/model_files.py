@@ -41,8 +41,8 @@ FORMAT, VERSION = b"partwise-model", 1
 PIECE, LINE = 1 << 24, 100
 #: Private fitted attributes that a file may hold. Of the public ones it holds all that end in "_".
 PRIVATE = frozenset(
-    ["_X_fit", "_basis_gram", "_groups", "_neighborhood", "_n_components", "_signed", "_state"]
-    + ["_sklearn_output_config"]
+    ["_X_fit", "_basis_gram", "_fit_arguments", "_groups", "_neighborhood", "_n_components"]
+    + ["_signed", "_sklearn_output_config", "_state"]
 )
 #: Parameters that name a folder of one machine, and attributes that last as long as a process.
 NOT_KEPT = frozenset(["checkpoint"])

@@ -1,4 +1,4 @@
-"""Parts that come back: many runs, pooled, and what they have in common."""
+"""Parts that recur in many runs: pooled, filtered and grouped by the steps of cNMF."""
 
 from __future__ import annotations
 
@@ -9,49 +9,45 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import clone
+from scipy.optimize import linear_sum_assignment
 from sklearn.utils import check_random_state
 from threadpoolctl import threadpool_limits
 
-from partwise.backends import as_data, back_end, in_memory
+from partwise.backends import as_data, back_end
 from partwise.backends.arrays import AnyArray, float64, numpy_dtype, ratio, to_numpy
-from partwise.backends.data_matrix import Swept
 from partwise.backends.threads import one_blas_thread
-from partwise.estimators._base import Factorizer
-from partwise.estimators.nmf import NMF, non_negative_factorization
+from partwise.estimators.nmf import NMF
 from partwise.evaluation.groups import unit_rows
 from partwise.evaluation.resampling import check_counts, resample
-from partwise.fitting import every_start
-from partwise.model.factor_model import FactorModel
-from partwise.model.losses import beta_of, make_loss
-from partwise.model.subproblems import Quadratic
-from partwise.solvers.codes import solve_parts, solve_quadratic
+from partwise.selection.refits import Refits, dense, rows_of
 
-#: Entries of X whose float64 copies are made at a time.
+#: Number of entries of X that are copied to float64 at a time.
 PIECE = 2**24
 
 
 @dataclass(frozen=True, eq=False)
 class Consensus:
-    """What `consensus` found; k parts in the order of how much they are used.
+    """Result of `consensus`: k parts, fixed ones first, then by how much they are used.
 
     Parameters
     ----------
     parts : ndarray of shape (k, n_features)
-        In the units of X, fitted to it with the usages fixed.
+        Parts in the units of X, fitted to it with the usages fixed.
     usages : ndarray of shape (n_samples, k)
-        Codes of the samples with the spectra fixed.
+        Part weights of the samples with the spectra fixed.
     spectra : ndarray of shape (k, n_features)
-        The medians of the groups, of sum one, in the units in which the runs saw X.
+        Medians of the groups, in the units in which the runs saw X. Each has sum one, or length
+        one if some are negative.
     stability : ndarray of shape (k,)
-        Mean silhouette of each group: 1 means that all runs found the same part. NaN for k = 1.
+        Mean silhouette of each group: 1 if all runs found the same part. NaN for k = 1.
     pooled : ndarray of shape (n_runs k, n_features)
-        The parts of all runs at length one.
+        Parts of all runs, scaled to length one.
     density : ndarray of shape (n_runs k,)
-        Mean distance of each to its nearest ones; infinite for parts of zeros.
+        Mean distance of each part to its nearest ones; infinite for parts of zeros.
     groups : ndarray of shape (n_runs k,)
-        The part that each belongs to; -1: removed as an outlier.
+        Group of each part; -1 if it was removed as an outlier.
     density_threshold : float
+        As given.
 
     Examples
     --------
@@ -85,43 +81,49 @@ def consensus(
     unit_variance: bool = True,
     bootstrap: str | None = None,
     random_state: Any = None,
+    **fit_params: Any,
 ) -> Consensus:
-    r"""Parts that come back in many runs from random starts, by the steps of cNMF.
+    r"""Find parts that recur in many runs from random starts, by the steps of cNMF.
 
-    The parts of all runs are pooled at length one. Those whose mean distance to their nearest
-    ``neighborhood`` · ``n_runs`` others is ``density_threshold`` or more are removed; k-means makes
-    k groups of the rest, and the median of each group is a spectrum. Usages solve
+    The parts of all runs are pooled at length one. Parts whose mean distance to their nearest
+    ``neighborhood`` · ``n_runs`` others is at least ``density_threshold`` are removed. K-means
+    forms k groups of the rest, and the median of each group is a spectrum. Usages solve
 
     .. math:: \min_{V \ge 0} d_\beta(X', V S)
 
-    with the spectra S fixed and X' what the runs saw, and the parts
-    :math:`\min_{H \ge 0} d_\beta(X, V H)` with these usages.
+    with the spectra S fixed and X' as the runs saw it, and the parts solve
+    :math:`\min_{H \ge 0} d_\beta(X, V H)` with these usages. Both solves use the estimator's loss,
+    weights, observed entries, fixed parts and penalties; labels, links and graphs act in the runs.
 
     Parameters
     ----------
-    X : {array-like, sparse matrix, tensor} of shape (n_samples, n_features)
-        Non-negative samples. A tensor stays on its device; codes of the runs never leave it.
+    X : {array-like, sparse matrix, tensor, Dask array} of shape (n_samples, n_features)
+        Samples. Tensors and Dask arrays stay where they are, and so do the runs' part weights.
     k : int
         Number of parts.
     n_runs : int, default=100
-        Runs, each from a start of its own; under the Frobenius loss they are fitted side by side.
+        Number of runs, each from its own start; under the Frobenius loss they run side by side.
     estimator : estimator, default=None
-        The model of a run: any of this package with ``n_components``. None: `NMF` with
-        ``tol=1e-3`` in single precision, which is where scikit-learn's ``tol=1e-4`` ends, too.
+        The model of a run: any of this package with ``n_components``. All its settings apply to
+        each run, except ``n_components``, ``random_state`` and ``checkpoint``. None: `NMF` with
+        ``tol=1e-3`` in single precision, which ends where scikit-learn's ``tol=1e-4`` does.
     y : array-like, default=None
-        Labels, for an estimator that takes them.
+        Labels, for an estimator that uses them.
     density_threshold : float, default=0.5
-        Between 0 and 2; 2 removes nothing.
+        Between 0 and 2; smaller values remove more parts, and 2 removes none.
     neighborhood : float, default=0.3
-        The share of the runs in which a part that counts is expected to come back.
+        Share of the runs in which a part should recur.
     unit_variance : bool, default=True
-        Divide each feature by its standard deviation first, as cNMF does. Say False where the
-        loss is one of counts.
+        Divide each feature by its standard deviation first, as cNMF does. Use False if the loss is
+        one of counts. Fixed and seeded parts are divided too, so give them in the units of X.
     bootstrap : {"poisson", "multinomial"}, default=None
-        Draw the counts anew for each run, as is done for mutational signatures: a part must then
-        survive other counts as well as other starts. "poisson": around each count;
-        "multinomial": each sample keeps its total. X must hold counts.
+        Draw new counts for each run, as for mutational signatures: a part must then recur in other
+        counts as well as from other starts. "poisson" draws around each count; "multinomial" keeps
+        the total of each sample. X must hold counts.
     random_state : int, RandomState instance or None, default=None
+        Random seed.
+    **fit_params
+        Further arguments of the estimator's ``fit``, for example ``sample_weight``.
 
     Returns
     -------
@@ -143,23 +145,25 @@ def consensus(
     ((3, 30), True)
     """
     _check(k, n_runs, density_threshold, neighborhood)
-    served = back_end(X)
-    checked = in_memory(X) if served is None else served.check(X, "consensus")
-    X = X if isinstance(checked, Swept) else checked  # a Dask array goes on as it is
+    model = NMF(tol=1e-3) if estimator is None else estimator
+    refits = Refits(model, "consensus", {"y": y, **fit_params}).without_start()
+    X, refits = refits.samples(X, tensors=True)
+    if refits.n_known > k:
+        raise ValueError(
+            f"k={k} is less than the {refits.n_known} parts of fixed_components and "
+            "seed_components, which it counts."
+        )
     rng = check_random_state(random_state)
-    model = clone(NMF(tol=1e-3) if estimator is None else estimator)
-    loss = getattr(model, "beta_loss", "frobenius")
-    seen = over_deviation(X) if unit_variance else X
+    seen, own = scaled(X, refits) if unit_variance else (X, refits)
     if bootstrap is None:
-        plain = estimator is None and back_end(X) is None
-        single = seen.astype(np.float32) if plain else seen
-        found = runs(model, single, k, n_runs, rng, codes=False, y=y)
+        single = estimator is None and isinstance(seen, np.ndarray | sp.sparray | sp.spmatrix)
+        runs = own.runs(seen.astype(np.float32) if single else seen, k, n_runs, rng, rows=None)
     else:
-        found = _runs_of_draws(model, X, k, n_runs, rng, bootstrap, unit_variance, y)
-    pooled = np.concatenate([H for H, _ in found])
+        runs = _runs_of_draws(refits, X, k, n_runs, rng, bootstrap, unit_variance)
+    pooled = np.concatenate([H for H, _ in runs])
     return from_runs(
-        pooled, seen, k, lambda V: parts_of(X, V, loss), n_runs=n_runs, neighborhood=neighborhood,
-        density_threshold=density_threshold, loss=loss, rng=rng,
+        pooled, seen, k, lambda V: refits.parts(X, V), n_runs=n_runs, neighborhood=neighborhood,
+        density_threshold=density_threshold, refits=own, rng=rng,
     )  # fmt: skip
 
 
@@ -172,96 +176,118 @@ def from_runs(
     n_runs: int,
     density_threshold: float,
     neighborhood: float,
-    loss: Any = "frobenius",
+    refits: Refits,
     rng: np.random.RandomState,
 ) -> Consensus:
-    """What many runs have in common; their parts (n_runs k, n_features) come from wherever.
+    """Filter and group the parts of many runs, ``pooled`` (n_runs k, n_features).
 
-    ``seen`` is what the runs saw, and ``parts`` makes the parts of the usages.
+    ``seen`` is X as the runs saw it, and ``parts`` computes the parts from the usages.
     """
     pooled = unit_rows(pooled)
     density = local_density(pooled, max(1, int(neighborhood * n_runs)))
     groups, kept = np.full(len(pooled), -1), density < density_threshold
     if kept.sum() < k:
         raise ValueError(
-            f"only {kept.sum()} of {len(pooled)} parts come back more closely than "
+            f"only {kept.sum()} of {len(pooled)} parts recur more closely than "
             f"density_threshold={density_threshold:g}; raise it, lower k={k}, or raise n_runs."
         )
     groups[kept] = _grouped(pooled[kept], k, 10, rng)
     if len(np.unique(groups[kept])) < k:
         raise ValueError(f"the runs found fewer than k={k} different parts; lower k.")
-    spectra = over_sums(np.stack([np.median(pooled[groups == j], axis=0) for j in range(k)]))
-    usages = to_numpy(codes_of(seen, spectra, loss))
+    spectra = np.stack([np.median(pooled[groups == j], axis=0) for j in range(k)])
+    spectra = unit_rows(spectra) if spectra.min() < 0 else over_sums(spectra)
+    usages = rows_of(refits.codes(seen, spectra))
     order = np.argsort(-over_sums(usages).sum(axis=0), kind="stable")
+    fixed = getattr(refits.estimator, "fixed_components", None)
+    if fixed is not None:
+        order = _fixed_first(order, groups, np.asarray(to_numpy(fixed)), k)
     groups[kept] = np.argsort(order)[groups[kept]]
-    usages = np.ascontiguousarray(usages[:, order])
+    usages, spectra = usages[:, order], spectra[order]
+    if fixed is not None:  # in the units of the fixed entries
+        usages[:, : len(fixed)] *= _sizes(spectra[: len(fixed)], np.asarray(to_numpy(fixed)))
+    usages = np.ascontiguousarray(usages)
     stability = group_silhouettes(pooled[kept], groups[kept], k)
     return Consensus(
-        parts(usages), usages, spectra[order], stability, pooled, density, groups,
-        density_threshold,
-    )  # fmt: skip
+        parts(usages), usages, spectra, stability, pooled, density, groups, density_threshold
+    )
 
 
-def runs(
-    model: Any,
-    X: Any,
-    k: int,
-    n_runs: int,
-    rng: np.random.RandomState,
-    *,
-    codes: bool = True,
-    **given: Any,
-) -> list[tuple[AnyArray, AnyArray | None]]:
-    """(parts, codes) of each of many runs from random starts, side by side where that is done.
+def _fixed_first(order: AnyArray, groups: AnyArray, fixed: AnyArray, k: int) -> AnyArray:
+    """The groups of the fixed parts, which are the first of each run, then the others in order."""
+    counts = np.zeros((len(fixed), k))
+    for part in range(len(fixed)):
+        own = groups[part::k]
+        counts[part] = np.bincount(own[own >= 0], minlength=k)
+    first = linear_sum_assignment(-counts)[1]
+    return np.concatenate([first, [j for j in order if j not in first]]).astype(int)
 
-    Without ``codes`` those are None: on a device they are as large as X and stay there.
-    """
-    given = {name: value for name, value in given.items() if value is not None}
-    model = clone(model).set_params(n_components=k)
-    if "init" in model.get_params() and model.init is None:
-        model.set_params(init="random")
-    what = model._describe() if isinstance(model, Factorizer) else None
-    if what is not None and not (what.own_fit or what.printed):
-        model.set_params(n_init=n_runs, random_state=rng.randint(2**31 - 1))
-        ends = every_start(model, X, **given)
-        return [(to_numpy(H), to_numpy(V) if codes else None) for V, H in ends]
-    found: list[tuple[AnyArray, AnyArray | None]] = []
-    for seed in rng.randint(2**31 - 1, size=n_runs):
-        one = clone(model).set_params(random_state=int(seed)).fit(X, **given)
-        found.append((to_numpy(one.components_), to_numpy(one.embedding_)))
-    return found
+
+def _sizes(spectra: AnyArray, fixed: AnyArray) -> AnyArray:
+    """What a spectrum is to be divided by to have the fixed entries; usages are multiplied."""
+    known = ~np.isnan(fixed)
+    both = (np.where(known, a, 0).sum(axis=1) for a in (spectra, fixed))
+    return ratio(*both)
 
 
 def _runs_of_draws(
-    model: Any, X: Any, k: int, n_runs: int, rng: np.random.RandomState, kind: str,
-    unit_variance: bool, y: Any,
+    refits: Refits, X: Any, k: int, n_runs: int, rng: np.random.RandomState, kind: str,
+    unit_variance: bool,
 ) -> list[tuple[AnyArray, AnyArray | None]]:  # fmt: skip
-    """Runs that each see the counts drawn anew."""
+    """Runs that each see newly drawn counts."""
     if back_end(X) is not None:
         raise ValueError("bootstrap needs X as a numpy or scipy array.")
+    if refits.missing_values == 0:  # a count that is drawn as 0 is still observed
+        seen = sp.csr_array((np.ones_like(X.data), X.indices, X.indptr), X.shape)
+        weight = refits.given.get("entry_weight")
+        given = {"entry_weight": seen if weight is None else sp.csr_array(seen.multiply(weight))}
+        refits = refits.with_settings(missing_values=None).with_given(**given)
     check_counts(X, "bootstrap")
     found = []
     for _ in range(n_runs):
-        drawn = resample(X, kind, rng)
-        seen = over_deviation(drawn) if unit_variance else drawn
-        found += runs(model, seen, k, 1, rng, codes=False, y=y)
+        drawn, own = resample(X, kind, rng), refits
+        if unit_variance:
+            drawn, own = scaled(drawn, refits)
+        found += own.runs(drawn, k, 1, rng, rows=None)
     return found
 
 
-def over_deviation(X: Any) -> Any:
-    """X with each feature divided by its standard deviation; constant ones stay."""
-    mean, squares = feature_moments(X)
+def scaled(X: Any, refits: Refits) -> tuple[Any, Refits]:
+    """Divide each feature by its standard deviation; constant ones stay.
+
+    Fixed and seeded parts are divided in the same way.
+    """
+    weights = {name: refits.given.get(name) for name in ("sample_weight", "entry_weight")}
+    scale = deviation_scale(X, refits.missing_values, **weights)
+    settings = {
+        name: to_numpy(H) * scale
+        for name in ("fixed_components", "seed_components")
+        if (H := getattr(refits.estimator, name, None)) is not None
+    }
+    return times(X, scale), refits.with_settings(**settings)
+
+
+def deviation_scale(X: Any, missing: float | None = None, **weights: Any) -> AnyArray:
+    """Return the inverse standard deviation of each feature; 1 for constant ones."""
+    mean, squares = feature_moments(X, missing, **weights)
     variance = squares - mean**2
     spread = variance > 1e-12 * mean**2
-    scale = np.where(spread, 1 / np.sqrt(np.where(spread, variance, 1)), 1)
+    return np.where(spread, 1 / np.sqrt(np.where(spread, variance, 1)), 1)
+
+
+def times(X: Any, scale: AnyArray) -> Any:
+    """Multiply each feature by a number, where X is."""
     if back_end(X) is not None:
         return X * as_data(X).small(scale.astype(numpy_dtype(X.dtype)))
     scale = scale.astype(X.dtype)
     return sp.csr_array(X @ sp.diags_array(scale)) if sp.issparse(X) else X * scale
 
 
-def feature_moments(X: Any) -> tuple[AnyArray, AnyArray]:
-    """Mean and mean square of each feature, in float64."""
+def feature_moments(
+    X: Any, missing: float | None = None, *, sample_weight: Any = None, entry_weight: Any = None
+) -> tuple[AnyArray, AnyArray]:
+    """Return mean and mean square of each feature over its observed entries, in float64."""
+    if not (missing is None and sample_weight is None and entry_weight is None):
+        return _weighted_moments(X, missing, sample_weight, entry_weight)
     if sp.issparse(X):
         both = X.mean(axis=0, dtype=np.float64), X.multiply(X).mean(axis=0, dtype=np.float64)
         return np.asarray(both[0]).ravel(), np.asarray(both[1]).ravel()
@@ -275,8 +301,42 @@ def feature_moments(X: Any) -> tuple[AnyArray, AnyArray]:
     return total[0] / n, total[1] / n
 
 
+def _weighted_moments(
+    X: Any, missing: float | None, sample_weight: Any, entry_weight: Any
+) -> tuple[AnyArray, AnyArray]:
+    """The same with weights, and with missing entries left out."""
+    if back_end(X) is not None:
+        raise ValueError(
+            "unit_variance=True with missing_values or weights needs X as a numpy or scipy array; "
+            "scale the features yourself and pass unit_variance=False."
+        )
+    (n, p), total = X.shape, np.zeros((3, X.shape[1]))
+    by_sample = np.ones(n) if sample_weight is None else np.asarray(sample_weight, float)
+    if sp.issparse(X) and entry_weight is None:
+        X = sp.csr_array(X)
+        weight, values = np.repeat(by_sample, np.diff(X.indptr)), X.data.astype(np.float64)
+        gone = np.isnan(values)
+        values[gone] = 0
+        if missing == 0:
+            total[0] = np.bincount(X.indices, weight, p)
+        else:
+            total[0] = by_sample.sum() - np.bincount(X.indices, weight * gone, p)
+        total[1] = np.bincount(X.indices, weight * values, p)
+        total[2] = np.bincount(X.indices, weight * values**2, p)
+    else:
+        step = max(1, PIECE // p)
+        for start in range(0, n, step):
+            at = slice(start, start + step)
+            values, weight = dense(X[at]), by_sample[at, None]
+            weight = weight if entry_weight is None else weight * dense(entry_weight[at])
+            gone = (values == 0) if missing == 0 else np.isnan(values)
+            weight, values = (np.where(gone, 0, a) for a in (weight, values))
+            total += [weight.sum(0), (weight * values).sum(0), (weight * values**2).sum(0)]
+    return ratio(total[1], total[0]), ratio(total[2], total[0])
+
+
 def _grouped(pooled: AnyArray, k: int, n_init: int, rng: np.random.RandomState) -> AnyArray:
-    """K-means; what it does at a time is too small for many threads, of BLAS or its own."""
+    """K-means groups, without threads, since its products are too small for them."""
     from sklearn.cluster import KMeans
 
     with one_blas_thread, threadpool_limits(1, user_api="openmp"):
@@ -284,14 +344,14 @@ def _grouped(pooled: AnyArray, k: int, n_init: int, rng: np.random.RandomState) 
 
 
 def stability_of(pooled: AnyArray, k: int, rng: np.random.RandomState) -> float:
-    """Mean silhouette of the parts of all runs in k groups, outliers and all; NaN for k = 1."""
+    """Mean silhouette of the parts of all runs in k groups, with outliers; NaN for k = 1."""
     pooled = unit_rows(pooled)
     groups = _grouped(pooled, k, 3, rng)
     return float(np.mean(group_silhouettes(pooled, groups, k)))
 
 
 def over_sums(H: AnyArray) -> AnyArray:
-    """Rows of sum one; zeros stay."""
+    """Scale rows to sum one; rows of zeros stay."""
     return ratio(H, np.broadcast_to(H.sum(axis=1, keepdims=True), H.shape))
 
 
@@ -311,9 +371,9 @@ def distances_of_unit(pooled: AnyArray) -> AnyArray:
 
 
 def group_silhouettes(pooled: AnyArray, groups: AnyArray, k: int) -> AnyArray:
-    """Mean silhouette of each group; NaN for k = 1, where there is nothing to be told from.
+    """Mean silhouette of each group; NaN for k = 1, where there is no other group.
 
-    Zero, as for a group of one, where fewer groups than two have parts, or every part is alone.
+    Zero for a group of one, and for all if fewer than two groups have parts or every part is alone.
     """
     if k == 1:
         return np.full(1, np.nan)
@@ -327,37 +387,10 @@ def group_silhouettes(pooled: AnyArray, groups: AnyArray, k: int) -> AnyArray:
     return np.array([scores[groups == j].mean() if (groups == j).any() else 0.0 for j in range(k)])
 
 
-def codes_of(X: Any, H: AnyArray, loss: Any) -> AnyArray:
-    """The V >= 0 that fits X ≈ V H best."""
-    H = np.ascontiguousarray(H, dtype=numpy_dtype(X.dtype))
-    return non_negative_factorization(X, H=H, update_H=False, beta_loss=loss)[0]
-
-
-def parts_of(X: Any, V: AnyArray, loss: Any) -> AnyArray:
-    """The H >= 0 that fits X ≈ V H best, k-by-p."""
-    if beta_of(loss) != 2 and back_end(X) is None:
-        return np.ascontiguousarray(codes_of(X.T, V.T, loss).T)
-    data = as_data(X)
-    F = data.rows(V.astype(data.dtype))
-    start = data.small(np.zeros((data.shape[1], V.shape[1]), data.dtype))
-    if beta_of(loss) != 2:  # no row block or device has room for another copy of X
-        found = solve_parts(FactorModel(data, make_loss(loss)), F, start + _typical(data, V))
-        return np.ascontiguousarray(to_numpy(found).T)
-    sub = Quadratic(data.tdot(F), F.T @ F)
-    scale = float(data.row_sq_norms().sum())
-    return np.ascontiguousarray(to_numpy(solve_quadratic(sub, start, 1e-4, scale)).T)
-
-
-def _typical(data: Any, V: AnyArray) -> Any:
-    """The entry of constant parts with the sum of X, where they begin."""
-    mean = float(data.row_sums().sum()) / data.shape[1]
-    return data.dtype.type(mean / max(float(V.sum()), 1e-300))
-
-
 def _check(k: Any, n_runs: Any, threshold: Any, neighborhood: Any) -> None:
     for name, value, least in (("k", k, 1), ("n_runs", n_runs, 2)):
         if not isinstance(value, Integral) or value < least:
-            raise ValueError(f"{name} must be a whole number, {least} or more; got {value!r}.")
+            raise ValueError(f"{name} must be a whole number of at least {least}; got {value!r}.")
     for name, value, most in (
         ("density_threshold", threshold, 2),
         ("neighborhood", neighborhood, 1),

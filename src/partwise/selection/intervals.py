@@ -1,4 +1,4 @@
-"""How sure parts and codes are: intervals by bootstrap."""
+"""Confidence intervals of parts and part weights by bootstrap."""
 
 from __future__ import annotations
 
@@ -10,34 +10,40 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import t as student
-from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from partwise.backends import in_memory
 from partwise.backends.arrays import AnyArray, to_numpy
+from partwise.backends.data_matrix import refuse_anndata
 from partwise.estimators.nmf import NMF
 from partwise.evaluation.groups import unit_rows
 from partwise.evaluation.resampling import KINDS, check_counts, resample
+from partwise.fitting import Given, check, described, state
 from partwise.model.losses import beta_of
-from partwise.selection.consensus import codes_of
 from partwise.selection.parameters import check_count
+from partwise.selection.refits import Refits, dense, rows_of
 
-#: Entries that are looked at together.
+#: Number of entries that are computed at a time.
 PIECE = 2**22
+#: Relative difference of two objectives that rounding may explain.
+SAME = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
 class Intervals:
-    """What `bootstrap_intervals` found, in the units of the model.
+    """Result of `bootstrap_intervals`, in the units of the model.
 
     Parameters
     ----------
     parts, parts_low, parts_high : ndarray of shape (k, n_features)
+        Parts of the model, and the ends of their intervals.
     codes, codes_low, codes_high : ndarray of shape (n_samples, k)
+        Part weights of the model, and the ends of their intervals.
     level : float
+        As given.
     n_draws : int
+        As given.
 
     Examples
     --------
@@ -67,28 +73,37 @@ def bootstrap_intervals(
     draw: str = "samples",
     level: float = 0.95,
     random_state: Any = None,
+    **fit_params: Any,
 ) -> Intervals:
-    r"""Intervals for the parts and codes of a fitted `NMF`.
+    r"""Compute intervals for the parts and part weights of a fitted `NMF`.
 
-    The model is fitted again to data drawn anew, beginning where it ended, its parts are matched to
-    those of the fit and brought to their sums. An interval is the estimate :math:`\pm t\,s`, cut at
-    zero. For parts s is the standard deviation over the draws, and at least what the curvature of
-    the loss says with the codes held: a part that is zero in every draw is not known to be zero.
-    For codes :math:`s^2` adds what the parts' uncertainty does to them and the curvature of their
-    own loss.
+    The model is fitted again to resampled data, starting where it ended. The new parts are matched
+    to those of the model and scaled to their sums. An interval is the estimate :math:`\pm t\,s`,
+    cut at zero. For parts, s is the standard deviation over the draws, and at least the standard
+    error from the curvature of the loss with the part weights fixed, since a part that is zero in
+    every draw is not certain to be zero. For part weights, :math:`s^2` is the variance over the
+    draws plus the squared standard error from the curvature of their own loss. Entries in
+    ``fixed_components`` are known, so their intervals have length zero.
 
     Parameters
     ----------
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
-        What the model was fitted to.
+        The data that the model was fitted to.
     model : NMF
-        Fitted, with ``beta_loss`` "frobenius" or "kullback-leibler", no penalties.
+        Fitted, with ``beta_loss`` "frobenius" or "kullback-leibler", without penalties and links.
     n_draws : int, default=200
+        Number of draws; more draws make the ends of the intervals more certain.
     draw : {"samples", "poisson", "multinomial"}, default="samples"
-        "samples": as many samples, with replacement; for samples that are some of many. Else the
-        counts of the same samples are drawn again, as in `consensus`.
+        "samples" draws as many samples with replacement; use it if your samples come from a larger
+        population. The others draw the counts of the same samples again, as in `consensus`.
     level : float, default=0.95
+        Confidence level; larger values make intervals longer.
     random_state : int, RandomState instance or None, default=None
+        Random seed.
+    **fit_params
+        ``sample_weight`` and ``entry_weight`` of the model's fit. They are taken as inverse
+        variances, up to a constant, under the Frobenius loss and as counts of repetitions under
+        Kullback-Leibler.
 
     Returns
     -------
@@ -96,9 +111,9 @@ def bootstrap_intervals(
 
     Notes
     -----
-    Noise is taken as independent between samples; under Kullback-Leibler codes have that of
-    Poisson counts. Where several factorizations fit alike (no zeros in parts or codes), the
-    intervals are around one of them, and the planted one may be another: see the guide.
+    Noise is taken as independent between samples; under Kullback-Leibler, part weights have the
+    noise of Poisson counts. If neither parts nor part weights contain zeros, many factorizations
+    fit equally well. The intervals surround one of them, and the true one may be another.
 
     Examples
     --------
@@ -112,28 +127,39 @@ def bootstrap_intervals(
     >>> bool((found.parts_low <= model.components_).all() & (found.parts_high > 0).all())
     True
     """
+    refuse_anndata(X)
     beta = _check(model, draw, level)
     check_count("n_draws", n_draws, 10)
-    X = in_memory(X)
-    V, H = (
-        np.asarray(to_numpy(a), dtype=np.float64) for a in (model.embedding_, model.components_)
+    refits = Refits.of_fitted(model, "bootstrap_intervals", fit_params)
+    refits.refuse_arguments(
+        "must_link", "cannot_link", because="linked samples are not drawn independently"
     )
+    _check_memory(X, len(model.components_))
+    X, refits = refits.samples(X)
+    V, H = rows_of(model.embedding_).astype(float), to_numpy(model.components_).astype(float)
     if X.shape != (len(V), H.shape[1]):
         raise ValueError(
-            f"X must be what the model was fitted to, of shape {(len(V), H.shape[1])}; got "
-            f"{X.shape}."
+            f"X must be the data that the model was fitted to, of shape {(len(V), H.shape[1])}; "
+            f"got {X.shape}."
         )
+    weights = _weights(X, V, H, model, refits)
     if draw != "samples":
         check_counts(X, f"draw={draw!r}")
+        if refits.missing_values == 0:
+            raise ValueError(
+                f"draw={draw!r} takes no missing_values=0 with a sparse X, since a count drawn as "
+                "0 would be missing; store NaN for missing entries, or use draw='samples'."
+            )
     rng = check_random_state(random_state)
+    known = _known(model, H.shape)
     parts, codes = _Moments(H.shape), _Moments(V.shape)
     for _ in range(n_draws):
-        drawn = _one_draw(X, model, V, H, draw, rng)
+        drawn = _one_draw(X, V, H, draw, rng, refits, known)
         parts.add(drawn)
-        codes.add(np.asarray(to_numpy(codes_of(X, drawn.astype(X.dtype), model.beta_loss))))
+        codes.add(rows_of(refits.codes(X, drawn.astype(X.dtype))))
     q = float(student.ppf(0.5 + level / 2, n_draws - 1))
-    of_parts, of_codes = _curvature(X, V, H, beta)
-    s = np.maximum(parts.deviation, of_parts)
+    of_parts, of_codes = _curvature(X, V, H, beta, weights)
+    s = np.where(known, 0, np.maximum(parts.deviation, of_parts))
     r = np.sqrt(codes.deviation**2 + of_codes**2)
     return Intervals(
         H, np.maximum(H - q * s, 0), H + q * s, V, np.maximum(V - q * r, 0), V + q * r,
@@ -141,31 +167,43 @@ def bootstrap_intervals(
     )  # fmt: skip
 
 
+def _known(model: Any, shape: tuple[int, int]) -> AnyArray:
+    """Entries of the parts that are fixed."""
+    known = np.zeros(shape, bool)
+    if model.fixed_components is not None:
+        fixed = np.asarray(to_numpy(model.fixed_components), dtype=float)
+        known[: len(fixed)] = ~np.isnan(fixed)
+    return known
+
+
 def _one_draw(
-    X: Any, model: Any, V: AnyArray, H: AnyArray, draw: str, rng: np.random.RandomState
-) -> AnyArray:
-    """The parts of a fit to data drawn anew, in the order and at the sums of H."""
+    X: Any, V: AnyArray, H: AnyArray, draw: str, rng: np.random.RandomState, refits: Refits,
+    known: AnyArray,
+) -> AnyArray:  # fmt: skip
+    """Parts of a fit to resampled data, in the order and with the sums of H."""
     n = X.shape[0]
-    again, weight = clone(model).set_params(init="custom", n_init=1), None
-    again.set_params(n_components=len(H))
-    if draw == "samples":
-        weight = rng.multinomial(n, np.full(n, 1 / n)).astype(np.float64)
-    else:
-        X = resample(X, draw, rng)
-    # a multiplicative step cannot leave zero
+    # entries above zero, since a multiplicative step cannot leave zero
     W, start = (
         np.maximum(Z, 1e-3 * Z.mean(axis=axis, keepdims=True)).astype(X.dtype)
         for Z, axis in ((V, 0), (H, 1))
     )
+    given: dict[str, Any] = {"W": W, "H": start}
+    if draw == "samples":
+        weight = refits.given.get("sample_weight", 1.0)
+        given["sample_weight"] = weight * rng.multinomial(n, np.full(n, 1 / n))
+    else:
+        X = resample(X, draw, rng)
+    settings = {"init": "custom", "n_init": 1, "n_components": len(H), "seed_components": None}
     with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
-        again.fit(X, W=W, H=start, sample_weight=weight)
-    found = np.asarray(to_numpy(again.components_), dtype=np.float64)
-    order = linear_sum_assignment(-unit_rows(H) @ unit_rows(found).T)[1]
-    found = found[order]
-    mass = found.sum(axis=1, keepdims=True)
-    return found * np.divide(
-        H.sum(axis=1, keepdims=True), mass, out=np.ones_like(mass), where=mass > 0
-    )
+        model = refits.with_given(**given).fit(X, **settings)
+    found = np.asarray(to_numpy(model.components_), dtype=np.float64)
+    free = np.flatnonzero(~known.any(axis=1))  # the others keep their place and their scale
+    order = linear_sum_assignment(-unit_rows(H[free]) @ unit_rows(found[free]).T)[1]
+    matched = found[free][order]
+    mass = matched.sum(axis=1, keepdims=True)
+    wanted = H[free].sum(axis=1, keepdims=True)
+    found[free] = matched * np.divide(wanted, mass, out=np.ones_like(mass), where=mass > 0)
+    return found
 
 
 class _Moments:
@@ -185,42 +223,97 @@ class _Moments:
         return np.sqrt(self.squares / max(self.n - 1, 1))
 
 
-def _curvature(X: Any, V: AnyArray, H: AnyArray, beta: float) -> tuple[AnyArray, AnyArray]:
-    """Standard errors of parts with the codes held, and of codes with the parts held.
+@dataclass(frozen=True, eq=False)
+class _Weights:
+    """Weights of samples (n,) and of entries; entries that are missing have weight zero."""
+
+    samples: AnyArray
+    entries: Any
+    missing: float | None
+
+    @property
+    def by_sample(self) -> bool:
+        """Whether all entries of a sample count the same."""
+        return self.entries is None and self.missing is None
+
+    def of(self, x: AnyArray, at: slice) -> AnyArray:
+        """Weights of the entries of some samples, without those of the samples."""
+        w = np.ones_like(x) if self.entries is None else dense(self.entries[at])
+        if self.missing is None:
+            return w
+        return np.where((x == 0) if self.missing == 0 else np.isnan(x), 0, w)
+
+
+def _weights(X: Any, V: AnyArray, H: AnyArray, model: Any, refits: Refits) -> _Weights:
+    """Weights as the fit used them; raise if the model was fitted to other data or weights."""
+    estimator = refits.copy(n_components=len(H), init="random")
+    what = described(estimator)
+    checked = check(estimator, what, X, Given(**refits.given))
+    problem, root = state(what, checked).model, np.sqrt(checked.factor)
+    dtype = problem.data.dtype
+    factors = (
+        problem.data.rows((V / root).astype(dtype)),
+        problem.data.small((H / root).T.astype(dtype)),
+    )
+    grow = checked.factor**problem.loss.degree * checked.weight_scale
+    value, size = problem.exact_value(*factors) * grow, problem.size * grow
+    if not abs(value - model.objective_) <= SAME * model.objective_ + 1e-2 * SAME * size:
+        raise ValueError(
+            "X must be the data that the model was fitted to, with the same weights: the objective "
+            f"is {value:.6g} here and was {model.objective_:.6g} in the fit."
+        )
+    samples = np.ones(len(V)) if checked.weights is None else checked.weights * checked.weight_scale
+    entries = refits.given.get("entry_weight")
+    entries = sp.csr_array(entries) if sp.issparse(entries) else entries
+    return _Weights(samples, entries, refits.missing_values)
+
+
+def _curvature(
+    X: Any, V: AnyArray, H: AnyArray, beta: float, weights: _Weights
+) -> tuple[AnyArray, AnyArray]:
+    """Standard errors of parts with part weights fixed, and of part weights with parts fixed.
 
     Kullback-Leibler: the inverse of Σ x/μ² v vᵀ + diag(g/1.5)², where g > 0 is the slope at an
-    entry that is zero: exp(-g z) is 0.05 at z = 3/g, two such deviations away. Frobenius:
-    (Σ v vᵀ)⁻¹ times the mean squared residual of the feature, or of the sample.
+    entry that is zero: exp(-g z) is 0.05 at z = 3/g, which is two such deviations. Frobenius:
+    (Σ v vᵀ)⁻¹ times the residual variance of the feature or sample, with n - k or p - k degrees of
+    freedom. All sums are weighted.
     """
     k, p = H.shape
     step = max(1, PIECE // (p * k))
-    pieces = [slice(lo, lo + step) for lo in range(0, len(V), step)]
-    of_codes, of_parts = np.zeros(V.shape), np.zeros(H.shape)
-    information, ratios = np.zeros((p, k, k)), np.zeros(H.shape)
-    by_feature = np.zeros(p)
-    for at in pieces:
-        v, x = V[at], np.asarray(X[at].toarray() if sp.issparse(X) else X[at], dtype=np.float64)
+    of_codes, slopes, variance = np.zeros(V.shape), np.zeros((p, k)), np.zeros(p)
+    one = beta == 2 and weights.by_sample  # all features have the same information
+    information, observed = np.zeros((1 if one else p, k, k)), np.zeros(p)
+    for start in range(0, len(V), step):
+        at = slice(start, start + step)
+        v, x, gamma = V[at], dense(X[at]), weights.samples[at, None]
+        w, mu = weights.of(x, at), v @ H
+        x = np.where(w > 0, x, 0)
+        counts = gamma * w > 0
+        observed += counts.sum(axis=0)
         if beta == 1:
-            ratio = np.divide(x, v @ H, out=np.zeros_like(x), where=x > 0)
-            weight = np.divide(ratio, v @ H, out=np.zeros_like(x), where=x > 0)
-            information += np.einsum("ij,ia,ib->jab", weight, v, v, optimize=True)
-            ratios += v.T @ ratio
-            own = np.einsum("ij,aj,bj->iab", weight, H, H, optimize=True)
-            of_codes[at] = _roots(own, H.sum(axis=1) - ratio @ H.T)
+            ratio = w * np.divide(x, mu, out=np.zeros_like(x), where=x > 0)
+            curved = np.divide(ratio, mu, out=np.zeros_like(x), where=ratio > 0)
+            slopes += (gamma * (w - ratio)).T @ v
+            own = np.einsum("ij,aj,bj->iab", curved, H, H, optimize=True)
+            of_codes[at] = _roots(own, (w - ratio) @ H.T)
         else:
-            residual = x - v @ H
-            by_feature += (residual**2).sum(axis=0) / max(len(V) - k, 1)
-            error = np.sqrt((residual**2).sum(axis=1) / max(p - k, 1))
-            of_codes[at] = error[:, None] * _roots((H @ H.T)[None])
+            curved, squares = w, w * (x - mu) ** 2
+            variance += (gamma * squares).sum(axis=0)
+            error = np.sqrt(squares.sum(axis=1) / np.maximum((w > 0).sum(axis=1) - k, 1))
+            own = np.einsum("ij,aj,bj->iab", w[:1] if one else w, H, H, optimize=True)
+            of_codes[at] = error[:, None] * _roots(own)
+        if one:
+            information += (gamma * v).T @ v
+        else:
+            information += np.einsum("ij,ia,ib->jab", gamma * curved, v, v, optimize=True)
     if beta == 1:
-        of_parts = _roots(information, V.sum(axis=0) - ratios.T).T
-    else:
-        of_parts = _roots((V.T @ V)[None]).T * np.sqrt(by_feature)
-    return of_parts, of_codes
+        return _roots(information, slopes).T, of_codes
+    error = np.sqrt(variance / np.maximum(observed - k, 1))
+    return (error[:, None] * _roots(information)).T, of_codes
 
 
 def _roots(information: AnyArray, slope: AnyArray | float = 0.0) -> AnyArray:
-    """√ of the diagonals of the inverses; without any information about an entry, 0."""
+    """Square roots of the diagonals of the inverses; 0 without any information on an entry."""
     own = np.diagonal(information, axis1=-2, axis2=-1) + (np.maximum(slope, 0) / 1.5) ** 2
     root = np.sqrt(np.where(own > 0, own, 1))
     alike = information / (root[..., :, None] * root[..., None, :])
@@ -230,11 +323,24 @@ def _roots(information: AnyArray, slope: AnyArray | float = 0.0) -> AnyArray:
     return np.where(own > 0, np.sqrt(np.maximum(inverse, 0)) / root, 0)
 
 
+def _check_memory(X: Any, k: int) -> None:
+    """Refuse a Dask array, whose draws need all of X and the intervals in this process."""
+    if not hasattr(X, "to_delayed"):
+        return
+    n, p = X.shape
+    need = 2 * 8 * n * p + 6 * 8 * (n + p) * k
+    raise ValueError(
+        f"bootstrap_intervals takes no Dask X: it would need up to {need / 2**30:.3g} GiB of "
+        "memory in this process. Pass X.compute() if that fits, or fit the model to a random "
+        "sample of rows and pass those."
+    )
+
+
 def _check(model: Any, draw: str, level: float) -> float:
     if not isinstance(model, NMF):
         raise TypeError(
-            f"model must be a fitted NMF, got {type(model).__name__}: with a penalty the parts are "
-            "drawn to it, and an interval around them would claim too much."
+            f"model must be a fitted NMF, got {type(model).__name__}: a penalty biases the parts, "
+            "so that an interval around them would be too short."
         )
     check_is_fitted(model)
     beta = float(beta_of(model.beta_loss)) if model.beta_loss != "l21" else 0.0

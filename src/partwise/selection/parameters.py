@@ -1,4 +1,4 @@
-"""Which parameters: by pairs or labels held out where there are some, else by entries held out."""
+"""Choose parameters by held-out labels or pairs if there are any, else by held-out entries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import ParameterGrid
@@ -19,8 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 
-from partwise.backends import in_memory
-from partwise.backends.arrays import AnyArray, to_numpy
+from partwise.backends.arrays import AnyArray
 from partwise.backends.data_matrix import refuse_anndata
 from partwise.evaluation.groups import unit_rows
 from partwise.evaluation.held_out import HeldOut, hold_out, label_folds
@@ -29,34 +27,38 @@ from partwise.fitting.solving import few_iterations_will_do
 from partwise.knowledge.graph import check_graph
 from partwise.knowledge.labels import encode_labels
 from partwise.knowledge.links import Links, check_links
-from partwise.selection.search_log import Ledger, Progress
+from partwise.selection.refits import Refits, rows_of
+from partwise.selection.search_log import Progress, SearchLog
 
-#: Entries of X above which its splits are made again each time instead of being kept.
+#: Number of entries of X above which a split is made again for each fit instead of being kept.
 KEPT = 2**27
-#: Entries that a split should hide: enough to see one part too many (see `hidden_share`).
+#: Number of entries that a split should hide; see `hidden_share`.
 ENOUGH = 20_000
+
+#: Returns the error of the model with these parameters in one split.
+Trial = Callable[[Mapping[str, Any], int], float]
 
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """What `select` found; arrays have one row for each point of the grid.
+    """Result of `select`; arrays have one row per point of the grid.
 
     Parameters
     ----------
     best : dict
-        The parameters with the lowest mean error; of equal ones those that come first in the grid,
-        so that it pays to list the plainest value first.
+        The parameters with the lowest mean error. Of equal ones, those that come first in the
+        grid, so list the plainest value first.
     good : list of dict
-        All whose error is within one standard error of the lowest, ``best`` among them.
+        All points whose error is within one standard error of the lowest, including ``best``.
     grid : list of dict
-        All that were tried.
+        All points.
     errors : ndarray of shape (n_points, n_splits)
-        The share of wrong names or broken pairs, or the loss at hidden entries.
+        The share of wrong labels or of violated pairs, or the loss at hidden entries.
     excess : ndarray of shape (n_points, 2)
-        By how much the error is above that of the best point, in the same splits: mean, and the
-        standard error of that mean.
+        Mean difference to the error of the best point in the same splits, and the standard error
+        of that mean.
     by : {"links", "labels", "entries"}
-        What was hidden.
+        What was held out.
 
     Examples
     --------
@@ -75,7 +77,7 @@ class Selection:
     by: str
 
     def table(self) -> str:
-        """A line for each point: parameters, error, excess with its standard error.
+        """Format a line per point: parameters, error, excess and its standard error.
 
         Returns
         -------
@@ -108,42 +110,52 @@ def select(
     random_state: Any = None,
     results: Any = None,
     progress: Progress | None = None,
+    **fit_params: Any,
 ) -> Selection:
-    """Which parameters suit X, by pairs or labels that a model did not see, or else by entries.
+    """Choose parameters by held-out labels or pairs if there are any, else by held-out entries.
 
-    With pairs, each model is fitted without them, its codes are merged to clusters as those of a
-    fit with links are, and the error is the mean of two shares: of must-linked pairs that its
-    clusters part, and of cannot-linked ones that they join. Fit the best point with the pairs then.
+    With labels in ``y``, each of ``n_splits`` folds hides some of them. The model is fitted to all
+    samples with the other labels, and the error is the share of hidden labels that it predicts
+    wrongly. With pairs, each model is fitted without them, and its part weights are clustered. The
+    error is the mean of two shares: of must-linked pairs in different clusters, and of
+    cannot-linked pairs in the same cluster. Otherwise a random ``share`` of the entries is hidden,
+    the same for every point, and the error is the loss at them.
 
-    With labels in ``y`` each of ``n_splits`` folds hides some of them, the model is fitted to all
-    samples with the others, and the error is the share of hidden labels that it does not name.
-    Without, a random ``share`` of the entries is hidden, the same for every point of the grid, and
-    the error is the loss there. The best point has the lowest mean error; as good are all whose
-    error is above it by at most one standard error of that difference over the splits.
+    The best point has the lowest mean error. Points are as good if their error is higher by at
+    most one standard error of that difference over the splits. A Dask X is fitted chunk by chunk.
 
     Parameters
     ----------
-    X : {array-like, sparse matrix} of shape (n_samples, n_features)
-        Non-negative samples, or what the estimator takes.
+    X : {array-like, sparse matrix, Dask array} of shape (n_samples, n_features)
+        Non-negative samples, or what the estimator accepts.
     estimator : estimator
-        Any of this package; without labels one with ``missing_values``. One that does not name
-        samples itself (`NMF`) is scored by logistic regression on its codes.
+        Any estimator of this package; without labels and pairs one with ``missing_values``. All its
+        settings apply to each fit, except ``random_state``. An estimator that predicts no labels
+        (`NMF`) is scored by logistic regression on its part weights. If it has a ``checkpoint``
+        folder and ``results`` is None, results are stored in that folder.
     grid : dict of str to list, or list of such dicts
         Values to try for each parameter, in all combinations.
     y : array-like of shape (n_samples,), default=None
         Labels; -1, None or NaN where unknown.
     must_link, cannot_link : array-like of shape (n_pairs, 2), default=None
-        Positions of samples of one group, and of different ones; not together with ``y``.
+        Positions of samples of the same group, and of different ones; not together with ``y``.
+        Fit the best point with all pairs afterwards.
     graph : sparse matrix of shape (n_samples, n_samples), default=None
-        A neighbour graph for every fit, such as one of places.
+        A neighbour graph for every fit.
     share : float, default=None
-        Share of the entries that is hidden; None: what `choose_k` says.
+        Share of the entries to hide. None: as in `choose_k`.
     n_splits : int, default=5
+        Number of splits; more splits make the standard errors more certain.
     random_state : int, RandomState instance or None, default=None
+        Random seed of the splits and fits.
     results : path, default=None
-        A file that keeps what is done; the same call goes on with it after it was stopped.
+        A file for finished fits, or a folder with a file for each search. The same call continues
+        from it after an interruption.
     progress : callable, default=None
         Called as ``progress(done, total, what)`` before each fit.
+    **fit_params
+        Further arguments of the estimator's ``fit``, for example ``sample_weight``. Sample and
+        entry weights also weight the error at hidden entries.
 
     Returns
     -------
@@ -151,8 +163,8 @@ def select(
 
     See Also
     --------
-    choose_k : The number of parts, with stability beside it.
-    partwise.plot.selection : Its picture.
+    choose_k : The number of parts, with the stability of parts and clusters.
+    partwise.plot.selection : A plot of the errors.
 
     Examples
     --------
@@ -168,44 +180,41 @@ def select(
     points = _points(grid, estimator)
     check_count("n_splits", n_splits, 2)
     labels = encode_labels(y, X.shape[0])
-    named = labels is not None and labels.n_labelled > 0
+    labelled = labels is not None and labels.n_labelled > 0
     links = check_links(must_link, cannot_link, X.shape[0])
-    if links is not None and named:
-        raise ValueError("give select labels (y) or pairs of samples, not both.")
+    if links is not None and labelled:
+        raise ValueError("select takes labels (y) or pairs of samples, not both.")
+    graph = None if graph is None else check_graph(graph, X.shape[0])
+    refits = Refits(estimator, "select", {"graph": graph, **fit_params})
     seed = int(check_random_state(random_state).randint(2**31 - 1))
     kind = type(estimator).__name__
     search = {"X": X, "y": y, "kind": kind, "model": estimator.get_params(), "grid": points}
-    search.update(share=share, n_splits=n_splits)
-    more = {} if graph is None else {"graph": check_graph(graph, X.shape[0])}
-    if more:
-        search.update(graph=more["graph"])
+    search |= {"share": share, "n_splits": n_splits, **refits.given}
     if links is not None:
         search.update(must_link=links.must.tolist(), cannot_link=links.cannot.tolist())
-    ledger = Ledger(results, search, seed, len(points) * n_splits, progress)
-    rng = np.random.RandomState(ledger.seed)
+    log = SearchLog(refits.results(results), search, seed, len(points) * n_splits, progress)
+    rng = np.random.RandomState(log.seed)
     if links is not None:
-        trial = _by_links(X, links, n_splits, rng, more)
-    elif named:
-        trial, n_splits = _by_labels(X, y, labels, n_splits, rng, more)
-        ledger.total = len(points) * n_splits
+        trial = _by_links(X, links, n_splits, rng, refits)
+    elif labelled:
+        trial, n_splits = _by_labels(X, y, labels, n_splits, rng, refits)
+        log.total = len(points) * n_splits
     else:
-        X = in_memory(X)
-        trial = by_entries(X, estimator, share, n_splits, rng, **more)
+        trial = by_entries(*refits.samples(X), share, n_splits, rng)
     errors = np.empty((len(points), n_splits))
     for row, point in enumerate(points):
         what = ", ".join(f"{name} = {value}" for name, value in point.items())
-        model = clone(estimator).set_params(**point)
         for split in range(n_splits):
-            one = partial(trial, model, split)
-            errors[row, split] = ledger.get(f"{what} / {split}", one, what)[0]
+            one = partial(trial, point, split)
+            errors[row, split] = log.get(f"{what} / {split}", one, what)[0]
     lowest, excess, near = within_one(errors)
     good = [points[row] for row in np.flatnonzero(near)]
-    by = "links" if links is not None else "labels" if named else "entries"
+    by = "links" if links is not None else "labels" if labelled else "entries"
     return Selection(points[lowest], good, points, errors, excess, by)
 
 
 def within_one(errors: AnyArray) -> tuple[int, AnyArray, AnyArray]:
-    """The row of lowest mean, excess over it with its standard error, and who is that close."""
+    """Row of the lowest mean, excess with its standard error, and rows within one of these."""
     best = int(errors.mean(axis=1).argmin())
     above = errors - errors[best]
     error = above.std(axis=1, ddof=1) / np.sqrt(errors.shape[1])
@@ -214,122 +223,116 @@ def within_one(errors: AnyArray) -> tuple[int, AnyArray, AnyArray]:
 
 
 def by_entries(
-    X: Any,
-    estimator: Any,
-    share: float | None,
-    n_splits: int,
-    rng: np.random.RandomState,
-    **more: Any,
-) -> Callable[[Any, int], float]:
-    """``trial(model, split)``: the loss at entries that this split hides."""
-    if "missing_values" not in estimator.get_params():
+    X: Any, refits: Refits, share: float | None, n_splits: int, rng: np.random.RandomState
+) -> Trial:
+    """Return a trial whose error is the loss at entries that a split hides."""
+    if "missing_values" not in refits.estimator.get_params():
         raise ValueError(
-            f"estimator must have missing_values, to hide entries from it; "
-            f"{type(estimator).__name__} has not."
+            f"{refits.caller} hides entries from the estimator, which needs a missing_values "
+            f"parameter; {type(refits.estimator).__name__} has none."
         )
-    part = hidden_share(X.shape, n_splits) if share is None else share
+    share = hidden_share(X.shape, n_splits) if share is None else share
     seeds = rng.randint(2**31 - 1, size=(n_splits, 2))
-    room = max(1, KEPT // (X.shape[0] * X.shape[1])) if hasattr(X, "__array__") else n_splits
-
+    dense = isinstance(X, np.ndarray)
+    kept = max(1, KEPT // (X.shape[0] * X.shape[1])) if dense else n_splits
+    weights = {name: refits.given.get(name) for name in ("sample_weight", "entry_weight")}
     lock = Lock()
 
-    @lru_cache(maxsize=min(room, n_splits))
-    def made(number: int) -> HeldOut:
-        return hold_out(X, part, random_state=int(seeds[number, 0]))
+    @lru_cache(maxsize=min(kept, n_splits))
+    def hidden(number: int) -> HeldOut:
+        seed, missing = int(seeds[number, 0]), refits.missing_values
+        return hold_out(X, share, missing_values=missing, random_state=seed, **weights)
 
     def split(number: int) -> HeldOut:
-        with lock:  # once, where several models are fitted to it side by side
-            return made(number)
+        with lock:  # once, if several models are fitted to it in parallel
+            return hidden(number)
 
-    # what NNDSVD's filled zeros say in the gaps may be far off, and stay so
-    start = {"init": "random"} if estimator.get_params().get("init", "") is None else {}
-
-    def trial(model: Any, number: int) -> float:
-        seed = int(seeds[number, 1])
-        model = clone(model).set_params(missing_values=np.nan, random_state=seed, **start)
+    def trial(settings: Mapping[str, Any], number: int) -> float:
         held = split(number)
+        model = refits.copy(**settings)
+        more: dict[str, Any] = {"missing_values": held.missing_values}
+        more["random_state"] = int(seeds[number, 1])
+        if getattr(model, "init", "") is None:
+            # NNDSVD starts from an X whose missing entries are filled in, and may keep errors there
+            more["init"] = "random"
         with few_iterations_will_do():  # max_iter is the same for all: part of the comparison
-            return held.error(model.fit(held.X, **more))
+            return held.error(refits.fit(held.X, **{**settings, **more}))
 
-    split(0)  # a share that cannot be says so before any work
+    split(0)  # raises for an impossible share before any fit
     return trial
 
 
 def hidden_share(shape: tuple[int, int], n_splits: int) -> float:
-    """The share of entries to hide: a tenth, or as few as do.
+    """Return the share of entries to hide: a tenth, or fewer where fewer are enough.
 
     One part too many has n + p numbers, which raise the error at an entry by q = (n + p) / np of
-    the noise, give or take twice the root of 2q: to see that at three standard errors takes 72/q
-    entries. Ours are 200/q in all splits together, and 20,000 in each.
+    the noise, with a standard error of √(2q). Seeing that at three standard errors takes 72/q
+    entries. All splits together hide 200/q, and each at least 20,000.
     """
     n, p = shape
     return min(0.1, max(200 / ((n + p) * n_splits), ENOUGH / (n * p)))
 
 
 def _by_links(
-    X: Any, links: Links, n_splits: int, rng: np.random.RandomState, more: dict[str, Any]
-) -> Callable[[Any, int], float]:
-    """``trial(model, fold)``: what this fold of the pairs has of the error, times the folds."""
+    X: Any, links: Links, n_splits: int, rng: np.random.RandomState, refits: Refits
+) -> Trial:
+    """Return a trial whose error is the share of violated pairs in a fold, times the folds."""
     pairs = [links.must, links.cannot]
     weight = np.concatenate([np.full(len(some), 1 / len(some)) for some in pairs if len(some)])
     weight /= weight.sum()
     fold = np.concatenate([rng.permutation(len(some)) % n_splits for some in pairs])
-    broken: dict[str, AnyArray] = {}
+    violated: dict[str, AnyArray] = {}
     nothing = Links(links.must[:0], links.cannot[:0], links.n_samples)
 
-    def trial(model: Any, number: int) -> float:
-        key = repr(model.get_params())
-        if key not in broken:
+    def trial(settings: Mapping[str, Any], number: int) -> float:
+        key = repr(settings)
+        if key not in violated:
             with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
-                fitted = clone(model).fit(X, **more)
-            V = unit_rows(fitted.embedding_)
+                fitted = refits.fit(X, **settings)
+            V = unit_rows(rows_of(fitted.embedding_))
             k = getattr(fitted, "n_clusters_", fitted.n_components_)
             clusters = linked_clusters(V, k, nothing, random_state=0)
             same = [clusters[some[:, 0]] == clusters[some[:, 1]] for some in pairs]
-            broken[key] = np.concatenate([~same[0], same[1]])
-        hit = broken[key] & (fold == number)
+            violated[key] = np.concatenate([~same[0], same[1]])
+        hit = violated[key] & (fold == number)
         return float(n_splits * weight[hit].sum())
 
     return trial
 
 
 def _by_labels(
-    X: Any,
-    y: Any,
-    labels: Any,
-    n_splits: int,
-    rng: np.random.RandomState,
-    more: dict[str, Any],
-) -> tuple[Callable[[Any, int], float], int]:
-    """``trial(model, fold)``: the share of this fold's labels that are not named; the folds."""
+    X: Any, y: Any, labels: Any, n_splits: int, rng: np.random.RandomState, refits: Refits
+) -> tuple[Trial, int]:
+    """Return a trial whose error is the share of a fold's labels predicted wrongly; the folds."""
     fold = np.full(len(labels.codes), -1)
     fold[labels.mask] = label_folds(labels.codes[labels.mask], n_splits, rng)
     n_folds = int(fold.max()) + 1
     if n_folds < 2:
-        raise ValueError("y needs two labels or more of some class, to hide one of them.")
+        raise ValueError("y needs two labels or more of some class, to hold out one of them.")
     names = labels.classes[np.maximum(labels.codes, 0)].astype(object)
     seed = int(rng.randint(2**31 - 1))
+    random = "random_state" in refits.estimator.get_params()
 
-    def trial(model: Any, number: int) -> float:
+    def trial(settings: Mapping[str, Any], number: int) -> float:
         hidden = fold == number
         known = labels.mask & ~hidden
-        if "random_state" in model.get_params():
-            model = clone(model).set_params(random_state=seed)
+        more = {"random_state": seed} if random else {}
         with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
-            model.fit(X, np.where(known, names, None), **more)
+            own = refits.with_given(y=np.where(known, names, None))
+            model = own.fit(X, **{**settings, **more})
         if hasattr(model, "labels_"):
             found = np.asarray(model.labels_, dtype=object)[hidden]
         else:
-            codes = to_numpy(model.embedding_)
+            seen, unseen = (rows_of(model.embedding_, np.flatnonzero(at)) for at in (known, hidden))
             judge = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
-            found = judge.fit(codes[known], names[known].astype(str)).predict(codes[hidden])
+            found = judge.fit(seen, names[known].astype(str)).predict(unseen)
         return float(np.mean([str(a) != str(b) for a, b in zip(found, names[hidden])]))
 
     return trial, n_folds
 
 
 def _points(grid: Any, estimator: Any) -> list[dict[str, Any]]:
-    """The grid point by point, in the order given."""
+    """The points of the grid, in the order given."""
     grids = [grid] if isinstance(grid, Mapping) else list(grid)
     points: list[dict[str, Any]] = []
     for one in grids:
@@ -337,18 +340,21 @@ def _points(grid: Any, estimator: Any) -> list[dict[str, Any]]:
         if single:
             raise ValueError(f"grid must give a list of values for {single[0]!r}.")
         points += [{name: point[name] for name in one} for point in ParameterGrid(one)]
-    known = estimator.get_params()
-    unknown = sorted({name for point in points for name in point if name not in known})
-    if unknown:
-        raise ValueError(
-            f"{type(estimator).__name__} has no parameter {unknown[0]!r}; it has "
-            f"{', '.join(sorted(known))}."
-        )
+    known, names = estimator.get_params(), {name for point in points for name in point}
+    for name in sorted(names):
+        if name not in known:
+            raise ValueError(
+                f"{type(estimator).__name__} has no parameter {name!r}; it has "
+                f"{', '.join(sorted(known))}."
+            )
+        if name in ("random_state", "missing_values", "checkpoint"):
+            raise ValueError(f"grid takes no {name!r}: select sets it for each fit.")
     if len(points) < 2:
         raise ValueError(f"grid must have two points or more, got {len(points)}.")
     return points
 
 
 def check_count(name: str, value: Any, least: int) -> None:
+    """Raise if a count is not a whole number of at least ``least``."""
     if not isinstance(value, Integral) or int(value) < least:
-        raise ValueError(f"{name} must be a whole number, {least} or more; got {value!r}.")
+        raise ValueError(f"{name} must be a whole number of at least {least}; got {value!r}.")

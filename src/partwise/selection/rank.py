@@ -1,4 +1,4 @@
-"""How many parts: entries held out, and whether parts and clusters come back."""
+"""Choose the number of parts by held-out entries, with the stability of parts and clusters."""
 
 from __future__ import annotations
 
@@ -12,33 +12,32 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.cluster.hierarchy import average, cophenet
 from scipy.spatial.distance import squareform
-from sklearn.base import clone
 from sklearn.utils import check_random_state
 
-from partwise.backends import in_memory
 from partwise.backends.arrays import AnyArray
 from partwise.backends.threads import allowed, side_by_side
 from partwise.estimators.nmf import NMF
 from partwise.fitting.checking.warning import warn
 from partwise.fitting.solving import few_iterations_will_do
-from partwise.selection.consensus import runs, stability_of
+from partwise.selection.consensus import stability_of
 from partwise.selection.parameters import KEPT, by_entries, check_count, within_one
-from partwise.selection.search_log import Ledger, Progress
+from partwise.selection.refits import Refits
+from partwise.selection.search_log import Progress, SearchLog
 from partwise.solvers.many_starts import ARRAYS
 
-#: Samples among which clusters are compared; more would make a matrix of their pairs too large.
+#: Number of samples whose clusters are compared, since the matrix of their pairs is dense.
 COMPARED = 500
-#: Entries of X from which three splits in float32 do.
+#: Number of entries of X from which three splits in single precision are enough.
 LARGE = 1_000_000
-#: Multiply-adds of a product with X that take as long as what a fit does in Python beside it.
+#: Multiply-adds of a product with X that take as long as the Python code of an iteration.
 ALONE = 2**21
-#: The largest number that is tried unasked.
+#: Largest number of parts that is tried by default.
 MOST = 50
 
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """What `choose_k` found; arrays have one row for each number tried.
+    """Result of `choose_k`; arrays have one row per number of parts.
 
     Parameters
     ----------
@@ -47,18 +46,19 @@ class Choice:
     good : list of int
         All numbers whose error is within one standard error of the lowest.
     numbers : ndarray of shape (n_numbers,)
+        The numbers of parts that were tried.
     errors : ndarray of shape (n_numbers, n_splits)
-        The loss at the hidden entries, mean over them.
+        Mean loss at the hidden entries.
     excess : ndarray of shape (n_numbers, 2)
-        By how much the error is above that of the best number, in the same splits: mean, and the
-        standard error of that mean.
+        Mean difference to the error of the best number in the same splits, and the standard error
+        of that mean.
     stability : ndarray of shape (n_numbers,)
-        Mean silhouette of the parts of many runs, in k groups; NaN for k = 1.
+        Mean silhouette of the parts of several runs in k groups; NaN for k = 1.
     cophenetic : ndarray of shape (n_numbers,)
         Cophenetic correlation of how often two samples share their largest part (Brunet et al.
-        2004): 1 means that all runs make the same clusters. NaN for k = 1.
+        2004): 1 if all runs form the same clusters. NaN for k = 1.
     most : int
-        The parts that X can have at most.
+        Largest number of parts that X can have.
 
     Examples
     --------
@@ -81,9 +81,9 @@ class Choice:
 
     @property
     def edge(self) -> str:
-        """ "largest" or "smallest" where the best number is at the end of those tried, else "".
+        """Side of the range at which the best number lies: "largest", "smallest" or "".
 
-        Numbers beyond may be better. One part is no edge: there are no fewer.
+        Numbers beyond that side may be better. One part is not a side, since there are no fewer.
         """
         best = int(self.errors.mean(axis=1).argmin())
         if len(self.numbers) - 1 == best > 0 and self.numbers[best] < self.most:
@@ -92,30 +92,30 @@ class Choice:
         return "smallest" if low else ""
 
     def remarks(self) -> list[str]:
-        """What to know before the answer is used: the end of the range, and a flat curve.
+        """Describe a best number at the end of the range, and a flat curve.
 
         Returns
         -------
         list of str
             Sentences.
         """
-        said = []
+        remarks = []
         if self.edge:
             other = "more" if self.edge == "largest" else "fewer"
-            said.append(
+            remarks.append(
                 f"The lowest error is at {self.numbers[-1 if other == 'more' else 0]}, the "
-                f"{self.edge} number tried: {other} parts may be better, try them."
+                f"{self.edge} number tried: {other} parts may be better, so try them."
             )
         if len(self.good) > 1 and len(self.good) >= len(self.numbers) / 2:
-            said.append(
+            remarks.append(
                 f"The curve is flat: {len(self.good)} of {len(self.numbers)} numbers, "
-                f"{self.good[0]} to {self.good[-1]}, are as good; hidden entries do not decide "
+                f"{self.good[0]} to {self.good[-1]}, are as good. Hidden entries do not decide "
                 "between them."
             )
-        return said
+        return remarks
 
     def table(self) -> str:
-        """A line for each number: error, excess with its standard error, and the other signs.
+        """Format a line per number: error, excess, its standard error, and both stabilities.
 
         Returns
         -------
@@ -126,7 +126,7 @@ class Choice:
         for row, k in enumerate(self.numbers):
             mark = "<-" if k == self.k else "good" if k in self.good else ""
             above, error = self.excess[row]
-            stable, alike = _sign(self.stability[row]), _sign(self.cophenetic[row])
+            stable, alike = _text(self.stability[row]), _text(self.cophenetic[row])
             lines.append(
                 f"{k:4d} {self.errors[row].mean():11.5g} {above:11.2g} {error:8.1g} "
                 f"{stable:>10} {alike:>11}  {mark}".rstrip()
@@ -146,40 +146,48 @@ def choose_k(
     random_state: Any = None,
     results: Any = None,
     progress: Progress | None = None,
+    **fit_params: Any,
 ) -> Choice:
-    """How many parts X has, by how well models tell entries that they did not see.
+    """Choose the number of parts by how well models predict entries that they did not see.
 
     In each of ``n_splits`` splits a random ``share`` of the entries is hidden (`metrics.hold_out`),
-    the same for every number of parts. The number with the lowest mean error is the best; the
-    answer is the smallest whose error is above it by no more than one standard error of that
-    difference over the splits. Too few splits make that standard error itself uncertain. Fits that
-    end at ``max_iter`` count as they are.
+    the same for every number of parts. The answer is the smallest number whose error is above the
+    lowest by at most one standard error of that difference over the splits. Fits that end at
+    ``max_iter`` count as they are. A Dask X is fitted chunk by chunk.
 
     Parameters
     ----------
-    X : {array-like, sparse matrix} of shape (n_samples, n_features)
+    X : {array-like, sparse matrix, Dask array} of shape (n_samples, n_features)
         Non-negative samples.
     numbers : iterable of int, default=None
         Numbers of parts to try. None: 1, 2, 3 and so on to 50, with ``patience=4``.
     estimator : estimator, default=None
-        The model: any with ``missing_values``. None: `NMF` with ``tol=1e-3``, in float32 where X
-        has a million entries or more.
+        The model: any with ``missing_values``. All its settings apply to each fit, except
+        ``n_components`` and ``random_state``. If it has a ``checkpoint`` folder and ``results`` is
+        None, results are stored in that folder. None: `NMF` with ``tol=1e-3``, in single precision
+        if X has a million entries or more.
     share : float, default=None
-        Share of the entries that is hidden. None: a tenth, less where X is so large that fewer
-        entries tell a part too many.
+        Share of the entries to hide. None: a tenth, or less if X is so large that fewer entries
+        are enough.
     n_splits : int, default=None
-        None: 5, or 3 where X has a million entries or more.
+        Number of splits; more splits make the standard errors more certain. None: 5, or 3 if X
+        has a million entries or more.
     n_runs : int, default=None
-        Runs from random starts for stability and cophenetic correlation; 0 leaves these out. None:
-        10, or where X has more than a million entries 5 shorter ones (``tol=3e-3``) on as many
-        samples, drawn at random, as a million entries are.
+        Number of runs from random starts for the stability and the cophenetic correlation; 0 leaves
+        these out. None: 10. If X has a million entries or more and no estimator is given: 5
+        runs with ``tol=3e-3`` on a random subset of samples with a million entries.
     patience : int, default=None
-        End once so many numbers beyond the best were worse than it by more than a standard error.
+        Stop once this many numbers beyond the best are worse by more than one standard error.
     random_state : int, RandomState instance or None, default=None
+        Random seed of the splits and fits.
     results : path, default=None
-        A file that keeps what is done; the same call goes on with it after it was stopped.
+        A file for finished fits, or a folder with a file for each search. The same call continues
+        from it after an interruption.
     progress : callable, default=None
         Called as ``progress(done, total, what)`` before each fit.
+    **fit_params
+        Further arguments of the estimator's ``fit``, for example ``y`` or ``sample_weight``. Sample
+        and entry weights also weight the error.
 
     Returns
     -------
@@ -204,45 +212,51 @@ def choose_k(
     >>> choose_k(X, range(1, 6), n_runs=0, random_state=0).k
     3
     """
-    X = in_memory(X)
+    refits = Refits(NMF(tol=1e-3) if estimator is None else estimator, "choose_k", fit_params)
+    X, refits = refits.without_start().samples(X)
     large = X.shape[0] * X.shape[1] >= LARGE
-    if n_splits is None:
-        n_splits = 3 if large else 5
-    short = large and n_runs is None and estimator is None
+    n_splits = (3 if large else 5) if n_splits is None else n_splits
+    plain = estimator is None and not refits.given
+    short = large and n_runs is None and plain
     if n_runs is None:
         n_runs = 5 if large else 10
+    least = refits.n_known
     if numbers is None:
-        numbers, patience = range(1, min(MOST, *X.shape) + 1), patience or 4
+        numbers, patience = range(max(1, least), min(MOST, *X.shape) + 1), patience or 4
     tried = _check(numbers, n_splits, n_runs, patience)
+    if tried[0] < least:
+        raise ValueError(
+            f"numbers must be at least {least}, since they count fixed_components and "
+            f"seed_components; got {tried[0]}."
+        )
     seed = int(check_random_state(random_state).randint(2**31 - 1))
     search = {"X": X, "numbers": tried, "share": share, "n_splits": n_splits, "n_runs": n_runs}
+    search |= refits.given
     if estimator is not None:
         search |= {"kind": type(estimator).__name__, "model": estimator.get_params()}
     total = len(tried) * n_splits + (int((tried > 1).sum()) if n_runs else 0)
-    ledger = Ledger(results, search, seed, total, progress)
-    rng = np.random.RandomState(ledger.seed)
-    if estimator is None and large and float(abs(X).max()) < 1e30:
+    log = SearchLog(refits.results(results), search, seed, total, progress)
+    rng = np.random.RandomState(log.seed)
+    if plain and large and _peak(X) < 1e30:
         X = X.astype(np.float32)
-    model = clone(NMF(tol=1e-3) if estimator is None else estimator)
-    trial = by_entries(X, model, share, n_splits, rng)
+    trial = by_entries(X, refits, share, n_splits, rng)
     errors, signs = np.empty((len(tried), n_splits)), np.full((len(tried), 2), np.nan)
 
     def hide(row: int, split: int) -> None:
         k = int(tried[row])
-        one = partial(trial, clone(model).set_params(n_components=k), split)
-        errors[row, split] = ledger.get(f"{k} / {split}", one, f"k = {k}")[0]
+        one = partial(trial, {"n_components": k}, split)
+        errors[row, split] = log.get(f"{k} / {split}", one, f"k = {k}")[0]
 
     def run(row: int) -> None:
         k = int(tried[row])
-        start = np.random.RandomState((ledger.seed + k) % 2**32)
-        base = clone(model).set_params(tol=3e-3) if short else model
-        some = _some(X, k, start) if short else X
-        both = partial(_signs, base, some, k, n_runs, start)
-        signs[row] = ledger.get(f"{k} / runs", both, f"k = {k}")
+        start = np.random.RandomState((log.seed + k) % 2**32)
+        some, own = (_some(X, k, start), refits.with_settings(tol=3e-3)) if short else (X, refits)
+        both = partial(_stabilities, own, some, k, n_runs, start)
+        signs[row] = log.get(f"{k} / runs", both, f"k = {k}")
 
     patience = len(tried) if patience is None else patience
     done, end = 0, min(1 + patience, len(tried))
-    while done < end:  # rows up to there are tried whatever their errors will be; the longest first
+    while done < end:  # rows before `end` are needed whatever their errors; the longest fits first
         works: list[Any] = []
         for row in reversed(range(done, end)):
             works += [partial(run, row)] if n_runs and tried[row] > 1 else []
@@ -257,54 +271,71 @@ def choose_k(
 
 
 def at_once(X: Any, k: int) -> int:
-    """How many fits go side by side: those that one interpreter keeps busy, and that have room.
+    """Return the number of parallel fits that pay in one interpreter and fit into memory.
 
-    Each holds an array like X, and factors.
+    Each holds an array like X, and factors. Fits of a Dask array use the whole cluster each.
     """
+    if hasattr(X, "to_delayed"):
+        return 1
     entries = int(X.nnz) if sp.issparse(X) else int(X.size)
     room: int = KEPT // (entries + ARRAYS * sum(X.shape) * k)
     return max(1, min(allowed(), room, 1 + entries * k // ALONE))
 
 
-def _sign(value: float) -> str:
-    """A dash for one part, which has no other to be told from, and where there were no runs."""
+def _text(value: float) -> str:
+    """A dash where there is no value: for one part, and without runs."""
     return "-" if np.isnan(value) else f"{value:.3f}"
 
 
 def _end(errors: AnyArray, patience: int) -> int:
-    """How many rows there are at least until ``patience`` ones are clearly worse than the best."""
+    """Number of rows that are needed until ``patience`` of them are clearly worse than the best."""
     near = within_one(errors)[2]
     return int(np.flatnonzero(near)[-1]) + 1 + patience
 
 
 def _decide(tried: AnyArray, errors: AnyArray, signs: AnyArray) -> Choice:
-    """The one-standard-error rule on differences in the same splits."""
+    """Apply the one-standard-error rule to differences in the same splits."""
     _, excess, near = within_one(errors)
     good = [int(k) for k in tried[near]]
     return Choice(min(good), good, tried, errors, excess, signs[:, 0], signs[:, 1])
 
 
+def _peak(X: Any) -> float:
+    """Largest absolute value of X; of a Dask array chunk by chunk."""
+    if not hasattr(X, "to_delayed"):
+        return float(abs(X).max())
+    import dask
+
+    peak = dask.delayed(_peak, pure=False)
+    return float(max(dask.compute(*(peak(chunk) for chunk in X.to_delayed().ravel()))))
+
+
+def _drawn(n: int, size: int, rng: np.random.RandomState) -> AnyArray:
+    """Draw different rows, in order."""
+    children = np.random.default_rng(rng.randint(2**31 - 1))
+    return np.sort(children.choice(n, min(n, size), replace=False, shuffle=False))
+
+
 def _some(X: Any, k: int, rng: np.random.RandomState) -> Any:
-    """Samples with a million entries together, or twenty for each part."""
+    """Random samples with a million entries in all, or twenty per part; here, not on a cluster."""
     n, p = X.shape
-    return X[np.sort(rng.permutation(n)[: max(LARGE // p, 20 * k)])]
+    X = X[_drawn(n, max(LARGE // p, 20 * k), rng)]
+    return X.compute() if hasattr(X, "to_delayed") else X
 
 
-def _signs(
-    model: Any, X: Any, k: int, n_runs: int, rng: np.random.RandomState
+def _stabilities(
+    refits: Refits, X: Any, k: int, n_runs: int, rng: np.random.RandomState
 ) -> tuple[float, float]:
-    """Stability of parts and cophenetic correlation of clusters over many runs on all of X."""
+    """Stability of the parts, and cophenetic correlation of the clusters, over several runs."""
+    some = _drawn(X.shape[0], COMPARED, rng)
     with few_iterations_will_do():
-        found = runs(model, X, k, n_runs, rng)
+        found = refits.runs(X, k, n_runs, rng, rows=some)
     stable = stability_of(np.concatenate([H for H, _ in found]), k, rng)
-    some = rng.permutation(X.shape[0])[:COMPARED]
-    return stable, cophenetic_correlation(
-        [V[some].argmax(axis=1) for _, V in found if V is not None]
-    )
+    return stable, cophenetic_correlation([V.argmax(axis=1) for _, V in found if V is not None])
 
 
 def cophenetic_correlation(clusterings: list[AnyArray]) -> float:
-    """How well a tree tells how often two samples share a cluster; 1 where all runs agree."""
+    """Return how well a tree describes how often two samples share a cluster; 1 if all agree."""
     together = np.mean([labels[:, None] == labels for labels in clusterings], axis=0)
     apart = squareform(1 - together, checks=False)
     if apart.size < 2 or apart.min() == apart.max():
@@ -313,14 +344,14 @@ def cophenetic_correlation(clusterings: list[AnyArray]) -> float:
 
 
 def _check(numbers: Iterable[Any], n_splits: Any, n_runs: Any, patience: Any) -> AnyArray:
-    """The numbers to try, in order."""
+    """Return the numbers to try, in order."""
     tried = list(numbers)
     if not tried or not all(isinstance(k, Integral) and int(k) >= 1 for k in tried):
-        raise ValueError(f"numbers must be whole numbers, 1 or more; got {tried!r}.")
+        raise ValueError(f"numbers must be whole numbers of at least 1; got {tried!r}.")
     check_count("n_splits", n_splits, 2)
     check_count("n_runs", n_runs, 0)
     if patience is not None:
         check_count("patience", patience, 1)
     if n_runs == 1:
-        raise ValueError("n_runs must be 0, or 2 or more: one run has nothing to agree with.")
+        raise ValueError("n_runs must be 0 or at least 2: one run has nothing to agree with.")
     return np.unique(np.asarray(tried, dtype=int))

@@ -1,4 +1,4 @@
-"""Results of a long search, line by line in a file, so that a killed one goes on."""
+"""Results of a search in a file, line by line, so that an interrupted search can continue."""
 
 from __future__ import annotations
 
@@ -14,41 +14,47 @@ import numpy as np
 
 from partwise.solvers.checkpoint import describe
 
-#: Hears how many fits are done, of how many, and what they are: ``progress(3, 60, "k = 2")``.
+#: Called as ``progress(done, total, what)`` before each fit, for example ``(3, 60, "k = 2")``.
 Progress = Callable[[int, int, str], object]
+#: Number of rows of a Dask array that identify it.
+ROWS = 20
 
 
-class Ledger:
-    """Numbers by name; with a path each is on disk as soon as it is made, by any thread.
+class SearchLog:
+    """Numbers by name. With a path each is written as soon as it is computed, by any thread.
 
     Parameters
     ----------
     path : path or None
-        None keeps everything in memory.
-    named : mapping
+        A file, or a folder in which each search has its own file. None keeps everything in memory.
+    search : mapping
         What defines the search. A file of another search is refused.
     seed : int
-        For everything random; a file that is there brings its own.
+        Random seed; an existing file has its own.
     total : int
-        How many there will be.
+        Number of results of the whole search, for ``progress``.
     progress : callable or None
+        Called before each result.
     """
 
     def __init__(
         self,
         path: Any,
-        named: Mapping[str, Any],
+        search: Mapping[str, Any],
         seed: int,
         total: int,
         progress: Progress | None = None,
     ) -> None:
         self.path = None if path is None else Path(path)
-        self.seed, self.total, self._hear = seed, total, progress
-        self.held: dict[str, list[float]] = {}
+        self.seed, self.total, self._progress = seed, total, progress
+        self.results: dict[str, list[float]] = {}
         self._lock = Lock()
         if self.path is None:
             return
-        mark = hashlib.sha256(describe(dict(named)).encode()).hexdigest()[:16]
+        identity = {name: _identity(value) for name, value in search.items()}
+        mark = hashlib.sha256(describe(identity).encode()).hexdigest()[:16]
+        if self.path.is_dir():
+            self.path = self.path / f"search-{mark}.jsonl"
         if self.path.exists() and self.path.stat().st_size:
             self._read(mark)
         else:
@@ -56,36 +62,47 @@ class Ledger:
 
     def _read(self, mark: str) -> None:
         assert self.path is not None
-        text = self.path.read_text("utf-8")
-        lines = text.split("\n")
+        lines = self.path.read_text("utf-8").split("\n")
         try:
             head = json.loads(lines[0])
             same, self.seed = head["search"] == mark, int(head["seed"])
-            rows = [json.loads(line) for line in lines[1:-1]]  # the last may have been cut off
-            self.held = {str(name): values for name, values in rows}
+            rows = [json.loads(line) for line in lines[1:-1]]  # the last line may be incomplete
+            self.results = {str(name): values for name, values in rows}
         except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{self.path} holds no results of a search; remove it.") from error
+            raise ValueError(
+                f"results: {self.path} holds no results of a search; remove it or pass another."
+            ) from error
         if not same:
             raise ValueError(
-                f"{self.path} holds results of another search (other data, numbers or settings); "
-                "remove it or name another."
+                f"results: {self.path} holds results of another search (other data, numbers or "
+                "settings); remove it or pass another."
             )
-        if lines[-1]:  # the cut one goes, so that the next begins on a line of its own
+        if lines[-1]:  # remove an incomplete line, so that the next result gets its own
             self.path.write_text("\n".join(lines[:-1]) + "\n", "utf-8")
 
-    def get(self, name: str, make: Callable[[], Any], what: str) -> np.ndarray:
-        """The numbers of that name: read, or made and written."""
+    def get(self, name: str, compute: Callable[[], Any], what: str) -> np.ndarray:
+        """Return the numbers of that name, computed and written if they are not there yet."""
         with self._lock:
-            if self._hear is not None:
-                self._hear(min(len(self.held), self.total), self.total, what)
-            if name in self.held:
-                return np.array(self.held[name])
-        made = [float(value) for value in np.atleast_1d(make())]
+            if self._progress is not None:
+                self._progress(min(len(self.results), self.total), self.total, what)
+            if name in self.results:
+                return np.array(self.results[name])
+        values = [float(value) for value in np.atleast_1d(compute())]
         with self._lock:
-            self.held[name] = made
+            self.results[name] = values
             if self.path is not None:
                 with self.path.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps([name, made]) + "\n")
+                    file.write(json.dumps([name, values]) + "\n")
                     file.flush()
                     os.fsync(file.fileno())
-        return np.array(made)
+        return np.array(values)
+
+
+def _identity(value: Any) -> Any:
+    """A Dask array by its shape and some rows, without computing the others; else the value."""
+    if not hasattr(value, "to_delayed"):
+        return value
+    import dask
+
+    at = np.unique(np.linspace(0, value.shape[0] - 1, ROWS).astype(int))
+    return [*value.shape, str(value.dtype), *dask.compute(*(value[i : i + 1] for i in at))]

@@ -1,4 +1,4 @@
-"""Given parts: which of them a sample uses, and which known ones they are."""
+"""Known parts: which of them each sample uses, and which of them were found."""
 
 from __future__ import annotations
 
@@ -8,37 +8,47 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from sklearn.utils import check_array
 
-from partwise.backends import in_memory
+from partwise.backends import in_memory_or_dask
 from partwise.backends.arrays import AnyArray, ratio
 from partwise.backends.sweeps import solve_rows
-from partwise.estimators.nmf import non_negative_factorization
+from partwise.estimators.nmf import NMF
 from partwise.evaluation.groups import unit_rows
 from partwise.fitting.checking.arrays import check_non_negative
+from partwise.selection.refits import Refits
 
 
 def refit(
-    X: Any, parts: Any, *, threshold: float = 0.05, beta_loss: str | float = "frobenius"
-) -> AnyArray:
-    r"""Codes with few parts a sample: small ones are left out, and the others fitted again.
+    X: Any,
+    parts: Any,
+    *,
+    threshold: float = 0.05,
+    beta_loss: str | float = "frobenius",
+    missing_values: float | None = None,
+) -> Any:
+    r"""Compute part weights with few parts per sample, for fixed parts.
 
     Solves :math:`\min_{v \ge 0} d_\beta(x, v H)` for each sample (non-negative least squares by
-    default). The part with the least share of :math:`\sum_j (vH)_j` is left out if that is below
-    ``threshold``, and the sample is fitted again with the others, until none is.
+    default). If the part with the smallest share of :math:`\sum_j (vH)_j` is below ``threshold``,
+    it is removed and the sample is solved again with the others, until none is.
 
     Parameters
     ----------
-    X : {array-like, sparse matrix} of shape (n_samples, n_features)
+    X : {array-like, sparse matrix, Dask array} of shape (n_samples, n_features)
         Non-negative samples.
     parts : array-like of shape (k, n_features)
         Non-negative parts H, such as signatures.
     threshold : float, default=0.05
-        Least share of a sample, between 0 and 1; 0 leaves none out.
+        Smallest share of a part in a sample, between 0 and 1; larger values leave fewer parts, and
+        0 keeps all.
     beta_loss : float or str, default="frobenius"
         The loss, as in `NMF`.
+    missing_values : float, default=None
+        The value that marks missing entries of X, as in `NMF`; the loss leaves them out.
 
     Returns
     -------
     V : ndarray of shape (n_samples, k)
+        For a Dask X, a Dask array that solves each chunk of rows when it is computed.
 
     Examples
     --------
@@ -48,20 +58,30 @@ def refit(
     >>> refit([[10.0, 5, 0.2]], H, threshold=0.05).round(2).tolist()
     [[10.0, 5.0, 0.0]]
     """
-    X = in_memory(X)
+    X = in_memory_or_dask(X, missing_values)
     H = check_array(parts, dtype=X.dtype, input_name="parts")
-    check_non_negative(X, "refit")
     check_non_negative(H, "refit, parts")
     if H.shape[1] != X.shape[1]:
         raise ValueError(f"parts must have {X.shape[1]} features, as X has; got {H.shape[1]}.")
     if not 0 <= threshold < 1:
         raise ValueError(f"threshold must be a number from 0 to below 1; got {threshold!r}.")
+    loss = {"beta_loss": beta_loss, "missing_values": missing_values}
+    if hasattr(X, "to_delayed"):
+        meta = np.empty((0, len(H)), X.dtype)
+        chunks = (X.chunks[0], (len(H),))
+        return X.map_blocks(_refit_block, H, threshold, loss, chunks=chunks, meta=meta)
+    return _refit_block(X, H, threshold, loss)
+
+
+def _refit_block(X: Any, H: AnyArray, threshold: float, loss: dict[str, Any]) -> AnyArray:
+    X, refits = Refits(NMF(**loss), "refit").samples(X)
+    check_non_negative(X, "refit")
     used = np.ones((X.shape[0], len(H)), bool)
     V = np.zeros(used.shape, X.dtype)
     rows = np.arange(len(used))
     mass = H.sum(axis=1)
     while len(rows):
-        _solve(X, H, used, V, rows, beta_loss)
+        _solve(X, H, used, V, rows, refits)
         weight = V[rows] * mass
         total = np.broadcast_to(weight.sum(axis=1, keepdims=True), weight.shape)
         share = np.where(used[rows], ratio(weight, total), np.inf)
@@ -73,43 +93,44 @@ def refit(
 
 
 def _solve(
-    X: Any, H: AnyArray, used: AnyArray, V: AnyArray, rows: AnyArray, beta_loss: Any
+    X: Any, H: AnyArray, used: AnyArray, V: AnyArray, rows: AnyArray, refits: Refits
 ) -> None:
-    """The codes of these samples with the parts that each may use; all of one pattern at once."""
+    """Solve for some samples, each with the parts that it may use, one set of parts at a time."""
+    plain = refits.estimator.beta_loss in ("frobenius", 2) and refits.missing_values is None
     patterns, which = np.unique(used[rows], axis=0, return_inverse=True)
     for number, pattern in enumerate(patterns):
         at = rows[which.ravel() == number]
         V[at] = 0
         fixed = np.ascontiguousarray(H[pattern])
-        if beta_loss in ("frobenius", 2):  # to the minimum itself, however alike parts are
+        if plain:  # to the exact minimum, however similar parts are
             B = fixed.astype(float)
             start = np.zeros((len(at), len(B)))
             found = solve_rows(start, X[at] @ B.T, B @ B.T, None, np.zeros((1, 1)), 2000, 1e-9)
         else:
-            given = {"H": fixed, "update_H": False, "beta_loss": beta_loss}
-            found = non_negative_factorization(X[at], **given)[0]
+            found = refits.codes(X[at], fixed)
         V[np.ix_(at, np.flatnonzero(pattern))] = found
 
 
 def match_parts(parts: Any, reference: Any, *, names: Any = None, threshold: float = 0.9) -> Any:
-    """Which reference each part is, by the cosine of their angle.
+    """Match parts with known ones by cosine similarity.
 
     Parameters
     ----------
     parts : array-like of shape (k, n_features)
+        Parts to match.
     reference : array-like of shape (m, n_features)
-        What is known, such as a catalogue of signatures, with the same features.
+        Known parts with the same features, such as a catalogue of signatures.
     names : sequence of str, default=None
-        Names of the references. None: their numbers.
+        Names of the known parts. None: their numbers.
     threshold : float, default=0.9
-        Least cosine of a match.
+        Smallest cosine of a match.
 
     Returns
     -------
     table : pandas.DataFrame
-        A row for each part: ``closest``, the reference at the largest cosine, and ``cosine``;
-        ``match`` is its partner in the best one-to-one assignment, or None where their cosine is
-        below the threshold.
+        One row per part: ``closest`` is the known part with the largest cosine, and ``cosine`` that
+        cosine. ``match`` is its partner in the best one-to-one assignment, or None if their cosine
+        is below the threshold.
 
     Examples
     --------
@@ -127,12 +148,12 @@ def match_parts(parts: Any, reference: Any, *, names: Any = None, threshold: flo
         raise ValueError(f"parts have {H.shape[1]} features and reference {R.shape[1]}.")
     names = list(range(len(R))) if names is None else list(names)
     if len(names) != len(R):
-        raise ValueError(f"names must be {len(R)}, one a reference; got {len(names)}.")
+        raise ValueError(f"names must be {len(R)}, one per reference; got {len(names)}.")
     cosine = unit_rows(H) @ unit_rows(R).T
     match: list[Any] = [None] * len(H)
     for row, column in zip(*linear_sum_assignment(-cosine), strict=True):
         if cosine[row, column] >= threshold:
             match[row] = names[column]
     closest = [names[at] for at in cosine.argmax(axis=1)]
-    partners = pd.Series(match, dtype=object)  # else pandas makes NaN of None
+    partners = pd.Series(match, dtype=object)  # otherwise pandas replaces None by NaN
     return pd.DataFrame({"closest": closest, "cosine": cosine.max(axis=1), "match": partners})

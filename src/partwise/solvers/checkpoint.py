@@ -154,7 +154,8 @@ class Checkpoint:
         if differences:
             raise ValueError(
                 f"checkpoint: {self.path} belongs to another fit: {'; '.join(differences)}. "
-                "Delete it to begin again, or give another folder."
+                "Delete it to begin again, pass another folder, or pass checkpoint=None to a "
+                "search that fits several models."
             )
         return State(**self._placed(saved, contents))
 

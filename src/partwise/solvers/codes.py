@@ -9,7 +9,7 @@ from partwise.backends.arrays import Array, to_numpy
 from partwise.backends.sweeps import nearly_collinear, solve_rows, sweep_rows
 from partwise.model.factor_model import FactorModel
 from partwise.model.subproblems import Filled, Quadratic, Subproblem, kkt_residual
-from partwise.solvers.steps import Step, bounded, hals, newton
+from partwise.solvers.steps import Step, bounded, hals
 
 
 def start_codes(data: DataMatrix, U: Array) -> Array:
@@ -92,15 +92,3 @@ def solve_codes(
         if tol > 0 and n % 5 == 0 and kkt_residual(sub, Z) <= 0.1 * tol:
             break
     return Z, n
-
-
-def solve_parts(
-    model: FactorModel, Z: Array, U: Array, *, tol: float = 1e-4, max_iter: int = 200
-) -> Array:
-    """Minimise a divergence over the parts U, from U and with Z fixed."""
-    for n in range(max_iter):
-        sub = model.subproblem("U", Z, U)
-        if n and n % 5 == 0 and kkt_residual(sub, U) <= 0.1 * tol:
-            break
-        U = newton(sub, U)
-    return U

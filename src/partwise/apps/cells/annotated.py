@@ -26,7 +26,7 @@ from partwise.io.genes import top_features
 from partwise.knowledge.graph import check_graph
 from partwise.knowledge.graph.places import check_places, join_graphs
 from partwise.knowledge.graph.places import spatial_graph as graph_of_places
-from partwise.selection.consensus import codes_of
+from partwise.selection.refits import Refits
 
 
 def factorize(
@@ -457,7 +457,7 @@ def project(
     else:
         X = X[:, columns].astype(np.float32)
         loss = str(held["parameters"].get("beta_loss", "frobenius"))
-    V = np.asarray(to_numpy(codes_of(X, H, loss)), dtype=np.float64)
+    V = np.asarray(to_numpy(Refits(NMF(beta_loss=loss), "project").codes(X, H)), dtype=np.float64)
     said = {
         "method": "project",
         "parameters": {"key": key, "least": least, "beta_loss": loss},

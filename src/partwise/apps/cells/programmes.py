@@ -23,13 +23,12 @@ from partwise.io.genes import fano_genes
 from partwise.model.subproblems import Quadratic
 from partwise.selection.consensus import (
     Consensus,
-    codes_of,
     feature_moments,
     from_runs,
     over_sums,
-    parts_of,
     stability_of,
 )
+from partwise.selection.refits import Refits
 from partwise.solvers.codes import solve_quadratic
 from partwise.solvers.many_starts import ARRAYS, ROOM
 from partwise.solvers.wide import width
@@ -297,16 +296,17 @@ def programmes_of(
     per_run = k if per_run is None else per_run
     rng = np.random.RandomState((seed + k) % 2**32)
     tables: dict[str, Any] = {}
+    refits = Refits(NMF(beta_loss=loss), "consensus")
 
     def for_all_genes(V: AnyArray) -> AnyArray:
         tables["first"] = V
         tables["scores"] = _scores(prepared, V)
-        return parts_of(prepared.tpm, over_sums(V), loss)
+        return refits.parts(prepared.tpm, over_sums(V))
 
     with one_blas_thread:  # several k go side by side, and threads change no digit
         found = from_runs(
             pooled, prepared.seen, k, for_all_genes, n_runs=n_runs or len(pooled) // per_run,
-            neighborhood=neighborhood, density_threshold=density_threshold, loss=loss, rng=rng,
+            neighborhood=neighborhood, density_threshold=density_threshold, refits=refits, rng=rng,
         )  # fmt: skip
         error = squared_error(prepared.seen, tables["first"], found.spectra)
         usages = _usages(prepared, found.parts, loss)
@@ -373,7 +373,8 @@ def _usages(prepared: PreparedCounts, parts: AnyArray, loss: str) -> AnyArray:
     deviation = np.where(prepared.deviation > 0, prepared.deviation, 1)
     H = parts[:, kept] / deviation[kept]
     if loss != "frobenius":
-        return to_numpy(codes_of(times(prepared.tpm[:, kept], 1 / deviation[kept]), H, loss))
+        X = times(prepared.tpm[:, kept], 1 / deviation[kept])
+        return to_numpy(Refits(NMF(beta_loss=loss), "consensus").codes(X, H))
     data = as_data(prepared.tpm)
     wide = np.zeros((len(deviation), len(H)), dtype=data.dtype)
     wide[kept] = (H / deviation[kept]).T

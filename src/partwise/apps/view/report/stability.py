@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from partwise.evaluation.kmeans import cluster_representation
 from partwise.evaluation.metrics import adjusted_rand
 from partwise.knowledge.labels import encode_labels
+from partwise.selection.refits import Refits
 
 #: Initial values that hardly depend on the seed, so other seeds would repeat the run.
 _FIXED_STARTS = {None, "nndsvd", "nndsvda", "nndsvdar"}
@@ -68,6 +69,7 @@ def stability(
     *,
     seeds: int = 5,
     step: Callable[[int, int], None] = lambda done, total: None,
+    **fit_params: Any,
 ) -> Stability:
     """Fit copies of a model with the seeds 0, 1, ... and compare their clusters.
 
@@ -85,6 +87,8 @@ def stability(
         Number of runs.
     step : callable, optional
         Called as ``step(done, total)`` before each run and at the end.
+    **fit_params
+        Further arguments of ``model.fit``, for example ``sample_weight``.
 
     Returns
     -------
@@ -99,11 +103,11 @@ def stability(
     >>> found.agreement.shape, 0 <= found.low <= found.mean <= 1
     ((3, 3), True)
     """
-    from sklearn.base import clone
     from sklearn.exceptions import ConvergenceWarning
 
     if seeds < 1:
         raise ValueError(f"seeds must be at least 1, got {seeds}.")
+    refits = Refits.of_fitted(model, "stability", {"y": y, **fit_params}).without_start()
     names, found = [], []
     if hasattr(model, "embedding_") and len(model.embedding_) == X.shape[0]:
         names.append("this model")
@@ -111,12 +115,11 @@ def stability(
     settings = {"init": "random"} if getattr(model, "init", "") in _FIXED_STARTS else {}
     for seed in range(seeds):
         step(seed, seeds)
-        copy = clone(model).set_params(random_state=seed, **settings)
         with warnings.catch_warnings():
             # the first fit has already warned
             warnings.simplefilter("ignore", ConvergenceWarning)
             warnings.simplefilter("ignore", UserWarning)
-            copy.fit(X, y)
+            copy = refits.fit(X, random_state=seed, **settings)
         names.append(f"seed {seed}")
         found.append(clusters_of(copy, y))
     step(seeds, seeds)
