@@ -96,9 +96,9 @@ def test_a_run_is_the_same_whatever_was_done_before():
 
 def test_what_is_no_counts_is_said():
     X, _, _ = made()
-    with pytest.raises(ValueError, match=r"file: .*needs counts.*holds 0\.693147.*layer"):
+    with pytest.raises(ValueError, match=r"file: .*0\.693147"):
         steps.prepare(np.log1p(np.ones((5, 4))), source="file")
-    with pytest.raises(ValueError, match="holds -1"):
+    with pytest.raises(ValueError, match="-1"):
         steps.prepare(sp.csr_array(-X.clip(0, 1)))
     with pytest.raises(ValueError, match=r"1 name is of several genes \(a\).*make_unique"):
         steps.prepare(X, genes=["a"] * 2 + [str(j) for j in range(58)])

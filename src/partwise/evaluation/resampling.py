@@ -52,4 +52,3 @@ def resample(X: Any, kind: str, rng: np.random.RandomState) -> Any:
         drawn.data[start:stop] = draw(X.data[start:stop])
     drawn.eliminate_zeros()
     return drawn
-
