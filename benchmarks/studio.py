@@ -215,7 +215,7 @@ def from_folder(data: Path) -> dict[str, Any]:
             seen = workspace.predictions
             names = [seen.classes[c] if c >= 0 else None for c in seen.label]
             curve.append(float(np.mean([a == b for a, b in zip(names, truth)])))
-        said = workspace.progress()["text"]
+        said = " ".join(workspace.progress()["sentences"])
         workspace.close()
     return {
         "pictures": len(truth),

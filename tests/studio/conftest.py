@@ -5,6 +5,14 @@ import shutil
 import pytest
 
 from studio_inputs import HERE, HOST, made
+from studio_person import open_browser
+
+
+@pytest.fixture(scope="session")
+def browser():
+    opened = open_browser()
+    yield opened
+    opened.quit()
 
 
 @pytest.fixture

@@ -464,7 +464,10 @@ def test_reviews_in_another_process_find_the_same(workspace, monkeypatch):
     workspace.wait()
     process = workspace.predictor._process
     assert process is not None
-    assert workspace._last_review.text == here.text and workspace._last_review.recall == here.recall
+    assert (
+        workspace._last_review.sentences == here.sentences
+        and workspace._last_review.recall == here.recall
+    )
     np.testing.assert_allclose(workspace.predictor.weighting["weights"], weights, atol=1e-3)
     process.kill()  # the next review runs here, and nothing is lost
     workspace.label([20], "class 2", window="1")

@@ -2,11 +2,7 @@
 
 import json
 import os
-import re
-import shutil
 import signal
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -15,11 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from studio_person import START, Person, journal, serving, wait_for
+
 pytest.importorskip("starlette", reason="the studio needs starlette and uvicorn")
 pytest.importorskip("uvicorn", reason="the studio needs starlette and uvicorn")
 pytestmark = pytest.mark.browser
 
-START = "from partwise.apps.cli import main; main()"
 #: The same, with every answer to what a person does two seconds late.
 LATE = (
     """
@@ -36,27 +33,6 @@ Guard.__call__ = late
 """
     + START
 )
-
-
-@pytest.fixture(scope="module")
-def browser():
-    """A headless Chromium with WebGL in software, or the reason why there is none."""
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    names = ("chromium", "chromium-browser", "google-chrome")
-    chromium = next((path for path in map(shutil.which, names) if path), None)
-    driver = shutil.which("chromedriver")
-    if chromium is None or driver is None:
-        pytest.skip("Chromium is not installed: apt-get install chromium chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    software = ("--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--ignore-gpu-blocklist")
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", *software):
-        options.add_argument(argument)
-    options.add_argument("--window-size=1300,1000")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    opened = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    yield opened
-    opened.quit()
 
 
 @pytest.fixture
@@ -80,111 +56,11 @@ def serve_texts(browser, tmp_path):
     ]
     truth = np.arange(120) % 4
     rows = [
-        f'{i},"{" ".join(rng.choice(words[t].split(), 6))} {"and so on " * 40}end {i}"'
+        f'{i},"{" ".join(rng.choice(words[t].split(), 6))} {"and so on " * 200}end {i}"'
         for i, t in enumerate(truth)
     ]
     (tmp_path / "texts.csv").write_text("id,text\n" + "\n".join(rows) + "\n", encoding="utf-8")
     yield from serving(browser, tmp_path, ["texts.csv", "--text-column", "text"], truth)
-
-
-def serving(browser, folder, arguments, truth):
-    """Starts servers; in the end none of them, nor the page, may have met an error."""
-    started, said = [], folder / "said.txt"
-    browser.get_log("browser")  # forget what other pages said
-
-    def start(code=START):
-        command = [sys.executable, "-c", code, "studio", *arguments, "--no-browser"]
-        with said.open("a") as errors:
-            process = subprocess.Popen(
-                command, cwd=folder, stdout=subprocess.PIPE, stderr=errors, text=True
-            )
-        started.append(process)
-        return process, process.stdout.readline().strip()
-
-    start.truth = truth
-    yield start
-    ended = any(process.poll() is not None for process in started)  # by the test
-    try:
-        wrong = [e["message"] for e in browser.get_log("browser") if e["level"] == "SEVERE"]
-        browser.get("about:blank")  # the next page misses no server
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
-            process.stdout.close()
-    # a failed thread or request leaves its traceback, here or in the log of uvicorn
-    said = said.read_text(encoding="utf-8")
-    assert "Traceback" not in said and "error" not in said.lower(), said
-    assert [m for m in wrong if not (ended and re.search("ERR_(CONNECTION|INCOMPLETE)", m))] == []
-
-
-def wait_for(get, seconds=60):
-    """What ``get`` returns once it is true."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        try:
-            found = get()
-        except Exception:  # the page is being drawn
-            found = None
-        if found:
-            return found
-        time.sleep(0.1)
-    raise AssertionError("nothing came in time")
-
-
-class Person:
-    """What a person can do with the page."""
-
-    def __init__(self, browser, truth):
-        self.browser, self.truth, self.given = browser, truth, []
-
-    def find(self, name):
-        return self.browser.find_element("id", name)
-
-    def open(self, url):
-        self.browser.get(url)
-        wait_for(lambda: self.sample() is not None)
-
-    def sample(self):
-        """The sample on the card, by its number."""
-        text = self.find("cardName").text
-        return int(text) if text.isdigit() else None
-
-    def labels(self):
-        found = re.match(r"(\d+) labels", self.find("headline").text)
-        return int(found[1]) if found else 0
-
-    def keys(self, *keys):
-        self.browser.switch_to.active_element.send_keys(*keys)
-
-    def press_with_alt(self, digit):
-        from selenium.webdriver import ActionChains
-        from selenium.webdriver.common.keys import Keys
-
-        keys = ActionChains(self.browser).key_down(Keys.ALT).send_keys(digit).key_up(Keys.ALT)
-        keys.perform()
-
-    def label_by_keyboard(self):
-        from selenium.webdriver.common.keys import Keys
-
-        before, here = self.labels(), self.sample()
-        self.keys(f"digit {self.truth[here]}", Keys.ENTER)
-        self.given.append(here)
-        wait_for(lambda: self.labels() == before + 1)
-
-    def lasso(self):
-        from selenium.webdriver import ActionChains
-
-        frame = self.find("map")
-        width, height = frame.size["width"], frame.size["height"]
-        pull = ActionChains(self.browser).move_to_element_with_offset(
-            frame, -width // 2 + 8, -height // 2 + 8
-        )
-        pull.click_and_hold()
-        for x, y in ((width - 80, 0), (0, height - 20), (80 - width, 0), (0, 40 - height)):
-            pull.move_by_offset(x, y)
-        pull.release().perform()
-        return wait_for(lambda: int(self.find("selection").text.split()[0]))
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals and limits of POSIX")
@@ -194,7 +70,7 @@ def test_a_person_at_work(browser, serve, tmp_path):
     process, url = serve()
     with pytest.raises(urllib.error.HTTPError, match="403"):  # no token
         urllib.request.urlopen(url.split("?")[0])
-    person = Person(browser, serve.truth)
+    person = Numbered(browser, serve.truth)
     person.open(url)
     assert "token" not in browser.current_url
     # a picture is enlarged
@@ -208,7 +84,7 @@ def test_a_person_at_work(browser, serve, tmp_path):
     wait_for(lambda: not browser.find_elements("css selector", "dialog.whole"))
     assert person.sample() == here
     # it is none of these, and then not
-    person.press_with_alt("0")
+    person.with_alt("0")
     wait_for(lambda: person.find("saved").text == "Saved")
     assert journal_labels(tmp_path)[0] == {here: "none of these"}
     person.keys(Keys.ARROW_LEFT)
@@ -258,16 +134,28 @@ def test_a_person_at_work(browser, serve, tmp_path):
     assert len([json.loads(line) for line in journal.read_text().splitlines()]) >= 12
 
 
-def journal_labels(folder):
-    """Labels by sample, as the journal adds them up; and the number of its lines."""
-    from partwise.apps.studio.journal import Journal
+class Numbered(Person):
+    """A person at samples whose ids are numbers."""
 
-    path = next(Path(folder).glob("*-studio/journal.jsonl"))
-    copy = Path(folder) / "journal-copy.jsonl"
-    shutil.copy(path, copy)  # a studio has it open
-    journal = Journal(copy)
-    journal.close()
-    return {int(name): label for name, label in journal.labels.items()}, len(journal.entries)
+    def __init__(self, browser, truth):
+        super().__init__(browser, truth)
+        self.given = []
+
+    def sample(self):
+        found = super().sample()
+        return int(found) if found else None
+
+    def label_by_keyboard(self):
+        before, here = self.labels(), self.sample()
+        self.type_label(f"digit {self.truth[here]}")
+        self.given.append(here)
+        wait_for(lambda: self.labels() == before + 1)
+
+
+def journal_labels(folder):
+    """Return the labels by the number of the sample, and the number of entries."""
+    labels, entries = journal(folder)
+    return {int(name): label for name, label in labels.items()}, entries
 
 
 #: Names that begin with what once were keys of their own, or with each other.
@@ -278,7 +166,7 @@ def test_letters_and_digits_are_typed(browser, serve_texts, tmp_path):
     from selenium.webdriver.common.keys import Keys
 
     _, url = serve_texts()
-    person = Person(browser, serve_texts.truth)
+    person = Numbered(browser, serve_texts.truth)
     person.open(url)
     # Once a class begins with a digit, digits are typed. A class just named counts before the
     # server has answered: the next name may begin with one.
@@ -321,7 +209,7 @@ def test_thirty_labels_while_the_server_comes_and_goes(browser, request, kind, t
     serve = request.getfixturevalue("serve" if kind == "photos" else "serve_texts")
     names = NAMES[kind]
     process, url = serve(LATE)
-    person, given, taken_back = Person(browser, serve.truth), {}, []
+    person, given, taken_back = Numbered(browser, serve.truth), {}, []
     person.open(url)
     down = second = None
     while len(given) < 30:
@@ -374,10 +262,9 @@ def test_thirty_labels_while_the_server_comes_and_goes(browser, request, kind, t
 def test_classes_and_labels_in_the_list(browser, serve_texts, tmp_path):
     """Search, take a label back, rename, merge and delete a class, all by clicks."""
     from selenium.webdriver.common.keys import Keys
-    from selenium.webdriver.support.ui import Select
 
     _, url = serve_texts()
-    person, given = Person(browser, serve_texts.truth), {}
+    person, given = Numbered(browser, serve_texts.truth), {}
     person.open(url)
     names = ["goals", "courts", "cells", "rain"]
     for _ in range(12):
@@ -389,17 +276,9 @@ def test_classes_and_labels_in_the_list(browser, serve_texts, tmp_path):
     person.find("tab-list").click()
 
     def rows():
-        return browser.find_elements("css selector", "#rows li")
+        return person.all("#rows li")
 
-    def say(text):
-        field = wait_for(lambda: person.find("askInput").is_displayed() and person.find("askInput"))
-        field.clear()
-        field.send_keys(text, Keys.ENTER)
-
-    def choose(name):
-        wait_for(lambda: name in [o.text for o in Select(person.find("listClass")).options])
-        Select(person.find("listClass")).select_by_visible_text(name)
-        wait_for(lambda: person.find("classRename").is_enabled() and rows())
+    say, choose = person.answer, person.choose_in_list
 
     # search: the text of one labelled sample
     some = next(iter(given))
@@ -447,7 +326,7 @@ def test_axe_finds_no_serious_fault(browser, serve, size):
     axe = pytest.importorskip("axe_core_python", reason="axe-core-python is not installed")
     _, url = serve()
     browser.set_window_size(*size)
-    person = Person(browser, serve.truth)
+    person = Numbered(browser, serve.truth)
     person.open(url)
     for _ in range(4):
         person.label_by_keyboard()

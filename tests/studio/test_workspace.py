@@ -271,8 +271,9 @@ def test_the_review_counts_what_cross_validation_found(workspace):
     workspace.wait()
     review = workspace._last_review
     point = review.history[-1]
-    assert f"{point.accuracy:.0%}" in review.text and f"{point.low:.0%}" in review.text
-    assert "12 of 12" in review.text and "enough" not in review.text
+    text = " ".join(review.sentences)
+    assert f"{point.accuracy:.0%}" in text and f"{point.low:.0%}" in text
+    assert "12 of 12" in text and "enough" not in text
     assert review.recall == {"g0": 1, "g1": 1, "g2": 1}
 
 

@@ -21,7 +21,7 @@ __all__ = ["expected_seconds", "lay_out_all", "natural", "part", "progress", "sa
 #: Number of samples that t-SNE places; the others are placed among their neighbours.
 LANDMARKS = 4000
 #: Characters of a text on the card, and of a whole text; pixels of an enlarged picture.
-MAX_TEXT, WHOLE_TEXT, WHOLE_PICTURE = 4000, 1_000_000, 1600
+MAX_TEXT, WHOLE_TEXT, WHOLE_PICTURE = 1500, 1_000_000, 1600
 #: Number of values of a sample without a table.
 MAX_VALUES = 14
 WORDS = 8
@@ -60,9 +60,8 @@ def sample(samples: Samples, i: int, rows: Rows | None, label: int) -> dict[str,
     if samples.thumbnails is not None:
         return shown | {"picture": f"/api/picture/sample/{i}"}
     if samples.texts is not None:
-        begin, texts = samples.texts[i][:MAX_TEXT], samples.whole_texts
-        more = texts is not None and len(texts[i]) > len(begin) + 20  # more than spaces
-        return shown | {"text": begin} | ({"more": True} if more else {})
+        text = (samples.whole_texts or samples.texts)[i]
+        return shown | {"text": text[:MAX_TEXT]} | ({"more": True} if text[MAX_TEXT:] else {})
     if rows is not None:
         found = rows.contributions(i, label) if label >= 0 else {}
         largest = max(map(abs, found.values()), default=0.0) or 1.0
@@ -117,7 +116,7 @@ def progress(
     """Return the last review; labels that were confirmed are not contradicted any more."""
     points = review.history
     return {
-        "text": review.text,
+        "sentences": list(review.sentences),
         "curve": {
             "x": [point.labels for point in points],
             "y": [point.accuracy for point in points],

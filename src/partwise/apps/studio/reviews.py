@@ -38,7 +38,7 @@ class Review:
     """
 
     headline: str = ""
-    text: str = "Label at least two samples of two classes."
+    sentences: tuple[str, ...] = ("Label at least two samples of two classes.",)
     history: list[Point] = field(default_factory=list)
     recall: dict[str, float] = field(default_factory=dict)
     contradicted: list[tuple[int, str, str, float]] = field(default_factory=list)
@@ -70,7 +70,7 @@ def review(model: PartsClassifier, labels: Mapping[int, str], history: list[Poin
     rows, p, truth = model.held_out_
     if not len(rows):
         text = "Give one class a second label; then the accuracy can be estimated."
-        return Reviewed(Review(text=text, history=history), model.weighting_)
+        return Reviewed(Review("", (text,), history), model.weighting_)
     expected = model.expected_accuracy_
     now = with_unseen(expected, labels)
     others = [point for point in history if point.labels != now.labels]
@@ -87,15 +87,15 @@ def review(model: PartsClassifier, labels: Mapping[int, str], history: list[Poin
         if doubt.sample in labels
     ]
     headline = f"Expected accuracy: {now.accuracy:.0%} ({now.low:.0%} to {now.high:.0%})."
-    sentences = [
+    sentences = (
         headline,
         expected.caution,
         advice(model, labels, now, float(correct.mean())),
         f"Cross-validation predicted {correct.sum():,} of {correct.size:,} labels correctly. The "
         "studio asks for difficult samples, so the expected accuracy is usually higher.",
-    ]
-    text = " ".join(filter(None, sentences))
-    return Reviewed(Review(headline, text, history, recall, wrong), model.weighting_)
+    )
+    shown = Review(headline, tuple(filter(None, sentences)), history, recall, wrong)
+    return Reviewed(shown, model.weighting_)
 
 
 def with_unseen(expected: tuple[float, float, float], labels: Mapping[int, str]) -> Point:
@@ -120,8 +120,9 @@ def advice(model: PartsClassifier, labels: Mapping[int, str], now: Point, share:
     if half is None:
         return ""
     low, high = gain(n, share, half)
-    points = f"{low:.1f} to {high:.1f}" if f"{low:.1f}" != f"{high:.1f}" else f"{high:.1f}"
-    text = f"The next {AHEAD} labels should add {points} percentage points."
+    text = f"The next {AHEAD} labels should add {low:.1f} to {high:.1f} percentage points."
+    if high == 0:  # as good with half of the labels: chance decides with so few
+        text = f"There are too few labels to estimate what the next {AHEAD} would add."
     if few:
         names = ", ".join(few[:3]) + (" and others" if len(few) > 3 else "")
         return f"{text} Continue: there are fewer than {PER_CLASS} labels of {names}."

@@ -8,6 +8,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -510,11 +511,10 @@ class Workspace:
         """Return the last review."""
         with self._lock:
             review = self._last_review
-            found = presentation.progress(
-                self.samples, review, self._counts(), self.journal.confirmed
-            )
             hint = embeddings_hint(self.samples, review.accuracy)
-            return found | {"text": f"{found['text']} {hint}".strip()}
+            shown = replace(review, sentences=tuple(filter(None, (*review.sentences, hint))))
+            confirmed = self.journal.confirmed
+            return presentation.progress(self.samples, shown, self._counts(), confirmed)
 
     def _update_parts(self) -> None:
         """Compute new part weights after edits or in other colours, while the old ones serve."""

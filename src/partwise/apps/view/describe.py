@@ -116,7 +116,7 @@ def embeddings_hint(samples: Samples, accuracy: float) -> str:
         return ""
     return (
         f"{words} do not separate these classes well. Embeddings of a pretrained encoder usually "
-        "do: add --encoder NAME, and see `partwise encoders` for names."
+        "do: start again with --encoder NAME. The command 'partwise encoders' lists the names."
     )
 
 

@@ -155,7 +155,9 @@ export function showSample(sample, { large = false } = {}) {
     const more = make("button", { class: "more", onclick: async () => { text.textContent = (await get("text", { i: sample.i })).text; more.remove(); text.focus(); } }, "More");
     return make("div", {}, text, more);
   }
-  return make("div", { class: "values", tabindex: large ? "0" : null }, make("table", {}, rowsOf(sample)));
+  const bars = sample.values?.some(([, , share]) => share);
+  return make("div", { class: "values", tabindex: large ? "0" : null }, make("table", {}, rowsOf(sample)),
+    bars ? make("p", { class: "quiet" }, "Bars: columns that speak for (green) or against (red) ", own(sample.about), ".") : null);
 }
 
 function rowsOf(sample) {

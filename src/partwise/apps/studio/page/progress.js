@@ -14,7 +14,7 @@ function drawCurve() {
 
 export async function drawProgress(dark) {
   const found = await get("progress");
-  $("advice").textContent = found.text;
+  $("advice").replaceChildren(...found.sentences.map(sentence => make("p", { dir: "auto" }, sentence)));
   last = { ...found.curve, dark };
   drawCurve();
   $("perClass").tBodies[0].replaceChildren(...found.classes.map(row => {

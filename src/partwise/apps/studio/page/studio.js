@@ -1,5 +1,5 @@
 // The page of the studio. `known` holds what the server sent; each view is drawn from it.
-import { $, NONE, ask, colour, dot, get, make, own, percent, preload, say, shortRow, showSample, unpack, windowName } from "./elements.js";
+import { $, NONE, ask, colour, dot, get, make, own, percent, preload, say, showSample, unpack, windowName } from "./elements.js";
 import { add, cancel, connected, pending } from "./requests.js";
 import { drawList, setUpList } from "./list.js";
 import { drawParts } from "./parts.js";
@@ -103,7 +103,7 @@ function drawCard() {
   preload(rest[0]);
   $("coming").replaceChildren(...rest.map((sample, at) => {
     const inner = sample.picture ? make("img", { src: sample.picture, alt: "" }) : make("span", { dir: "auto" });
-    if (!sample.picture) inner.textContent = sample.text?.slice(0, 80) ?? shortRow(sample);
+    if (!sample.picture) inner.textContent = sample.text?.slice(0, 80) ?? sample.values.slice(0, 2).map(([, value]) => value).join(", ");
     const button = make("button", { "aria-label": `Bring forward ${sample.id}`, onclick: () => {
       known.queue.unshift(...known.queue.splice(at + 1, 1)); drawCard(); toMap({ act: "mark", at: place() }); $("card").focus(); } }, inner);
     return make("li", {}, button);
@@ -339,8 +339,10 @@ function tabKeys(event) {
 }
 
 function drawNotes({ source, preparation, decision, notes }) {
-  $("source").textContent = source;
-  document.title = `${source} – Partwise studio`;
+  const name = source.split(/[\\/]/).filter(Boolean).at(-1) ?? source;
+  $("source").textContent = name;
+  $("source").title = source;
+  document.title = `${name} – Partwise studio`;
   $("decision").textContent = decision;
   $("preparation").textContent = preparation;
   $("notes").replaceChildren(...notes.map(note => { const item = make("li", { dir: "auto" }); item.textContent = note; return item; }));
@@ -383,7 +385,8 @@ const EVENTS = {
 };
 function listen() {
   const events = new EventSource("/api/events");
-  for (const [kind, act] of Object.entries(EVENTS)) events.addEventListener(kind, event => act(JSON.parse(event.data)));
+  const react = (act, event) => Promise.resolve(act(JSON.parse(event.data))).catch(() => {}); // errors of requests are shown already
+  for (const [kind, act] of Object.entries(EVENTS)) events.addEventListener(kind, event => react(act, event));
   events.addEventListener("error", () => {
     connected(false);
     if (!begun) begin();
