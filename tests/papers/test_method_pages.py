@@ -66,6 +66,29 @@ def test_the_call_of_a_page_repeats_the_printed_updates(name):
     np.testing.assert_allclose(model.objective_history_, history, rtol=1e-8)
 
 
+def test_guided_semi_supervised_nmf_is_nmf_of_a_block_matrix(rng):
+    """The multiplicative updates of its four factors, with samples in rows."""
+    n, p, k, mu, lam = 30, 20, 4, 2.0, 5.0
+    X, seeds, known = rng.random((n, p)), 1.0 * (rng.random((2, p)) < 0.2), rng.random((n, 1)) < 0.4
+    Y = np.where(known, np.eye(3)[rng.integers(0, 3, n)], np.nan)
+    blocks = np.block([[X, lam**0.5 * Y], [mu**0.5 * seeds, np.full((2, 3), np.nan)]])
+    W, H = rng.random((n + 2, k)), rng.random((k, p + 3))
+    model = partwise.NMF(
+        k, solver="mu", missing_values=np.nan, tol=0, max_iter=N_ITER, init="custom"
+    ).fit(blocks, W=W, H=H)
+    V, B, U, C = W[:n], W[n:] / mu**0.5, H.T[:p], H.T[p:] / lam**0.5
+    Z = np.nan_to_num(Y)
+    for _ in range(N_ITER):
+        V = V * (X @ U + lam * Z @ C) / (V @ U.T @ U + lam * (known * (V @ C.T)) @ C)
+        B = B * (seeds @ U) / (B @ U.T @ U)
+        C = C * (Z.T @ V) / ((known * (V @ C.T)).T @ V)
+        U = U * (X.T @ V + mu * seeds.T @ B) / (U @ (V.T @ V + mu * B.T @ B))
+    found = (model.embedding_[:n], model.embedding_[n:] / mu**0.5, model.components_.T[:p],
+             model.components_.T[p:] / lam**0.5)  # fmt: skip
+    for ours, theirs in zip(found, (V, B, U, C), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-8, atol=1e-8 * theirs.max())
+
+
 def test_every_method_of_the_papers_has_a_page():
-    pages = {page.stem for page in PAGES.glob("*.rst")} - {"index"}
+    pages = {page.stem for page in PAGES.glob("*.rst")} - {"index", "guided"}
     assert pages == {name.removesuffix("-kl") for name in NAIVE}
