@@ -45,7 +45,7 @@ DESCENTS: dict[str, Callable[[], Any]] = {
 
 
 def _descent(name: str) -> tuple[str, str]:
-    """Whether the objective ever rises beyond rounding, in 300 printed updates on digits."""
+    """Test that the objective never rises beyond rounding in 300 printed updates on digits."""
     fitted = DESCENTS[name]()
     values = np.asarray(fitted.history)
     rise = max(float(np.max(np.diff(values) / np.abs(values[:-1]))), 0.0)
@@ -54,13 +54,13 @@ def _descent(name: str) -> tuple[str, str]:
 
 
 def _same_point() -> tuple[str, str]:
-    """Labelled samples of one class share a row of V = AZ."""
+    """Test that labelled samples of one class share a row of V = AZ."""
     V, y = _fitted("CNMF", FEW, **MU, tol=0.0).embedding, _sample().shown(FEW)
     far = max(float(np.ptp(V[y == c], axis=0).max()) for c in range(3)) / float(V.max())
     hidden = np.mean([np.ptp(V[(y < 0) & (_sample().truth == c)], axis=0).max() for c in range(3)])
     return (HOLDS if far == 0 else FAILS), (
         f"largest distance between part weights of one label: {far:.1g} of the largest entry; the "
-        f"unlabelled ones, which nothing joins, are spread over {hidden / V.max():.2f}"
+        f"unlabelled ones are spread over {hidden / V.max():.2f}"
     )
 
 
@@ -81,7 +81,7 @@ Rule = tuple[Callable[[Any, Any], Factors], Callable[[Any, Any], Any]]  # an upd
 
 
 def _rules(name: str, X: Any, y: Any, k: int) -> Rule:
-    """The printed updates of a method on (Z, U), and the gradient in Z.
+    """Return the printed updates of a method on (Z, U), and the gradient in Z.
 
     Z holds the rows of V that differ, or V of LCF; U the basis, or W of LCF.
     """
@@ -123,7 +123,7 @@ def _rules(name: str, X: Any, y: Any, k: int) -> Rule:
 
 
 def _invariant(name: str) -> tuple[str, str]:
-    """Whether updates that change nothing are at a stationary point.
+    """Test whether a point that the updates keep is stationary.
 
     The multiplicative updates keep a zero. So the largest entry of a converged factor is set to
     zero, and the updates run until they change nothing again. At a stationary point the gradient at
@@ -149,7 +149,7 @@ def _invariant(name: str) -> tuple[str, str]:
 
 
 def _gradient_steps() -> tuple[str, str]:
-    """(14) and (15) beside gradient steps with the step sizes of section 3.3."""
+    """Compare (14) and (15) with gradient steps of the sizes of section 3.3."""
     X, W, U, V, lam = _graph_problem()
     L, D = np.diag(W.sum(axis=1)) - W, W.sum(axis=1)[:, None]
     by_rule = U * (X.T @ V) / (U @ (V.T @ V))
@@ -164,14 +164,14 @@ def _gradient_steps() -> tuple[str, str]:
 
 
 def _graph_problem() -> tuple[Any, Any, Any, Any, float]:
-    """X, the graph, a start of U and V, and the paper's λ, on three digits."""
+    """Return X, the graph, a start of U and V, and the paper's λ, on three digits."""
     sample = _sample()
     V, U = sample.start(3)
     return np.asarray(sample.X), neighbor_graph(sample.X, 5).toarray(), U, V, 100.0
 
 
 def _lin() -> tuple[str, str]:
-    """GNMF's (14) and (15) with Lin's modification: does the objective still never rise?
+    """Test that GNMF's objective never rises under Lin's modification of (14) and (15).
 
     Lin (2007) raises an entry below σ to σ where its gradient is negative, and adds δ to the
     denominator: x <- x - x̄ / (den + δ) times the gradient. A zero may then become positive.
@@ -201,7 +201,7 @@ def _lin() -> tuple[str, str]:
 
 
 def _plsa() -> tuple[str, str]:
-    """An EM step of PLSA beside the updates of NMF under KL, from the same point."""
+    """Compare an EM step of PLSA with the updates of NMF under KL, from the same point."""
     sample, rng = _sample(), np.random.default_rng(0)
     P = np.asarray(sample.X) / np.sum(sample.X)
     weight, left, right = rng.random(3), rng.random((len(P), 3)), rng.random((P.shape[1], 3))
@@ -220,7 +220,7 @@ def _plsa() -> tuple[str, str]:
 
 
 def _conjugate_gradients() -> tuple[str, str]:
-    """Iterations of CG for the systems of (21), to a relative residual of 1e-6."""
+    """Count the iterations of CG for the systems of (21), to a relative residual of 1e-6."""
     from scipy.sparse import diags, identity
     from scipy.sparse.linalg import cg
 
@@ -250,7 +250,7 @@ def _conjugate_gradients() -> tuple[str, str]:
 
 
 def _operations() -> tuple[str, str]:
-    """How the counted operations of an iteration grow with each size."""
+    """Measure how the counted operations of an iteration grow with each size."""
     sizes = {"M": 900, "N": 700, "K": 5, "p": 5, "q": 10}
     words, worst = [], 0.0
     for formulation in ("frobenius", "divergence"):
@@ -267,7 +267,7 @@ def _operations() -> tuple[str, str]:
 
 
 def _class_cost() -> tuple[str, str]:
-    """What D adds to the update of S: one addition for each of its entries, (12) and (23)."""
+    """Count what D adds to the update of S: one addition per entry, (12) and (23)."""
     sizes = {"M": 1024, "N": 110, "K": 10, "p": 0, "q": 0}
     plain = count("frobenius", "NMF", sizes)
     share = sizes["N"] * sizes["K"] / plain["fladd"]
@@ -299,7 +299,7 @@ def _label_matrix() -> tuple[str, str]:
 
 
 def _quadratic(seed: int) -> tuple[Any, Any, Any, float]:
-    """NMF-DC's problem in H with W fixed: f = ½‖V - W S H A‖², its gradient, a start and L."""
+    """Return f = ½‖V - W S H A‖² with W fixed, its gradient, a start of H and L."""
     sample, rng = _sample(), np.random.default_rng(seed)
     y, X = sample.shown(Budget("2 per class", per_class=2)), np.asarray(sample.X)
     index = np.where(y >= 0, y, 2 + np.cumsum(y < 0))  # labelled samples share a column of H
@@ -319,7 +319,7 @@ def _quadratic(seed: int) -> tuple[Any, Any, Any, float]:
 
 
 def _proposition() -> tuple[str, str]:
-    """(15) with W fixed, beside the bound of (18); H* by many more steps."""
+    """Compare (15) with W fixed with the bound of (18); H* comes from many more steps."""
     worst = 0.0
     for seed in range(5):
         value, gradient, H0, L = _quadratic(seed)
@@ -339,7 +339,7 @@ def _proposition() -> tuple[str, str]:
 
 
 def _lipschitz() -> tuple[str, str]:
-    """The gradient's change over the distance, for random pairs and along the steepest one."""
+    """Compare the change of the gradient with L times the distance, in the steepest direction."""
     _, gradient, H0, L = _quadratic(0)
     rng, zero, worst = np.random.default_rng(1), gradient(0 * H0), 0.0
     D = rng.standard_normal(H0.shape)

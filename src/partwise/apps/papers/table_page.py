@@ -43,7 +43,7 @@ IN_PRINT = {None: "–", True: HOLDS, False: FAILS}
 
 @dataclass(frozen=True)
 class Context:
-    """The facts of a run besides its results."""
+    """The circumstances of a run: what was left out or failed, and the share of runs."""
 
     skipped: dict[str, str]
     failed: dict[str, str]
