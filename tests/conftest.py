@@ -117,10 +117,10 @@ def rng():
 @pytest.fixture
 def few_trees(monkeypatch):
     """A tenth of the trees of `PartsClassifier`, which take most of the time with few samples."""
-    from partwise.classify import pool
+    from partwise.classify import ensemble
 
-    monkeypatch.setattr(pool, "TREES", 10)
-    monkeypatch.setattr(pool, "FEWER", 4)
+    monkeypatch.setattr(ensemble, "TREES", 10)
+    monkeypatch.setattr(ensemble, "FEWER", 4)
 
 
 @pytest.fixture

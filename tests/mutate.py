@@ -83,9 +83,9 @@ _ENGINE = [
 # fmt: off
 TESTS = {
     "partwise.classify.calibration": _ANSWERS,
-    "partwise.classify.heads": _ANSWERS,
+    "partwise.classify.classifiers": _ANSWERS,
     "partwise.classify.folds": _ANSWERS,
-    "partwise.classify.pool": _ANSWERS,
+    "partwise.classify.ensemble": _ANSWERS,
     "partwise.classify.features": _ANSWERS,
     "partwise.classify.preparation": _ANSWERS,
     "partwise.classify.query": _ANSWERS,

@@ -186,7 +186,6 @@ def test_the_checks_of_the_classifier_see_wrong_answers(monkeypatch):
         (nan, fuzz_classifier.check_answer),
         (rename, fuzz_classifier.check_answer),
         (turn, fuzz_classifier.check_warm_start),
-        (turn, fuzz_classifier.check_order),
     ):
         model = fuzz_classifier.fit(case)
         spoil(model)

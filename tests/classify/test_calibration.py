@@ -6,23 +6,28 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.optimize import brentq
+from scipy.special import softmax as softmax_of
 
 import reference
 from partwise import PartsClassifier
-from partwise.classify import calibration, heads
+from partwise.classify import calibration, classifiers
 
 #: What `python -m benchmarks.expected` counted.
 DRAWS = Path(__file__).parents[2] / "benchmarks" / "results" / "expected.json"
 
 
+def softmax(S):
+    return softmax_of(S, axis=-1)
+
+
 def posteriors(rng, n, c=4, spread=1.5):
     """True probabilities (n, c) of the classes of n samples, and classes drawn by them."""
-    q = heads.softmax(spread * rng.standard_normal((n, c)))
+    q = softmax(spread * rng.standard_normal((n, c)))
     return q, (q.cumsum(axis=1) < rng.random((n, 1))).sum(axis=1)
 
 
 def too_sure(q, power):
-    return heads.softmax(power * np.log(q))
+    return softmax(power * np.log(q))
 
 
 # -- temperature -------------------------------------------------------------------------------
@@ -98,7 +103,7 @@ def test_classes_that_are_found_more_often_are_more_probable(rng):
     y = rng.choice(3, 3000, p=shares)
     middle = 4 * np.eye(3) / np.sqrt(2)
     Z = middle[y] + rng.standard_normal((y.size, 3))
-    even = heads.softmax(-0.5 * ((Z[:, None] - middle) ** 2).sum(axis=2))
+    even = softmax(-0.5 * ((Z[:, None] - middle) ** 2).sum(axis=2))
     tilt = calibration.class_tilt(even, np.full(3, 100))
     assert (np.diff(tilt) < 0).all()
     p = even * tilt
@@ -239,31 +244,33 @@ def test_a_mixture_holds_labelled_samples_and_is_the_naive_em(rng):
     start = rng.dirichlet(np.ones(3), size=40)
     start[labelled] = np.eye(3)[(y + 1) % 3]  # the first answer is wrong about all of them
     for rounds in (1, 3):
-        fits = heads.mixture(Z, labelled, y, np.ones((1, 6)), start[None], rounds)
-        naive = reference.em_of_gaussian_classes(Z, labelled, y, start, rounds, heads.SHRINK_ALL)
+        fits = classifiers.mixture(Z, labelled, y, np.ones((1, 6)), start[None], rounds)
+        naive = reference.em_of_gaussian_classes(
+            Z, labelled, y, start, rounds, classifiers.SHRINK_ALL
+        )
         for fit, wanted in zip(fits, (naive[0], naive[-1]), strict=True):
             # a pseudo-count of 1e-6 in 13 samples a class
-            ours = heads.softmax(fit.scores(Z)[0])
-            np.testing.assert_allclose(ours, heads.softmax(wanted), atol=1e-5)
+            ours = softmax(fit.scores(Z)[0])
+            np.testing.assert_allclose(ours, softmax(wanted), atol=1e-5)
 
 
 def test_a_fold_does_not_see_the_labels_that_it_holds_out(rng):
     Z, y = rng.standard_normal((12, 2)), np.array([0, 1, 0, 1])
     start = rng.dirichlet(np.ones(2), size=(2, 12))
     weights = np.array([[1.0, 1, 0, 0], [1.0, 1, 1, 1]])
-    fit = heads.mixture(Z, np.arange(4), y, weights, start, 2)[1]
-    alone = reference.em_of_gaussian_classes(Z, [0, 1], y[:2], start[0], 2, heads.SHRINK_ALL)[-1]
-    np.testing.assert_allclose(
-        heads.softmax(fit.scores(Z)[0]), heads.softmax(alone), atol=1e-5
-    )  # as above
+    fit = classifiers.mixture(Z, np.arange(4), y, weights, start, 2)[1]
+    alone = reference.em_of_gaussian_classes(Z, [0, 1], y[:2], start[0], 2, classifiers.SHRINK_ALL)[
+        -1
+    ]
+    np.testing.assert_allclose(softmax(fit.scores(Z)[0]), softmax(alone), atol=1e-5)  # as above
 
 
 def test_classes_get_the_same_mass_whatever_reaches_them(rng):
     """A label in a dense place reaches more samples: that is no reason for its class to win."""
     y = np.array([0, 0, 1, 2])
     G = rng.random((30, 4)) * [1, 2, 0.01, 5]
-    shares = heads.class_shares(y, np.ones((1, 4)), 3)
-    found = heads.softmax(heads.even_masses(shares @ G.T)[0])
+    shares = classifiers.class_shares(y, np.ones((1, 4)), 3)
+    found = softmax(classifiers.even_masses(shares @ G.T)[0])
     np.testing.assert_allclose(found, reference.even_masses(G, y, 3), atol=1e-9)
     assert np.ptp(found.sum(axis=0)) < 0.5 * np.ptp((G / G.sum(axis=1, keepdims=True)).sum(axis=0))
 

@@ -21,14 +21,13 @@ def made(rng):
 
 def test_a_new_sample_is_smoothed_as_the_others_were(made, rng):
     """Half of itself and half of its neighbours, twice; these moved once in between."""
-    known = made()
+    known = made().first
     new = rng.random((5, 12))
-    views, near, _ = known._new(new)
-    plain, walk = known._seen_by(new)[1], row_stochastic(known.graph)
-    once = 0.5 * plain + 0.5 * (near @ known.plain)
-    moved = 0.5 * known.plain + 0.5 * (walk @ known.plain)
-    twice = 0.5 * once + 0.5 * (near @ moved)
-    twice = features._unit(twice, known.preparation)
+    views, near, _ = known.new(new, np.full(5, -1))
+    data, walk = known._project(new)[1], row_stochastic(known.graph)
+    once = 0.5 * data + 0.5 * (near @ known.data)
+    moved = 0.5 * known.data + 0.5 * (walk @ known.data)
+    twice = known.preparation.unit(0.5 * once + 0.5 * (near @ moved))
     expected = (twice - known.shift["smooth"]) * known.scale["smooth"]
     # rounded to single precision at the end
     limit = 8 * np.finfo(np.float32).eps * np.abs(expected).max()
@@ -37,9 +36,9 @@ def test_a_new_sample_is_smoothed_as_the_others_were(made, rng):
 
 def test_samples_that_do_not_differ_leave_the_unit_of_others_as_it_is():
     view = SimpleNamespace(shift={}, scale={})
-    none = features.Features._standard(view, "plain", np.ones((4, 2)))
+    none = features.Prepared._standardized(view, "data", np.ones((4, 2)))
     np.testing.assert_array_equal(none, 0)
-    other = features.Features._standard(view, "plain", np.array([[1.0, 3.0]]))
+    other = features.Prepared._standardized(view, "data", np.array([[1.0, 3.0]]))
     np.testing.assert_array_equal(other, [[0, 2]])
 
 
@@ -52,7 +51,7 @@ def test_directions_of_samples_on_disk_are_the_leading_ones(rng, tmp_path, monke
     monkeypatch.setattr(features, "DIRECTIONS", 3)
     U, _, Vt = np.linalg.svd(rng.random((40, 12)), full_matrices=False)
     X = (U[:, :4] * [100, 50, 25, 1]) @ Vt[:4]
-    Q = features.leading_elsewhere(on_disk(X, tmp_path), 0)
+    Q = features.leading_directions(on_disk(X, tmp_path), 0)
     assert Q.shape == (12, 3)
     angles = np.linalg.svd(Vt[:3] @ Q, compute_uv=False)
     # four passes leave (1/25)^8 of what the fourth direction has: rounding is more
@@ -60,7 +59,7 @@ def test_directions_of_samples_on_disk_are_the_leading_ones(rng, tmp_path, monke
 
 
 def test_parts_of_samples_on_disk_are_over_their_columns(made, rng, tmp_path):
-    known = made(on_disk(rng.random((40, 12)), tmp_path))
+    known = made(on_disk(rng.random((40, 12)), tmp_path)).first
     assert known.preparation.components(known.H).shape == (3, 12)
 
 
@@ -83,13 +82,13 @@ def test_the_unit_of_measurement_is_none_of_the_answer(rng, kind, dtype, power):
     X = (rng.random((90, 60)) * (rng.random((90, 60)) < 0.4)).astype(dtype)
     options = {"n_parts": 5, "n_neighbors": 5, "graph_reg": 1.0, "max_iter": 10, "seed": 0}
     one, other = (features.build_features(kind(Z), **options) for Z in (X, np.ldexp(X, power)))
-    assert (other.V.max(axis=0) > 0).all()
-    assert one.by_prefix.keys() == other.by_prefix.keys()
-    for name, mine in one.by_prefix.items():
-        assert (mine.graph != other.by_prefix[name].graph).nnz == 0
+    assert (other.first.V.max(axis=0) > 0).all()
+    assert one.prepared.keys() == other.prepared.keys()
+    for name, mine in one.prepared.items():
+        assert (mine.graph != other.prepared[name].graph).nnz == 0
     new = X[:5] + X[5:10]
     views = [made.new(kind(Z))[0] for made, Z in ((one, new), (other, np.ldexp(new, power)))]
-    for name in ("plain", "whole"):
+    for name in ("data", "columns"):
         # directions of samples in another order: rounded, and turned round
-        lengths = [np.linalg.norm(sp.csr_array(made[name]).toarray(), axis=1) for made in views]
+        lengths = [np.linalg.norm(sp.csr_array(made[""][name]).toarray(), axis=1) for made in views]
         np.testing.assert_allclose(*lengths, rtol=1e-4)

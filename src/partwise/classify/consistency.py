@@ -16,25 +16,24 @@ def is_consistent(model: Any) -> bool:
     """
     fitted, state = vars(model), model._state
     n, rows, n_classes = len(fitted["embedding_"]), [state.get("labelled", ())], 0
-    sources = [state["features"], *state["features"].get("others", {}).values()]
-    by_sample = []
+    sources = list(state["features"]["prepared"].values())
+    digests = state["features"]["digests"]
+    by_sample = [digests] if len(digests) else []
     for source in sources:
-        by_sample += [source[name] for name in ("P", "graph", "V", "plain")]
-        by_sample += [
-            *source["views"].values(),
-            *([source["marks"]] if len(source["marks"]) else []),
-        ]
-    if "answer" in state:
-        answer, p, classes = state["answer"], fitted["label_distributions_"], fitted["classes_"]
-        held, truth, n_classes = answer["held_out"], answer["truth"], len(classes)
-        rows.append(answer["rows"])
+        by_sample += [source[name] for name in ("P", "graph", "V", "data")]
+        by_sample += [*source["views"].values()]
+    if "ensemble" in state:
+        ensemble, p, classes = state["ensemble"], fitted["label_distributions_"], fitted["classes_"]
+        held, truth, n_classes = ensemble["held_out"], ensemble["truth"], len(classes)
+        rows.append(ensemble["rows"])
         by_sample += [p, fitted["transduction_"]]
-        by_sample += [h["scores"] for h in answer["heads"] if h.get("scores") is not None]
+        arrays = [member["arrays"] for member in ensemble["members"]]
+        by_sample += [mine["scores"] for mine in arrays if "scores" in mine]
         agree = (
             p.shape[1] == n_classes
             and _are_probabilities(p)
             and np.isin(fitted["transduction_"], classes).all()
-            and len(held) == len(truth) == len(answer["rows"])
+            and len(held) == len(truth) == len(ensemble["rows"])
             and (not len(held) or held.shape[1] == n_classes)
             and _within(truth, n_classes)
         )
@@ -42,20 +41,26 @@ def is_consistent(model: Any) -> bool:
             return False
     sized = all(part.shape[0] == n for part in by_sample)
     sized = sized and all(source["graph"].shape == (n, n) for source in sources)
-    # candidates may lack a score, and classifiers that were not weighed have no agreement
-    numbers = {**state, "candidates": [], "answer": {**state.get("answer", {}), "agreement": 0.0}}
+    numbers = {**state, "ensemble": {}, "members": []}
+    if "ensemble" in state:  # scores and agreement are NaN without held-out labels
+        numbers["ensemble"] = {**state["ensemble"], "members": [], "agreement": 0.0}
+        numbers["members"] = [member["arrays"] for member in state["ensemble"]["members"]]
     if not (sized and _all_finite(numbers) and all(_within(at, n) for at in rows)):
         return False
 
     def sample(source: dict[str, Any]) -> Any:
-        name = source.get("source", "")
+        name = source["source"]
         one = np.ones((1, state["also"][name] if name else fitted["n_features_in_"]))
         return sp.csr_array(one) if sp.issparse(source["P"]) else one
 
-    new = {source.get("source", ""): sample(source) for source in sources}
-    views, near, _ = model._features.new(new.pop(""), new)
+    new = {source["source"]: sample(source) for source in sources}
+    features = model._features
+    views, near, _ = features.new(new.pop(""), new)
+    for name, mine in features.prepared.items():
+        if any(Z.shape[1] != views[name][view].shape[1] for view, Z in mine.views.items()):
+            return False
     if n_classes:
-        return _are_probabilities(model._answer.probabilities(views, near))
+        return _are_probabilities(model._ensemble.probabilities(views, near))
     return _all_finite(views)
 
 

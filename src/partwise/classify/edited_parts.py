@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from partwise.backends.arrays import AnyArray
-from partwise.classify.features import Features
+from partwise.classify.features import Prepared
 
 #: Cost of using a part that is to be avoided, in units of the mean product of a sample and a part.
 #: A larger value removes it more strictly and changes the other part weights more.
@@ -23,20 +23,17 @@ MAX_ITER = 100
 
 
 def edit(
-    features: Features, edits: Sequence[Any], fixed: Sequence[int], avoid: Mapping[int, Any]
-) -> Features:
+    first: Prepared, edits: Sequence[Any], fixed: Sequence[int], avoid: Mapping[int, Any]
+) -> Prepared:
     """Return a copy with edited parts and the part weights that follow from them."""
-    V, H = features.V, features.H
+    V, H = first.V, first.H
     for kind, *numbers in edits:
         _check_numbers(kind, numbers, len(H))
         V, H = (_merge if kind == "merge" else _split)(V, H, *numbers)
     _check_numbers("fixed", fixed, len(H))
     _check_numbers("avoid", list(avoid), len(H))
-    V, H = _refit(features, V, H, list(dict.fromkeys(fixed)), avoid)
-    edited = copy.copy(features)
-    edited.V, edited.H, edited.shift, edited.scale = V, H, {}, {}
-    edited.views = edited._views(V, features.plain, features.views["smooth"])
-    return edited
+    V, H = _refit(first, V, H, list(dict.fromkeys(fixed)), avoid)
+    return replace(first, V=V, H=H).make_views()
 
 
 def _check_numbers(kind: str, numbers: Sequence[Any], n_parts: int) -> None:
@@ -67,21 +64,21 @@ def _split(V: AnyArray, H: AnyArray, i: int) -> tuple[AnyArray, AnyArray]:
 
 
 def _refit(
-    features: Features, V: AnyArray, H: AnyArray, fixed: list[int], avoid: Mapping[int, Any]
+    first: Prepared, V: AnyArray, H: AnyArray, fixed: list[int], avoid: Mapping[int, Any]
 ) -> tuple[AnyArray, AnyArray]:
     """Factorize again from V and H, with fixed parts and costs for the parts to avoid."""
     from partwise.estimators.constrained import ConstrainedNMF
     from partwise.fitting.solving import few_iterations_will_do
     from partwise.model.terms import Linear
 
-    P = features.preparation.parts_input(features.P)
+    P = first.preparation.parts_input(first.P)
     order = [*fixed, *(j for j in range(len(H)) if j not in fixed)]  # fixed parts come first
     V, H, cost = V[:, order], H[order], np.zeros_like(V)
     for part, samples in avoid.items():
         cost[np.asarray(samples), order.index(part)] = AVOID * float(np.mean(np.asarray(P @ H.T)))
     model = ConstrainedNMF(
         len(H),
-        graph_reg=features.graph_reg,
+        graph_reg=first.graph_reg,
         init="custom",
         max_iter=MAX_ITER,
         terms=[Linear(cost)] if cost.any() else None,
@@ -89,6 +86,6 @@ def _refit(
     )
     start = np.maximum(V, LOWEST * float(V.mean()))
     with few_iterations_will_do():
-        model.fit(P, graph=sp.csr_array(features.graph), W=start, H=H)
+        model.fit(P, graph=sp.csr_array(first.graph), W=start, H=H)
     back = np.argsort(order)
     return np.asarray(model.embedding_)[:, back], np.asarray(model.components_)[back]

@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.linear_model import Ridge
 from sklearn.utils.validation import check_is_fitted
 
 from partwise.backends.arrays import AnyArray
 from partwise.backends.threads import blas_threads
 from partwise.classify import query
-from partwise.classify.features import unit_rows
+from partwise.classify.preparation import unit_rows
 from partwise.classify.results import Results
 from partwise.knowledge.doubts import Doubt, doubts
 
@@ -74,13 +75,10 @@ def linear_picture(codes: AnyArray, p: AnyArray) -> tuple[AnyArray, AnyArray, fl
     """
     log_odds = np.log(np.maximum(p, 1e-12))
     log_odds = log_odds - log_odds.mean(axis=1, keepdims=True)
-    middle = codes.mean(axis=0)
-    Z = codes - middle
-    G = Z.T @ Z
-    G[np.diag_indices_from(G)] += RIDGE * max(float(np.trace(G)) / len(G), 1e-12)
-    B = np.linalg.solve(G, Z.T @ (log_odds - log_odds.mean(axis=0)))
-    again = (Z @ B + log_odds.mean(axis=0)).argmax(axis=1)
-    return B, middle, float(np.mean(again == p.argmax(axis=1)))
+    size = float(np.square(codes - codes.mean(axis=0)).sum()) / codes.shape[1]
+    fit = Ridge(RIDGE * max(size, 1e-12)).fit(codes, log_odds)
+    same = fit.predict(codes).argmax(axis=1) == p.argmax(axis=1)
+    return fit.coef_.T, codes.mean(axis=0), float(np.mean(same))
 
 
 def strongest_features(components: AnyArray, names: list[str], n: int) -> list[tuple[str, ...]]:
@@ -96,13 +94,11 @@ def strongest_features(components: AnyArray, names: list[str], n: int) -> list[t
 def evidence(
     effects: AnyArray, words: list[tuple[str, ...]], n: int
 ) -> tuple[list[Any], list[Any]]:
-    """The n parts that speak most for, and most against."""
+    """Return the n parts with the largest positive and the largest negative effects."""
     order = np.argsort(-effects, kind="stable")
     rows = [Evidence(int(k), float(effects[k]), words[k]) for k in order]
-    return (
-        [row for row in rows[:n] if row.effect > 0],
-        [row for row in rows[::-1][:n] if row.effect < 0],
-    )
+    supporting = [row for row in rows[:n] if row.effect > 0]
+    return supporting, [row for row in rows[::-1][:n] if row.effect < 0]
 
 
 class Explained(Results):
@@ -128,8 +124,8 @@ class Explained(Results):
         are wrong as a rule. Empty where no class has two labels.
         """
         check_is_fitted(self)
-        answer = self._answer
-        return doubts(answer.rows, answer.held_out, answer.truth, self.classes_)
+        fitted = self._ensemble
+        return doubts(fitted.rows, fitted.held_out, fitted.truth, self.classes_)
 
     def suggest(self, n: int = 10, *, exclude: Any = ()) -> AnyArray:
         """Training samples to label next, as indices: those whose label settles most doubt.
@@ -160,9 +156,9 @@ class Explained(Results):
     def _ask(self, doubt: AnyArray, closed: AnyArray, n: int) -> AnyArray:
         """`asking.label_next`, in a space that is kept as long as the codes are."""
         cache = self.__dict__.setdefault("_cache", {})
-        with blas_threads(self._features.plain.size):
+        with blas_threads(self.embedding_.size):
             if "asking" not in cache:
-                cache["asking"] = query.make_space(self._features.views["both"])
+                cache["asking"] = query.make_space(self._features.first.views["both"])
             return query.label_next(cache["asking"], doubt, closed, n)
 
     def explain(
@@ -227,15 +223,14 @@ class Explained(Results):
             return unit_rows(code[None])[0], p, f"sample {row}"
         X = sample if sp.issparse(sample) else np.reshape(np.asarray(sample), (1, -1))
         views, near, V = self._new(X, None)
-        return unit_rows(V)[0], self._answer.probabilities(views, near)[0], "new sample"
+        return unit_rows(V)[0], self._ensemble.probabilities(views, near)[0], "new sample"
 
     def _column_names(self, given: Any) -> list[str]:
-        names = getattr(self, "feature_names_in_", None) if given is None else given
-        if names is None:
-            names = [f"column {j}" for j in range(self.n_features_in_)]
-        if len(names) != self.n_features_in_:
+        numbers = [f"column {j}" for j in range(self.n_features_in_)]
+        names = getattr(self, "feature_names_in_", numbers) if given is None else given
+        if len(names) != len(numbers):
             raise ValueError(
-                f"feature_names must have one name for each of the {self.n_features_in_} columns "
-                f"of X, got {len(names)}."
+                f"feature_names must have one name for each of the {len(numbers)} columns of X, "
+                f"got {len(names)}."
             )
         return [str(name) for name in names]

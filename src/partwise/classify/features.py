@@ -1,23 +1,25 @@
-"""Representations of samples that no label has touched: computed once, kept, used by every head.
+"""Features of samples for the classifiers of `PartsClassifier`, computed without labels.
 
-Four views of the same samples, each centred and scaled so that the mean squared length is one; and
-``plain`` and ``smooth`` again, with a graph of their own, for each other preparation, and all four
-for further arrays of the same samples:
+Each array (X, and those of ``also``) is prepared in one or more ways. Each preparation has a graph
+of nearest neighbours and some of these views, centred and scaled to a mean squared length of one:
 
-====== =======================================================================================
-codes  rows of GNMF's V at unit length: ½‖P - VUᵀ‖² + λ/2 tr(VᵀLV), V, U >= 0
-plain  the prepared data P on its leading singular directions
-both   the two side by side
-smooth ``plain`` averaged twice with the mean of the neighbours in the graph
-====== =======================================================================================
+======= ========================================================================================
+parts   part weights of GNMF at unit length: min ½‖P - VUᵀ‖² + λ/2 tr(VᵀLV) with V, U >= 0
+data    the prepared data on their leading singular directions
+both    the two side by side
+smooth  ``data``, averaged twice with the mean of the neighbours in the graph
+columns all columns of the prepared data as they are
+======= ========================================================================================
+
+Only the first preparation of an array has part weights.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,234 +33,243 @@ from partwise.backends.numpy.kernels._options import OPTIONS, compiled
 from partwise.backends.sweeps import solve_rows
 from partwise.backends.threads import (
     PASS,
-    by_entry,
     each,
+    in_threads,
     one_blas_thread,
     pieces,
-    results,
     threads_for,
 )
 from partwise.classify.preparation import (
     MANY,
+    REMOTE,
     Preparation,
     choose_preparation,
+    is_local,
     other_preparations,
+    unit_rows,
     unpacked,
 )
 
-#: The preparation of an X that stays where it is: rows as they are, directions at unit length.
-ELSEWHERE = "as it is"
-#: Parts where there are samples enough; the number of classes need not be known.
+#: Number of parts if there are enough samples; it does not depend on the number of classes.
 PARTS = 30
-#: Samples up to which all are searched for neighbours and factorized; of more, the first so many in
-#: the order of their digests are, and the others have neighbours and codes by these.
+#: With more samples than the first number, the second is the size of the random subset that the
+#: graph and the parts are computed from. The other samples are joined to their nearest neighbours
+#: in this subset.
 EXACT, SEARCHED = 100_000, 20_000
-#: Leading singular directions of the data that the plain heads see.
+#: Leading singular directions of the view ``data``.
 DIRECTIONS = 100
-#: Entries of a dense array that are looked at together.
-BLOCK = 1 << 17
-#: Samples that are multiplied together.
+#: Rows per block of a product.
 ROWS = 256
-#: How far from the others, in their mean lengths, a sample can lie: beyond, squares overflow.
+#: Largest distance of a sample from the mean, in mean lengths; squares of larger ones overflow.
 FARTHEST = 1e15
-#: Powers of two from which values are brought down, since squares and their sums leave the range of
-#: float32 and float64; those of new samples may be higher by the last.
+#: Larger values are multiplied by a power of two, since their squares and sums overflow in float32
+#: and float64; values of new samples may exceed those of the training samples by the last number.
 HIGH, HIGHER = {4: 50, 8: 500}, 5
-#: Rounds and share of averaging with the neighbours.
+#: Rounds of averaging with the neighbours, and their share.
 ROUNDS, SHARE = 2, 0.5
+
+#: Views by the name of the preparation, then by their own name.
+Views = dict[str, dict[str, Any]]
 
 
 @dataclass
-class Features:
-    """Everything to the left of the labels. Arrays only, so that it can be saved.
+class Prepared:
+    """One array of samples in one preparation.
 
-    ``source`` names the array that it is of, "" for X. ``searched`` is how many samples were looked
-    at for neighbours and parts, the first in the `order`; 0 where all were. ``power`` is that of
-    two by which values are multiplied.
+    Attributes
+    ----------
+    source : str
+        Name of the array; "" for X.
+    power : int
+        Values are multiplied by this power of two.
+    P, graph : arrays of n_samples rows
+        Prepared data and their graph.
+    directions : array of shape (n_columns, d)
+        Leading singular directions of P.
+    data, V : arrays of n_samples rows
+        P on these directions, and part weights.
+    H : array of shape (n_parts, n_columns)
+        Parts.
+    searched : int array or None
+        Samples that the graph and the parts were computed from; None for all.
     """
 
+    source: str
     preparation: Preparation
+    power: int
     P: Any
     graph: sp.csr_array
-    H: AnyArray
-    V: AnyArray
     directions: AnyArray
-    plain: AnyArray
-    marks: AnyArray
+    data: AnyArray
+    V: AnyArray
+    H: AnyArray
     n_neighbors: int
     graph_reg: float
-    n_iter: int
-    status: str
-    objective: float
+    searched: AnyArray | None = None
     shift: dict[str, AnyArray] = field(default_factory=dict)
     scale: dict[str, float] = field(default_factory=dict)
     views: dict[str, AnyArray] = field(default_factory=dict)
-    others: dict[str, Features] = field(default_factory=dict)
-    source: str = ""
-    searched: int = 0
-    power: int = 0
-
-    def state(self) -> dict[str, Any]:
-        """Arrays, numbers and text, for `from_state`."""
-        others = {name: mine.state() for name, mine in self.others.items()}
-        return {**vars(self), "preparation": vars(self.preparation), "others": others}
-
-    @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Features:
-        others = {name: cls.from_state(mine) for name, mine in state.get("others", {}).items()}
-        preparation = Preparation(**state["preparation"])
-        return cls(**{**state, "preparation": preparation, "others": others})
 
     @property
-    def by_prefix(self) -> dict[str, Features]:
-        """All preparations by the prefix of their views' names; "" for the first."""
-        return {"": self} | {f"{name}: ": mine for name, mine in self.others.items()}
+    def has_parts(self) -> bool:
+        return len(self.H) > 0
 
-    @property
-    def all_views(self) -> dict[str, AnyArray]:
-        """The views of all preparations, and the prepared data themselves as "whole"."""
-        made: dict[str, AnyArray] = {}
-        for start, mine in self.by_prefix.items():
-            made |= {start + name: Z for name, Z in mine.views.items()}
-            made[start + "whole"] = mine.P
-        return made
-
-    def new(
-        self, X: Any, also: dict[str, Any] | None = None
-    ) -> tuple[dict[str, AnyArray], dict[str, sp.csr_array], AnyArray]:
-        """`all_views` of samples, their neighbours (rows sum to one), and their codes.
-
-        A training sample that comes again keeps what it had; others are coded by the parts and
-        by their nearest training samples. ``also`` are the further arrays, by their names.
-        """
-        if self.preparation.kind == ELSEWHERE:
-            views, near, V = self._new(X)
-            return {**views, "whole": views["plain"]}, {"": near}, V
-        first = {mine.source: mine for mine in reversed(self.by_prefix.values())}
-        arrays = {"": X, **(also or {})}
-        arrays = {name: first[name]._as_trained(Z) for name, Z in arrays.items()}
-        seen = _find(marks_of(list(arrays.values())), self.marks)
-        views, nears, codes = {}, {}, {}
-        for start, mine in self.by_prefix.items():
-            Z = _scaled(arrays[mine.source], mine.power)
-            made, nears[start], codes[start] = mine._coded(Z, seen)
-            views |= {start + name: view for name, view in made.items()}
-            whole = mine.preparation.plain(Z)
-            views[start + "whole"] = whole if sp.issparse(whole) else whole.astype(mine.P.dtype)
-        return views, nears, codes[""]
-
-    def _coded(self, X: Any, seen: AnyArray) -> tuple[dict[str, AnyArray], sp.csr_array, AnyArray]:
-        """The same of one array; ``seen`` are training samples that come again, -1 for others."""
-        fresh = np.flatnonzero(seen < 0)
-        views = {name: Z[seen] for name, Z in self.views.items()}
-        V = self.V[seen]
-        starts = np.arange(seen.size + 1)
-        near = sp.csr_array(
-            (np.ones(seen.size), np.maximum(seen, 0), starts), (seen.size, len(self.V))
-        )
-        if fresh.size:
-            made, theirs, codes = self._new(X[fresh])
-            for name, Z in made.items():
-                views[name][fresh] = Z
-            V[fresh] = codes
-            keep = sp.diags_array((seen >= 0).astype(float))
-            put = sp.csr_array(
-                (np.ones(fresh.size), (fresh, np.arange(fresh.size))), (seen.size, fresh.size)
-            )
-            near = sp.csr_array(keep @ near + put @ theirs)
-        return views, near, V
-
-    def _as_trained(self, X: Any) -> Any:
-        """Samples in the container, and of the type, that the training samples have."""
+    def as_trained(self, X: Any) -> Any:
+        """Return samples in the container, dtype and scale of the training samples."""
+        if self.preparation.kind == REMOTE:
+            return X
         if sp.issparse(self.P):
             return sp.csr_array(X, dtype=self.P.dtype)
         return np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, dtype=self.P.dtype)
 
-    @property
-    def order(self) -> AnyArray:
-        """The samples in an order that their numbers give, whatever order they came in."""
-        if not self.marks.size:
-            return np.arange(len(self.plain))
-        return np.argsort(self.marks, kind="stable")
+    def make_views(self) -> Prepared:
+        """Compute the views of the training samples."""
+        self.shift, self.scale = {}, {}
+        self.views = self._views(self.V, self.data, row_stochastic(self.graph))
+        return self
 
-    def _new(self, X: Any) -> tuple[dict[str, AnyArray], sp.csr_array, AnyArray]:
-        P, plain, XH = self._seen_by(X)
-        if self.searched:
-            rows = self.order[: self.searched]
-            near = neighbors_of(plain.astype(self.plain.dtype), self.plain[rows], self.n_neighbors)
-            parts = near.data, rows[near.indices], near.indptr
-            near = sp.csr_array(parts, (len(plain), len(self.plain)))
-        elif len(self.plain) > MANY:  # as the neighbours of the training samples were found
-            new, known = plain.astype(np.float32), self.plain.astype(np.float32)
-            near = neighbors_of(new, known, self.n_neighbors)
-        else:
-            near = neighbors_of(P, self.P, self.n_neighbors)
-        V = code_rows(XH, self.H, self.V, near, self.graph_reg) if len(self.H) else XH
-        smooth, known = plain, self.plain
-        walk = row_stochastic(self.graph)
-        for more in reversed(range(ROUNDS)):
-            smooth = _averaged(smooth, near, known)
-            known = _averaged(known, walk, known) if more else known
-        return self._views(V, plain, smooth), near, V
+    def new(self, X: Any, seen: AnyArray) -> tuple[dict[str, Any], sp.csr_array, AnyArray]:
+        """Return views, neighbours (rows sum to one) and part weights of samples.
 
-    def _seen_by(self, X: Any) -> tuple[Any, AnyArray, AnyArray]:
-        """Where neighbours are looked for, the plain view, and the products with the parts."""
-        if self.preparation.kind == ELSEWHERE:
-            plain = unit_rows(_products(X, self.directions))
-            return plain, plain, _products(X, self.H.T)
-        P = self.preparation.plain(X)
-        if not sp.issparse(P):
+        ``seen`` holds the training sample that each one repeats, or -1. Such a sample keeps the
+        values of the fit.
+        """
+        P, data, XH = self._project(X)
+        near = self._neighbors(P, data)
+        V = solve_part_weights(XH, self.H, self.V, near, self.graph_reg) if self.has_parts else XH
+        views = self._views(V, data, near)
+        again = np.flatnonzero(seen >= 0)
+        if again.size:
+            rows = seen[again]
+            V[again] = self.V[rows]
+            for name in views:
+                views[name][again] = self.views[name][rows]
+            same = sp.csr_array((np.ones(again.size), (again, rows)), near.shape)
+            near = sp.csr_array(sp.diags_array((seen < 0).astype(float)) @ near + same)
+        return {**views, "columns": P}, near, V
+
+    def _project(self, X: Any) -> tuple[Any, AnyArray, AnyArray]:
+        """Return prepared samples, their view ``data`` and their products with the parts."""
+        P = self.preparation.plain(_scaled(X, self.power))
+        if isinstance(P, np.ndarray) and is_local(P):
             P = P.astype(self.P.dtype)
-        plain = _unit(times(P, self.directions), self.preparation)
-        if not len(self.H):
-            return P, plain, np.zeros((len(plain), 0))
-        return P, plain, np.asarray(self.preparation.parts_input(P) @ self.H.T)
+        data = self.preparation.unit(times(P, self.directions))
+        XH = np.zeros((len(data), 0))
+        if self.has_parts:
+            XH = times(self.preparation.parts_input(P), self.H.T)
+        return (P if is_local(P) else data), data, XH
 
-    def adjacency(self) -> sp.csr_array:
-        """D^-½ W D^-½ of the searched samples in their `order`, in float32."""
-        rows = self.order[: self.searched or None]
-        return normalized(sp.csr_array(self.graph)[rows][:, rows])
+    def _neighbors(self, P: Any, data: AnyArray) -> sp.csr_array:
+        """Find neighbours of samples in the same way as those of the training samples."""
+        if self.searched is not None:
+            known = self.data[self.searched]
+            near = neighbors_of(data.astype(known.dtype), known, self.n_neighbors)
+            parts = near.data, self.searched[near.indices], near.indptr
+            return sp.csr_array(parts, (len(data), len(self.data)))
+        if len(self.data) > MANY:
+            data, known = data.astype(np.float32), self.data.astype(np.float32)
+            return neighbors_of(data, known, self.n_neighbors)
+        return neighbors_of(P, self.P, self.n_neighbors)
 
-    def by_searched(self) -> sp.csr_array:
-        """All samples in their `order` as means of those of `adjacency`, (n, searched)."""
-        n, m, order = len(self.plain), self.searched or len(self.plain), self.order
-        own = sp.eye_array(m, dtype=np.float32, format="csr")
-        if m == n:
-            return own
-        others = sp.csr_array(self.graph)[order[m:]][:, order[:m]].astype(np.float32)
-        return sp.csr_array(sp.vstack([own, row_stochastic(others)]))
+    def walk(self) -> tuple[sp.csr_array, sp.csr_array | None]:
+        """Return D^-½ W D^-½ of the searched samples, and all samples as means of these, or None.
 
-    def _rearrange(self, rows: AnyArray) -> None:
-        """The samples in another order."""
-        self.P, self.V, self.plain = (some_rows(Z, rows) for Z in (self.P, self.V, self.plain))
-        self.graph = sp.csr_array(sp.csr_array(self.graph)[rows][:, rows])
-        self.views = {name: some_rows(Z, rows) for name, Z in self.views.items()}
+        Both are in float32; the second matrix is (n_samples, n_searched).
+        """
+        if self.searched is None:
+            return normalized(self.graph), None
+        others = np.setdiff1d(np.arange(len(self.data)), self.searched)
+        order = np.argsort(np.concatenate([self.searched, others]))
+        among = sp.csr_array(self.graph[:, self.searched])
+        means = sp.vstack([sp.eye_array(len(self.searched)), row_stochastic(among[others])])
+        return normalized(among[self.searched]), sp.csr_array(means, dtype=np.float32)[order]
 
-    def _views(self, V: AnyArray, plain: AnyArray, smooth: AnyArray) -> dict[str, AnyArray]:
-        rows = {"plain": plain, "smooth": _unit(smooth, self.preparation)}
-        views = {name: self._standard(name, Z) for name, Z in rows.items()}
-        if not V.shape[1]:
-            return views
-        views["codes"] = self._standard("codes", unit_rows(V))
-        views["both"] = self._standard("both", np.hstack([views["codes"], views["plain"]]))
+    def _views(self, V: AnyArray, data: AnyArray, near: sp.csr_array) -> dict[str, Any]:
+        """Return the views of samples with these neighbours; those of training samples move too."""
+        smooth, known, walk = data, self.data, row_stochastic(self.graph)
+        for step in range(ROUNDS):
+            if step:
+                known = (1 - SHARE) * known + SHARE * (walk @ known)
+            smooth = (1 - SHARE) * smooth + SHARE * (near @ known)
+        smooth = self.preparation.unit(smooth)
+        views = {"data": data, "smooth": smooth}
+        views = {name: self._standardized(name, Z) for name, Z in views.items()}
+        if self.has_parts:
+            views["parts"] = self._standardized("parts", unit_rows(V))
+            joined = np.hstack([views["parts"], views["data"]])
+            views["both"] = self._standardized("both", joined)
         return views
 
-    def _standard(self, name: str, Z: AnyArray) -> AnyArray:
-        """Centred, with mean squared length one on the training samples."""
+    def _standardized(self, name: str, Z: AnyArray) -> AnyArray:
+        """Centre a view and scale the training samples to a mean squared length of one."""
         if name not in self.scale:
-            shift = sum(of_blocks(lambda A: A.sum(axis=0), Z)) / len(Z)
-            length = math.hypot(*of_blocks(lambda A: norm64(A - shift), Z)) / len(Z) ** 0.5
-            size = math.hypot(*of_blocks(norm64, Z)) / len(Z) ** 0.5
+            shift = Z.mean(axis=0, dtype=float)
+            length, size = (norm64(part) / len(Z) ** 0.5 for part in (Z - shift, Z))
             self.shift[name] = shift
             self.scale[name] = 1 / length if length > max(1e-12 * size, 1e-18) else 1.0
-        made = np.empty(Z.shape, np.float32)
+        far = (Z - self.shift[name]) * self.scale[name]
+        return np.clip(far, -FARTHEST, FARTHEST, out=far).astype(np.float32)
 
-        def run(lo: int, hi: int) -> None:
-            far = (Z[lo:hi] - self.shift[name]) * self.scale[name]
-            made[lo:hi] = np.clip(far, -FARTHEST, FARTHEST, out=far)
 
-        _blocks(run, Z)
-        return made
+@dataclass
+class Features:
+    """All preparations of all arrays of the samples, by name; "" is the first preparation of X.
+
+    ``digests`` identify the training samples; they are empty if X is remote.
+    """
+
+    prepared: dict[str, Prepared]
+    digests: AnyArray
+    n_iter: int
+    status: str
+    objective: float
+
+    def state(self) -> dict[str, Any]:
+        """Return nested dictionaries of arrays, numbers and text for a model file."""
+        prepared = {
+            name: {**vars(mine), "preparation": vars(mine.preparation)}
+            for name, mine in self.prepared.items()
+        }
+        return {**vars(self), "prepared": prepared}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Features:
+        """Return the features of `state`."""
+        prepared = {
+            name: Prepared(**{**mine, "preparation": Preparation(**mine["preparation"])})
+            for name, mine in state["prepared"].items()
+        }
+        return cls(**{**state, "prepared": prepared})
+
+    @property
+    def first(self) -> Prepared:
+        return self.prepared[""]
+
+    def views(self, rows: AnyArray | slice = slice(None)) -> Views:
+        """Return the views of some training samples."""
+        return {
+            name: {view: Z[rows] for view, Z in {**mine.views, "columns": mine.P}.items()}
+            for name, mine in self.prepared.items()
+        }
+
+    def new(
+        self, X: Any, also: dict[str, Any] | None = None
+    ) -> tuple[Views, dict[str, sp.csr_array], AnyArray]:
+        """Return views, neighbours and part weights of samples.
+
+        A training sample keeps the values of the fit.
+        """
+        firsts = {mine.source: mine for mine in reversed(self.prepared.values())}
+        arrays = {name: firsts[name].as_trained(Z) for name, Z in {"": X, **(also or {})}.items()}
+        seen = np.full(X.shape[0], -1)
+        if self.digests.size:
+            numbers = range(len(self.digests))[::-1]  # of copies the first one counts
+            known = dict(zip(self.digests[::-1].tolist(), numbers, strict=True))
+            digests = sample_digests(list(arrays.values())).tolist()
+            seen = np.array([known.get(digest, -1) for digest in digests], dtype=int)
+        made = {name: mine.new(arrays[mine.source], seen) for name, mine in self.prepared.items()}
+        views, near = ({name: found[i] for name, found in made.items()} for i in (0, 1))
+        return views, near, made[""][2]
 
 
 def build_features(
@@ -272,74 +283,82 @@ def build_features(
     seed: int,
     given: sp.csr_array | None = None,
 ) -> Features:
-    """Graph, codes and views of checked samples; for other preparations all but the codes.
+    """Compute the features of checked samples.
 
-    ``also`` are further arrays of the same samples. A graph that is ``given`` takes the place of
-    each preparation's own. All is computed in the order of the rows' digests, so that the order in
-    which samples came changes nothing, not even the last digit.
+    Parameters
+    ----------
+    X : array, sparse array, or data that stay where they are
+    also : dict of arrays, default=None
+        Further arrays of the same samples.
+    n_parts, n_neighbors, graph_reg, max_iter
+        Parameters of `PartsClassifier`.
+    seed : int
+    given : sparse array, default=None
+        A graph that replaces the graphs of nearest neighbours.
     """
     from partwise.estimators.gnmf import GNMF
 
-    def parts(n: int, p: int) -> int:
-        return min(PARTS, max(n // 4, 1), max(2 * p, 2)) if n_parts == "auto" else int(n_parts)
-
     model = GNMF(graph_reg=graph_reg, max_iter=max_iter, tol=1e-4, random_state=seed)
-    model.n_components = parts(*X.shape)
-    if not (sp.issparse(X) or (isinstance(X, np.ndarray) and not isinstance(X, np.memmap))):
-        # what comes here is narrow: the samples on a few directions, and their codes
-        directions = leading_elsewhere(X, seed)
-        plain = unit_rows(_products(X, directions))
-        graph, k = _graph(plain, n_neighbors, seed, given, getattr(X, "device", None))
-        there, codes = Preparation(ELSEWHERE, False), _factorize(model, X, graph)
-        return _made(there, plain, graph, k, directions, plain, model, codes)
-    arrays = {name: unpacked(Z) for name, Z in {"": X, **(also or {})}.items()}
-    marks = marks_of(list(arrays.values()))
-    order = np.argsort(marks, kind="stable")
-    back = np.argsort(order)
-    given = None if given is None else sp.csr_array(given[order][:, order])
-    made: dict[str, Features] = {}
-    n = X.shape[0]
-    searched = SEARCHED if n > EXACT and given is None else n
-    for source, Z in arrays.items():
-        power, model.n_components = _power(Z), parts(*Z.shape)
-        Z = _scaled(some_rows(Z, order), power)
-        first = choose_preparation(Z)
-        for preparation in (first, *other_preparations(Z, first).values()):
-            P, main = preparation.plain(Z), preparation is first
-            if not (main or sp.issparse(P)):
-                P = P.astype(np.float32)  # it is kept, and one of several
-            directions = leading_directions(P[:searched], seed)
-            plain = _unit(times(P, directions), preparation)
-            graph, k = _graph((plain if n > MANY else P)[:searched], n_neighbors, seed, given)
-            coded = None
-            if main:
-                coded = _factorize(model, preparation.parts_input(P[:searched]), graph)
-            if searched < n:
-                plain = plain.astype(np.float32)
-                graph, coded = _with_others(preparation, P, plain, graph, k, coded, graph_reg)
-            mine = _made(preparation, P, graph, k, directions, plain, model, coded)
-            mine.marks, mine.source, mine.power = marks, source, power
-            mine.searched = searched if searched < n else 0
-            mine._rearrange(back)
-            made[", ".join(filter(None, (source, "" if main else preparation.kind)))] = mine
-    features = made.pop("")
-    features.others = made
-    return features
+    digests, searched = np.empty(0, np.uint64), None
+    if X.shape[0] > EXACT and given is None and is_local(X):
+        some = np.random.RandomState(seed).permutation(X.shape[0])[:SEARCHED]
+        searched = np.sort(some)
+
+    def prepare(source: str, Z: Any, power: int, preparation: Preparation, main: bool) -> Prepared:
+        P = preparation.plain(Z)
+        if not (main or sp.issparse(P)):
+            P = P.astype(np.float32)  # each preparation is stored
+        some = P if searched is None else P[searched]
+        directions = leading_directions(some, seed)
+        data = preparation.unit(times(P, directions))
+        if searched is not None:
+            data = data.astype(np.float32)
+        among = P if len(data) <= MANY and is_local(P) else data
+        among = among if searched is None else among[searched]
+        graph, k = _graph(among, n_neighbors, seed, given, getattr(X, "device", None))
+        V, H = np.zeros((len(data), 0)), np.zeros((0, P.shape[1]))
+        if main:
+            most = min(PARTS, max(Z.shape[0] // 4, 1), max(2 * Z.shape[1], 2))
+            model.n_components = most if n_parts == "auto" else int(n_parts)
+            V, H = _factorize(model, preparation.parts_input(some), graph)
+        P = P if is_local(P) else data
+        settings = (graph, directions, data, V, H, k, graph_reg, searched)
+        mine = Prepared(source, preparation, power, P, *settings)
+        if searched is not None:
+            _join_others(mine)
+        return mine.make_views()
+
+    prepared = {}
+    if is_local(X):
+        arrays = {name: unpacked(Z) for name, Z in {"": X, **(also or {})}.items()}
+        digests = sample_digests(list(arrays.values()))
+        for source, Z in arrays.items():
+            power = _power(Z)
+            Z = _scaled(Z, power)
+            first = choose_preparation(Z)
+            prepared[source] = prepare(source, Z, power, first, main=True)
+            for kind, other in other_preparations(Z, first).items():
+                name = f"{source}, {kind}" if source else kind
+                prepared[name] = prepare(source, Z, power, other, main=False)
+    else:
+        prepared[""] = prepare("", X, 0, Preparation(REMOTE, False), main=True)
+    ending = (getattr(model, "n_iter_", 1), getattr(model, "status_", ""))
+    return Features(prepared, digests, *ending, float(getattr(model, "objective_", 0.0)))
 
 
 def _power(Z: Any) -> int:
-    """The power of two by which values are multiplied: 0, but for those whose squares are none.
+    """Return the power of two that values are multiplied by; 0 unless their squares overflow.
 
-    Large ones come down no farther than they must, since one of them alone may be large.
+    Large values are reduced no more than necessary, since only one of them may be large.
     """
-    values = Z.data[:, None] if sp.issparse(Z) else Z
-    most = max(of_blocks(lambda A: float(np.abs(A).max(initial=0)), values), default=0.0)
+    values = Z.data if sp.issparse(Z) else Z
+    most = float(max(values.max(initial=0), -values.min(initial=0)))
     e, low, high = math.frexp(most)[1], np.finfo(Z.dtype).machep + 5, HIGH[Z.dtype.itemsize]
     return 0 if not most or low <= e <= high else (high if e > high else 0) - e
 
 
 def _scaled(Z: Any, power: int) -> Any:
-    """Z times a power of two, which rounds nothing."""
+    """Multiply by a power of two, which is exact."""
     if not power:
         return Z
     if sp.issparse(Z):
@@ -352,9 +371,10 @@ def _scaled(Z: Any, power: int) -> Any:
 def _graph(
     P: Any, n_neighbors: int, seed: int, given: sp.csr_array | None = None, device: Any = None
 ) -> tuple[sp.csr_array, int]:
-    """Of samples, or of a few directions of very many; approximate, where that is installed.
+    """Return the graph of nearest neighbours and their number.
 
-    ``device`` is where the samples came from: on a GPU neighbours are searched there.
+    The search is approximate for very many samples if pynndescent is installed. It runs on the
+    GPU if ``device``, where the samples came from, is one.
     """
     from partwise.knowledge.graph import joined, neighbor_graph
 
@@ -371,87 +391,60 @@ def _graph(
     return neighbor_graph(P, k, method="approximate", random_state=seed), k
 
 
-def _with_others(
-    preparation: Preparation,
-    P: Any,
-    plain: AnyArray,
-    graph: sp.csr_array,
-    k: int,
-    coded: tuple[AnyArray, AnyArray] | None,
-    graph_reg: float,
-) -> tuple[sp.csr_array, tuple[AnyArray, AnyArray] | None]:
-    """The graph and the codes of the first samples, with those that come after them.
+def _join_others(mine: Prepared) -> None:
+    """Extend the graph and the part weights of the searched samples to all samples.
 
-    Each of these is tied to its nearest among the first, and coded by them and by the parts.
+    Each other sample is joined to its nearest searched samples, and its part weights follow from
+    these and from the parts.
     """
-    n, m = len(plain), graph.shape[0]
-    near = neighbors_of(plain[m:], plain[:m], k)
-    ties = sp.csr_array(sp.vstack([graph, k * near]))
-    ties.resize(n, n)
-    joined = sp.csr_array(ties.maximum(ties.T))
-    if coded is None:
-        return joined, None
-    V, H = coded
-    codes = [V]
-    for start in range(m, n, m):
-        mine = preparation.parts_input(P[start : start + m])
-        some = near[start - m : start]
-        codes.append(code_rows(np.asarray(mine @ H.T), H, V, some, graph_reg))
-    return joined, (np.concatenate(codes), H)
-
-
-def _made(
-    preparation: Preparation,
-    P: Any,
-    graph: sp.csr_array,
-    k: int,
-    directions: AnyArray,
-    plain: AnyArray,
-    model: Any,
-    coded: tuple[AnyArray, AnyArray] | None,
-) -> Features:
-    """Features with their views; without codes where there are none."""
-    V, H = coded or (np.zeros((len(plain), 0)), np.zeros((0, P.shape[1])))
-    told = (
-        int(getattr(model, "n_iter_", 1)),
-        str(getattr(model, "status_", "")),
-        float(getattr(model, "objective_", 0.0)),
-    )
-    smooth, walk = plain, row_stochastic(graph)
-    for _ in range(ROUNDS):
-        smooth = _averaged(smooth, walk, smooth)
-    marks, reg = np.empty(0, np.uint64), float(model.graph_reg)
-    made = Features(preparation, P, graph, H, V, directions, plain, marks, k, reg, *told)
-    made.views = made._views(V, plain, smooth)
-    return made
+    data, searched, H = mine.data, mine.searched, mine.H
+    assert searched is not None
+    n, m = len(data), len(searched)
+    others = np.setdiff1d(np.arange(n), searched)
+    near = neighbors_of(data[others], data[searched], mine.n_neighbors)
+    place = np.concatenate([searched, others])
+    ties = sp.coo_array(sp.vstack([mine.graph, mine.n_neighbors * near]))
+    rows, columns = ties.coords
+    ties = sp.csr_array((ties.data, (place[rows], searched[columns])), (n, n))
+    mine.graph = sp.csr_array(ties.maximum(ties.T))
+    if mine.has_parts:
+        V = np.zeros((n, len(H)))
+        V[searched] = mine.V
+        for start in range(0, len(others), m):
+            block = others[start : start + m]
+            XH = times(mine.preparation.parts_input(mine.P[block]), H.T)
+            some = near[start : start + m]
+            V[block] = solve_part_weights(XH, H, mine.V, some, mine.graph_reg)
+        mine.V = V
 
 
 def _factorize(model: Any, P: Any, graph: sp.csr_array) -> tuple[AnyArray, AnyArray]:
-    """V and H; zeros for data without a value, which has no parts."""
+    """Return part weights and parts; zeros if all values are zero."""
     from partwise.fitting.solving import few_iterations_will_do
 
-    k = int(model.n_components)
-    values = P.data if sp.issparse(P) else P
-    if isinstance(values, np.ndarray) and not values.any():
+    if is_local(P) and not P.sum() > 0:
+        k = int(model.n_components)
         return np.zeros((P.shape[0], k)), np.zeros((k, P.shape[1]))
-    if isinstance(P, np.ndarray) and not isinstance(P, np.memmap):
-        P = P.astype(np.float32, copy=False)  # codes need no last digit
+    if is_local(P) and not sp.issparse(P):
+        P = P.astype(np.float32, copy=False)  # single precision is enough for features
     with few_iterations_will_do():
         model.fit(P, graph=graph)
-    found = (np.asarray(to_numpy(model.embedding_)), np.asarray(to_numpy(model.components_)))
-    return found[0].astype(np.float64), found[1].astype(np.float64)
+    V, H = (np.asarray(to_numpy(Z), np.float64) for Z in (model.embedding_, model.components_))
+    return V, H
 
 
 def leading_directions(P: Any, seed: int) -> AnyArray:
-    """Right singular vectors (p, d) of the prepared data, the largest first.
+    """Return the leading right singular vectors (p, d) of the prepared data.
 
-    On one thread of BLAS, or the last digits would depend on how many there are.
+    BLAS uses one thread, since the last digits depend on the number of threads.
     """
     d = min(DIRECTIONS, *P.shape)
+    if not is_local(P):
+        return _leading_remote_directions(P, d, seed)
     dense = not sp.issparse(P)
     with one_blas_thread:
         if dense and P.shape[0] > max(MANY, 10 * P.shape[1]):
-            # less than passes of products, and no left singular vectors of very many samples
+            # cheaper than several passes of products, and without left singular vectors
             Vt = np.linalg.eigh(np.asarray(gram(P), dtype=float))[1].T[::-1][:d]
         elif dense and min(P.shape) <= 2 * DIRECTIONS:
             Vt = np.linalg.svd(P, full_matrices=False)[2][:d]
@@ -460,27 +453,24 @@ def leading_directions(P: Any, seed: int) -> AnyArray:
     return np.ascontiguousarray(Vt.T, dtype=np.float64)
 
 
-def leading_elsewhere(X: Any, seed: int) -> AnyArray:
-    """The same for an X on disk, on a device or on a cluster: four passes of products."""
-    p = X.shape[1]
-    Q = np.random.RandomState(seed).standard_normal((p, min(DIRECTIONS, *X.shape)))
-    Q = np.linalg.qr(Q)[0]
+def _leading_remote_directions(X: Any, d: int, seed: int) -> AnyArray:
+    """Return approximate singular vectors of data that stay where they are, by four passes."""
     data = as_data(X)
+    Q = np.linalg.qr(np.random.RandomState(seed).standard_normal((X.shape[1], d)))[0]
     for _ in range(4):
-        Q = np.linalg.qr(np.asarray(to_numpy(data.tdot(data.dot(_small(data, Q))))))[0]
+        small = data.small(np.ascontiguousarray(Q, dtype=data.dtype))
+        Q = np.linalg.qr(np.asarray(to_numpy(data.tdot(data.dot(small)))))[0]
     return Q
 
 
-def _products(X: Any, U: AnyArray) -> AnyArray:
-    """X U as an array here."""
-    data = as_data(X)
-    return np.asarray(to_numpy(data.dot(_small(data, U))), dtype=np.float64)
-
-
 def times(P: Any, U: AnyArray) -> AnyArray:
-    """P U in float64, whatever P is; a block is small enough to be converted in the cache."""
+    """Return P U in float64, without a copy of P in float64."""
     if sp.issparse(P):
         return np.asarray(P @ U)
+    if not is_local(P):
+        data = as_data(P)
+        small = data.small(np.ascontiguousarray(U, dtype=data.dtype))
+        return np.asarray(to_numpy(data.dot(small)), dtype=np.float64)
     made = np.empty((len(P), U.shape[1]))
 
     def run(lo: int, hi: int) -> None:
@@ -491,123 +481,51 @@ def times(P: Any, U: AnyArray) -> AnyArray:
     return made
 
 
-def some_rows(Z: Any, rows: AnyArray) -> Any:
-    """Z[rows], in threads where it is dense."""
-    if sp.issparse(Z):
-        return Z[rows]
-    made = np.empty((rows.size, Z.shape[1]), Z.dtype)
-    by_entry(lambda part: Z.take(rows[part], axis=0, out=made[part], mode="clip"), made)
-    return made
+def sample_digests(arrays: list[Any]) -> AnyArray:
+    """Return a 64-bit digest of each sample, which one or more arrays describe.
 
-
-def _blocks(run: Callable[[int, int], Any], Z: AnyArray) -> list[Any]:
-    """run(lo, hi) of rows of a dense array that stay in the cache, in threads."""
-    parts = pieces(len(Z), max(BLOCK // max(Z.shape[1], 1), 1), len(Z))
-    return results(run, parts, threads_for(2 * PASS * Z.size))
-
-
-def of_blocks(make: Callable[[AnyArray], Any], Z: AnyArray) -> list[Any]:
-    """What is made of such rows, in their order."""
-    return _blocks(lambda lo, hi: make(Z[lo:hi]), Z)
-
-
-def _small(data: Any, U: AnyArray) -> Any:
-    return data.small(np.ascontiguousarray(U, dtype=data.dtype))
-
-
-def _averaged(Z: AnyArray, walk: sp.csr_array, known: AnyArray) -> AnyArray:
-    """Z and the mean of its neighbours among the known, in threads."""
-    made = np.empty_like(Z)
-
-    def run(rows: slice) -> None:
-        made[rows] = (1 - SHARE) * Z[rows] + SHARE * (walk[rows] @ known)
-
-    by_entry(run, Z, passes=10)
-    return made
-
-
-def unit_rows(Z: AnyArray) -> AnyArray:
-    """Rows at length one, in threads; a zero row stays zero."""
-    made = np.empty(Z.shape, np.result_type(Z, np.float32))
-
-    def run(lo: int, hi: int) -> None:
-        length = np.sqrt(np.sum(Z[lo:hi] * Z[lo:hi], axis=1, keepdims=True))
-        np.divide(Z[lo:hi], np.where(length > 0, length, 1), out=made[lo:hi])
-
-    _blocks(run, Z)
-    return made
-
-
-def _unit(Z: AnyArray, preparation: Preparation) -> AnyArray:
-    """In a table the length of a row says something; else rows have length one."""
-    return Z if preparation.table else unit_rows(Z)
-
-
-def row_marks(X: Any) -> AnyArray:
-    """A 64-bit digest of every row: of where its values are not zero, and of these in float64.
-
-    So it does not matter whether a row comes dense or sparse, in float32 or float64. Bits h(x) that
-    are mixed, with h(0) = 0, are summed with a random odd number for each column: rows that differ
-    in one column differ, others with probability 1 - 2⁻⁶⁴.
+    The mixed bits of each value, 0 for a zero, are summed with a random odd number per column. So
+    the digest depends neither on the dtype nor on the container. Hashes of the bytes would double
+    the time of a warm fit with 60,000 images.
     """
-    odd, found = _odd_numbers(X.shape[1]), np.empty(X.shape[0], np.uint64)
-    if sp.issparse(X):
-        X = sp.csr_array(X, dtype=np.float64, copy=True)
-        X.sum_duplicates()
-        bits = np.empty(X.nnz, np.uint64)
-        _mix_and_sum(X.data[:, None], np.ones(1, np.uint64), bits)
-        return np.asarray(sp.csr_array((bits, X.indices, X.indptr), X.shape) @ odd)
-    X = np.ascontiguousarray(X)
-    by_entry(lambda rows: _mix_and_sum(X[rows], odd, found[rows]), X, passes=2)
-    return found
+    total = np.zeros(arrays[0].shape[0], np.uint64)
+    for number, X in enumerate(arrays):
+        rng = np.random.RandomState(number)
+        odd = rng.randint(1 << 63, size=X.shape[1], dtype=np.uint64) * 2 + 1
+        if sp.issparse(X):
+            X = sp.csr_array(X, dtype=np.float64, copy=True)
+            X.sum_duplicates()
+            bits = np.zeros(X.nnz, np.uint64)
+            _add_digests(X.data[:, None], np.ones(1, np.uint64), bits, 0, X.nnz)
+            total += sp.csr_array((bits, X.indices, X.indptr), X.shape) @ odd
+        else:
+            X = np.ascontiguousarray(X)
+            in_threads(partial(_add_digests, X, odd, total), len(X), 1, threads_for(PASS * X.size))
+    return total
 
 
 @compiled(**OPTIONS)
-def _mix_and_sum(X, odd, found):  # type: ignore[no-untyped-def]
-    """Bits of float64, the high ones carried into the low ones and back; zeros stay zero."""
-    for i in range(X.shape[0]):
-        total = np.uint64(0)
+def _add_digests(X, odd, total, begin, end):  # type: ignore[no-untyped-def]
+    """Add Σ_j mixed bits of X[i, j] times odd[j] to total[i]."""
+    for i in range(begin, end):
         for j in range(X.shape[1]):
-            b = np.float64(X[i, j]).view(np.uint64)
-            b = np.uint64(0) if b == np.uint64(1 << 63) else b  # no -0
-            b ^= b >> np.uint64(32)
-            b *= np.uint64(0x9E3779B97F4A7C15)
-            b ^= b >> np.uint64(29)
-            total += b * odd[j]
-        found[i] = total
-
-
-def _odd_numbers(count: int) -> AnyArray:
-    return np.random.RandomState(0).randint(1 << 63, size=count, dtype=np.uint64) * 2 + 1
-
-
-def marks_of(arrays: list[Any]) -> AnyArray:
-    """`row_marks` of samples that several arrays describe."""
-    found = [row_marks(Z) for Z in arrays]
-    if len(found) == 1:
-        return found[0]
-    return np.asarray(np.stack(found, axis=1) @ _odd_numbers(len(found)))
-
-
-def _find(marks: AnyArray, known: AnyArray) -> AnyArray:
-    """Where each mark is first found among the known ones; -1 where it is not."""
-    if not known.size:
-        return np.full(marks.size, -1)
-    order = np.argsort(known, kind="stable")
-    at = np.minimum(np.searchsorted(known[order], marks), known.size - 1)
-    found = order[at]
-    return np.where(known[found] == marks, found, -1)
+            if X[i, j] != 0:
+                bits = np.float64(X[i, j]).view(np.uint64)
+                bits ^= bits >> np.uint64(32)
+                bits *= np.uint64(0x9E3779B97F4A7C15)
+                bits ^= bits >> np.uint64(29)
+                total[i] += bits * odd[j]
 
 
 def normalized(W: sp.csr_array) -> sp.csr_array:
-    """D^-½ W D^-½ in float32."""
+    """Return D^-½ W D^-½ in float32."""
     degree = np.asarray(W.sum(axis=1)).ravel()
     root = sp.diags_array(1 / np.sqrt(np.maximum(degree, 1e-12)))
     return sp.csr_array(root @ W @ root).astype(np.float32)
 
 
 def row_stochastic(W: Any) -> sp.csr_array:
-    """D⁻¹ W; a sample without neighbours has itself."""
+    """Return D⁻¹ W; a sample without neighbours is its own neighbour."""
     degree = np.asarray(W.sum(axis=1)).ravel()
     alone = degree <= 0
     walk = sp.csr_array(sp.diags_array(1 / np.where(alone, 1, degree)) @ W)
@@ -615,22 +533,17 @@ def row_stochastic(W: Any) -> sp.csr_array:
 
 
 def neighbors_of(P: Any, training: Any, k: int) -> sp.csr_array:
-    """The k nearest training samples of new ones, each with weight 1/k."""
+    """Return the k nearest training samples of each row of P, each with weight 1/k."""
     k = max(min(k, training.shape[0]), 1)
     search = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(training)
-    index = search.kneighbors(P, return_distance=False)
-    n = P.shape[0]
-    weights = np.full(n * k, 1.0 / k)
-    starts = np.arange(0, n * k + 1, k)
-    return sp.csr_array((weights, index.ravel(), starts), shape=(n, training.shape[0]))
+    return sp.csr_array(search.kneighbors_graph(P)) / k
 
 
-def code_rows(
+def solve_part_weights(
     XH: AnyArray, H: AnyArray, V: AnyArray, near: sp.csr_array, graph_reg: float
 ) -> AnyArray:
-    """argmin_{v>=0} ½‖x - Uv‖² + λ/2 Σ_j w_j ‖v - v_j‖² over the neighbours, w_j = 1."""
+    """Return argmin_{v>=0} ½‖x - Uv‖² + λ/2 Σ_j ‖v - v_j‖² over the neighbours j of each sample."""
     weight = graph_reg * near.indptr[1] if near.shape[0] else 0.0
     Z = np.asarray(near @ V, dtype=float)
-    return np.asarray(
-        solve_rows(Z, XH + weight * Z, H @ H.T, None, np.full((1, 1), weight), 100, 0.0)
-    )
+    weights = np.full((1, 1), weight)
+    return np.asarray(solve_rows(Z, XH + weight * Z, H @ H.T, None, weights, 100, 0.0))

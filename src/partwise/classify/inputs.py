@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn import config_context, get_config  # type: ignore[attr-defined]
 from sklearn.utils import check_array, column_or_1d
 from sklearn.utils.validation import validate_data
 
 from partwise.backends import back_end
 from partwise.backends.arrays import AnyArray
 from partwise.backends.masks import refuse_masks
-from partwise.backends.threads import by_entry
-from partwise.classify.features import row_marks
+from partwise.classify.features import sample_digests
+from partwise.classify.preparation import is_local
 from partwise.fitting.checking.arrays import as_ndarray, check_special, in_plain_words
 from partwise.fitting.checking.labels import warn_of_unknown_as_class
 from partwise.knowledge.labels import Labels, encode_labels
@@ -32,9 +31,7 @@ def check_samples(estimator: Any, X: Any, *, reset: bool) -> Any:
         special = check_special(estimator, X, reset=reset, beta=2.0)
         if special is not None:  # a Dask array comes back wrapped; GNMF takes it as it was
             return X if hasattr(special, "tdot") else special
-    # a finite sum has finite terms; otherwise scikit-learn searches for the value to report
-    finite = get_config()["assume_finite"] or _has_finite_sums(X)
-    with in_plain_words(estimator, X), config_context(assume_finite=finite):
+    with in_plain_words(estimator, X):
         how = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
         X = validate_data(estimator, X, reset=reset, **how)
     return sp.csr_array(X) if sp.issparse(X) else X
@@ -68,13 +65,12 @@ def check_also(also: Any, X: Any, fitted: Mapping[str, int] | None = None) -> di
         Z = check_array(
             given[name], accept_sparse="csr", dtype=[np.float64, np.float32], input_name=name
         )
-        if Z.shape[0] != X.shape[0]:
+        shape = (X.shape[0], Z.shape[1] if columns is None else columns)
+        if Z.shape != shape:
             raise ValueError(
-                f"{name} has {Z.shape[0]} samples and X has {X.shape[0]}; row by row they must "
-                "be the same samples."
+                f"{name} has shape {Z.shape}, expected {shape}: the samples of X and the columns "
+                "of the fit."
             )
-        if columns is not None and Z.shape[1] != columns:
-            raise ValueError(f"{name} has {Z.shape[1]} features, and {columns} in fit.")
         checked[name] = sp.csr_array(Z) if sp.issparse(Z) else Z
     return checked
 
@@ -139,30 +135,17 @@ def one_class_warning(label: Any, n: int, all_known: bool) -> str:
     return message
 
 
-def fingerprint(X: Any) -> str:
-    """Return a digest of the numbers of X; outside of memory, only of its shape."""
-    if not is_local(X):
-        return f"{type(X).__name__} {tuple(X.shape)}"
-    digest = hashlib.blake2b(str((X.shape, X.dtype)).encode())
-    for part in (X.data, X.indices, X.indptr) if sp.issparse(X) else (row_marks(X),):
-        digest.update(np.ascontiguousarray(part).data)
+def fingerprint(arrays: Mapping[str, Any]) -> str:
+    """Return a digest of named arrays; of their shapes only if they are not in memory."""
+    digest = hashlib.blake2b()
+    for name, X in arrays.items():
+        if X is None:
+            continue
+        digest.update(f"{name} {type(X).__name__} {tuple(X.shape)}".encode())
+        if is_local(X):
+            digest.update(f"{X.dtype}".encode() + sample_digests([X]).tobytes())
     return digest.hexdigest()
-
-
-def is_local(X: Any) -> bool:
-    """Return whether X is an array in memory."""
-    return sp.issparse(X) or (isinstance(X, np.ndarray) and not isinstance(X, np.memmap))
 
 
 def _listed(names: Any) -> str:
     return "".join(f", {name}" for name in names)
-
-
-def _has_finite_sums(X: Any) -> bool:
-    """Return whether the rows of a plain array have a finite sum; False for other kinds."""
-    if type(X) is not np.ndarray or X.ndim != 2 or X.dtype not in (np.float32, np.float64):
-        return False
-    found = []
-    with np.errstate(over="ignore", invalid="ignore"):
-        by_entry(lambda rows: found.append(bool(np.isfinite(X[rows].sum()))), X)
-    return all(found)

@@ -20,7 +20,8 @@ from scipy.stats import t as student
 
 from partwise.backends.arrays import AnyArray
 from partwise.classify import spreading
-from partwise.classify.features import normalized, unit_rows
+from partwise.classify.features import normalized
+from partwise.classify.preparation import unit_rows
 
 #: How far labels spread over the graph.
 SHARE = 0.9

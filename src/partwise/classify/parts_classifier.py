@@ -1,14 +1,14 @@
-"""PartsClassifier: names for all samples from the labels of a few."""
+"""PartsClassifier: class labels for all samples from the labels of a few."""
 
 from __future__ import annotations
 
 import copy
-import math
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from numbers import Integral, Real
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from numbers import Integral
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import (
@@ -23,10 +23,10 @@ from sklearn.utils.validation import check_is_fitted
 from partwise._sklearn import Interval, StrOptions
 from partwise.backends.arrays import AnyArray
 from partwise.backends.threads import one_blas_thread
-from partwise.classify import pool
 from partwise.classify.calibration import check_probabilities
 from partwise.classify.consistency import is_consistent
 from partwise.classify.edited_parts import edit
+from partwise.classify.ensemble import Ensemble, EnsembleFit, Labelled
 from partwise.classify.explain import Explained
 from partwise.classify.features import Features, build_features
 from partwise.classify.inputs import (
@@ -35,21 +35,23 @@ from partwise.classify.inputs import (
     check_priors,
     check_samples,
     fingerprint,
-    is_local,
     one_class_warning,
 )
+from partwise.classify.preparation import is_local
 from partwise.estimators._docstrings import documented
+from partwise.estimators._parameters import AT_LEAST_ONE, CONSTRAINTS
 from partwise.fitting.checking.arrays import as_ndarray
 from partwise.fitting.checking.labels import compare_index
 from partwise.fitting.checking.weights import check_sample_weights
 from partwise.knowledge.graph import check_graph
 from partwise.knowledge.labels import Labels
 
-#: Labels from which their systems are worth all threads of BLAS.
+#: With more labels, BLAS may use all threads for their linear systems.
 MANY_LABELS = 1000
 
 
 @documented
+@dataclass(eq=False, repr=False)
 class PartsClassifier(
     Explained,
     ClassNamePrefixFeaturesOutMixin,
@@ -57,76 +59,74 @@ class PartsClassifier(
     ClassifierMixin,
     BaseEstimator,
 ):
-    r"""Name all samples from the labels of a few.
+    r"""Semi-supervised classifier for few labels.
 
     .. math:: \min_{V,U\ge0}\ \tfrac12\|P - VU^T\|^2 + \tfrac\lambda2 \mathrm{tr}(V^T L V),
         \qquad p(\text{class} \mid x) = \sum_h w_h\, p_h(\text{class} \mid x)
 
-    Left of the labels, P is X prepared by what its numbers are (counts, images, tables), L the
-    Laplacian of its neighbour graph, and V the codes: none of this knows a label, so all samples
-    are treated alike, and a new class needs no new codes. Up to 10,000 samples are prepared in
-    other ways too (columns that count alike, ranks, counts without weights of words; edges of
-    pictures, differences and frequencies of series and spectra), each with a graph of its own. Of
-    more than 100,000 samples in memory, graph and parts are of 20,000, and the others are tied to
-    their nearest among these and coded by them.
-    Right of the labels, heads (logistic regression, Gaussian classes, labels spread over the
-    graph, least squares, trees) look at the codes, the data and both; the weights
-    w_h maximise the likelihood of labels that were held out, and so do the temperatures that make
-    probabilities out of scores. `candidates_` shows what was tried. Classes count alike in all
-    heads; answers then lean to the classes that are found more often, the more so with more labels.
+    The first step uses no labels. P is X prepared according to its values (counts, images, tables),
+    L is the Laplacian of its neighbour graph, and V are the part weights. Up to 10,000 samples are
+    also prepared in other ways, such as ranks of the columns, edges of images or frequencies of
+    series, each with a graph of its own. With more than 100,000 samples in memory, graph and parts
+    come from 20,000 of them, and the others are joined to their nearest neighbours among these.
+
+    The second step fits an ensemble of classifiers to the part weights, the data and both: logistic
+    regression, Gaussian classes, label spreading, least squares and randomised trees. The weights
+    w_h maximise the likelihood of held-out labels, and so do the temperatures that turn scores into
+    probabilities; `candidates_` lists them. All classifiers give classes equal weight. The
+    calibration then makes more frequent classes more probable, if ``priors`` allows it.
 
     Parameters
     ----------
     n_parts : int or "auto", default="auto"
-        Parts of the codes; 30 where there are samples enough.
+        Number of parts. "auto" uses 30 if there are enough samples.
     graph_reg : float, default=1.0
-        λ, the weight of the graph in the codes.
+        Weight λ of the graph; larger values make the part weights of neighbours more similar.
     n_neighbors : int, default=5
-        Neighbours of a sample in the graph.
+        Number of neighbours of a sample in the graph.
     n_folds : int, default=5
-        Folds of the cross-validation over labels.
+        Number of folds of the cross-validation over labels.
     priors : {"estimated", "uniform"} or array-like of shape (n_classes,), default="estimated"
-        How common the classes are among all samples, which labels do not tell: they are given
-        where people looked. "estimated" takes it from the answers, the more so with more labels of
-        a class, for most right names among the samples at hand. "uniform" counts classes alike,
-        for balanced accuracy: small classes are found more often, and large ones lose some. Shares
-        that you know go in the order of the sorted classes.
+        Shares of the classes among all samples, which labels of chosen samples do not show.
+        "estimated" estimates them from the predictions, with more trust the more labels each class
+        has; this serves the accuracy. "uniform" treats classes alike, which serves the balanced
+        accuracy. Pass known shares in the order of the sorted classes.
     max_iter : int, default=30
-        Iterations of the factorization; more make no difference to the names.
+        Maximum number of iterations of the factorization; more hardly change the predictions.
     warm_start : bool, default=False
-        Keep the graph and the codes as long as X is the same: then another label costs
-        milliseconds.
+        Keep the graph and the part weights while X is the same, so that a fit with further labels
+        takes milliseconds.
     random_state : int, RandomState or None, default=0
-        For the folds and the singular vectors.
+        Seed for folds, random subsets and singular vectors.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
+        Class labels, sorted.
     transduction_ : ndarray of shape (n_samples,)
-        The name of every training sample; labelled ones keep their label.
+        Class label of each training sample; labelled samples keep their label.
     label_distributions_ : ndarray of shape (n_samples, n_classes)
-        Probabilities of the training samples, as if none were labelled.
+        Class probabilities of the training samples, as if none were labelled.
     candidates_ : list of Candidate
-        What was tried: name (with the preparation, where it is not the first), share of right
-        held-out labels, their log loss, weight, why; a head that failed has weight zero and says
-        so. It prints as a table.
+        Classifiers of the ensemble: name, held-out accuracy and log loss, weight and reason. A
+        classifier without finite scores has weight zero. The list prints as a table.
     expected_accuracy_ : Expected
-        Share of right names among the samples without a label, with a 95 % interval, if they are
-        of the labelled classes: ``accuracy, low, high``, NaN where no class has two labels. It
-        prints as a sentence, which says where the commonest name for all would do as well;
-        ``balanced`` counts classes alike.
+        Expected accuracy on unlabelled samples with a 95% interval (``accuracy, low, high``), if
+        they belong to labelled classes; NaN if no class has two labels. It prints as a sentence.
+        ``balanced`` is the expected balanced accuracy.
     doubtful_labels_ : list of Doubt
-        Given labels that the rest contradicts: sample, given, suggested, probability.
+        Given labels that contradict the others: sample, given, suggested, probability.
     others_found_ : float
-        Share of labels that `outlyingness` tells from the other classes when theirs is held out.
+        Share of labels that `outlyingness` separates from the other classes when their own class
+        is held out.
     weighting_ : dict
         Weights and temperatures of the classifiers, for ``relabel(y, weigh=...)``.
     embedding_ : ndarray of shape (n_samples, n_parts)
-        The codes V.
+        Part weights V.
     components_ : ndarray of shape (n_parts, n_features)
-        The parts Uᵀ; for signed data and tables they have signs (high, low).
+        Parts Uᵀ. They have signs (high and low values) for signed data and tables.
     preparation_ : str
-        How samples are compared: "tf-idf", "unit rows" or "columns".
+        Scale on which samples are compared: "tf-idf", "unit rows" or "columns".
 
     Examples
     --------
@@ -141,44 +141,30 @@ class PartsClassifier(
     True
     """
 
-    _parameter_constraints: dict[str, Any] = {
-        "n_parts": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
-        "graph_reg": [Interval(Real, 0, None, closed="left")],
-        "n_neighbors": [Interval(Integral, 1, None, closed="left")],
+    n_parts: Any = "auto"
+    _: KW_ONLY
+    graph_reg: float = 1.0
+    n_neighbors: int = 5
+    n_folds: int = 5
+    priors: Any = "estimated"
+    max_iter: int = 30
+    warm_start: bool = False
+    random_state: Any = 0
+
+    device: ClassVar[str | None] = None  # X is used where it is
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "n_parts": [AT_LEAST_ONE, StrOptions({"auto"})],
         "n_folds": [Interval(Integral, 2, None, closed="left")],
         "priors": [StrOptions({"estimated", "uniform"}), "array-like"],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
         "warm_start": ["boolean"],
-        "random_state": ["random_state"],
+    } | {
+        name: CONSTRAINTS[name] for name in ("graph_reg", "n_neighbors", "max_iter", "random_state")
     }
-
-    device: str | None = None  # X is used where it is
-
-    def __init__(
-        self,
-        n_parts: Any = "auto",
-        *,
-        graph_reg: float = 1.0,
-        n_neighbors: int = 5,
-        n_folds: int = 5,
-        priors: Any = "estimated",
-        max_iter: int = 30,
-        warm_start: bool = False,
-        random_state: Any = 0,
-    ) -> None:
-        self.n_parts = n_parts
-        self.graph_reg = graph_reg
-        self.n_neighbors = n_neighbors
-        self.n_folds = n_folds
-        self.priors = priors
-        self.max_iter = max_iter
-        self.warm_start = warm_start
-        self.random_state = random_state
 
     def fit(
         self, X: Any, y: Any, sample_weight: Any = None, *, also: Any = None, graph: Any = None
     ) -> PartsClassifier:
-        """Learn codes from all samples and names from those that have one.
+        """Learn parts from all samples and classes from the labelled ones.
 
         Parameters
         ----------
@@ -186,15 +172,14 @@ class PartsClassifier(
         y : array-like of shape (n_samples,)
             Labels of any kind; -1, None or NaN where unknown.
         sample_weight : array-like of shape (n_samples,), default=None
-            How much the label of a sample counts.
+            Weight of the label of each sample.
         also : list of arrays, or mapping of names to arrays, default=None
-            What else is known of the same samples, row by row: an embedding beside words,
-            coordinates beside counts. Each is prepared, factorized and asked as X is, and held-out
-            labels weigh the heads on each, then the arrays; `predict` then wants the same arrays of
-            new samples.
+            Further descriptions of the same samples, row by row, such as embeddings in addition to
+            words. Each gets classifiers of its own, and held-out labels determine its weight.
+            `predict` then needs the same arrays for new samples.
         graph : sparse matrix of shape (n_samples, n_samples), default=None
-            A symmetric non-negative graph in the place of the neighbours in X: of places
-            (`graph.spatial_graph`), or both joined. New samples have theirs in X.
+            Symmetric non-negative graph that replaces the neighbours in X, for example
+            `graph.spatial_graph`. New samples still get neighbours in X.
 
         Returns
         -------
@@ -209,11 +194,11 @@ class PartsClassifier(
         weights = np.ones(X.shape[0]) if given is None else given
         seed = self._seed()
         self._learn_features(X, more, seed, original, graph)
-        self._learn_names(labels, weights, seed, n_folds=self.n_folds)
+        self._learn_classes(labels, weights, seed, self.n_folds)
         return self
 
     def prepare(self, X: Any, *, also: Any = None, graph: Any = None) -> PartsClassifier:
-        """Learn graph and codes alone, which need no label; `relabel` then gives names.
+        """Learn the graph and the parts, which needs no label; `relabel` then predicts classes.
 
         Parameters
         ----------
@@ -241,9 +226,9 @@ class PartsClassifier(
         y : array-like of shape (n_samples,), or Labels
             Labels of any kind; -1, None or NaN where unknown.
         weigh : bool or mapping, default=True
-            Weigh the classifiers by cross-validation. False keeps their present weights, or equal
-            ones, and is several times faster: fast enough for the click of a mouse. A mapping is
-            `weighting_` of another model of the same samples, and as fast.
+            Weight the classifiers by cross-validation. False keeps their present weights, or equal
+            ones, and is several times faster, for interactive use. A mapping is `weighting_` of
+            another model of the same samples, and as fast.
 
         Returns
         -------
@@ -251,15 +236,14 @@ class PartsClassifier(
         """
         check_is_fitted(self, "embedding_")
         labels = check_labels(y, len(self.embedding_))
-        weighed, n_folds = None, 0
+        previous, n_folds = None, 0
         if isinstance(weigh, Mapping):
-            weighed = pool.Answer.from_weighting(weigh)
+            previous = Ensemble.from_weighting(weigh)
         elif weigh:
             n_folds = self.n_folds
-        elif "answer" in self._state:
-            weighed = self._answer
-        weights = np.ones(len(self.embedding_))
-        self._learn_names(labels, weights, self._seed(), n_folds=n_folds, weighed=weighed)
+        elif "ensemble" in self._state:
+            previous = self._ensemble
+        self._learn_classes(labels, np.ones(len(self.embedding_)), self._seed(), n_folds, previous)
         return self
 
     def edit_parts(
@@ -287,12 +271,12 @@ class PartsClassifier(
             A classifier of the same samples without labels.
         """
         check_is_fitted(self, "embedding_")
-        features = edit(self._features, edits, fixed, avoid or {})
+        features = self._features
+        features.prepared[""] = edit(features.first, edits, fixed, avoid or {})
         new = copy.copy(self)
         kept = {name: self._state[name] for name in ("mark", "also")}
         new._state, new._cache = {**kept, "features": features.state()}, {}
-        new.embedding_, new.n_components_ = features.V, int(features.V.shape[1])
-        new.components_ = features.preparation.components(features.H)
+        new._publish_parts(features)
         for name in ("classes_", "label_distributions_", "transduction_"):
             new.__dict__.pop(name, None)
         return new
@@ -304,9 +288,8 @@ class PartsClassifier(
         if "_state" in new.__dict__:
             new._state = dict(self._state)
             # what depends on the samples alone; what depends on labels belongs to one model
-            kept = ("X", "order", "asking", "walk", "spread")
-            cache = self.__dict__.get("_cache", {})
-            new._cache = {name: cache[name] for name in cache if name.endswith(kept)}
+            kept, cache = ("X", "asking", "walks", "reached"), self.__dict__.get("_cache", {})
+            new._cache = {name: cache[name] for name in kept if name in cache}
         return new
 
     def _seed(self) -> int:
@@ -315,12 +298,11 @@ class PartsClassifier(
     def _learn_features(
         self, X: Any, also: dict[str, Any], seed: int, original: Any, graph: Any = None
     ) -> None:
-        """Graph and codes; with ``warm_start`` those of the last X, if it is the same."""
+        """Compute graph and parts; with ``warm_start`` keep those of the same X."""
         settings = (self.n_parts, self.graph_reg, self.n_neighbors, self.max_iter, seed)
         given = None if graph is None else check_graph(graph, X.shape[0])
-        marks = {name: fingerprint(Z) for name, Z in {"": X, **also}.items()}
-        mark = f"{marks} {settings}{'' if given is None else fingerprint(given)}"
-        last = self.__dict__.get("_cache", {}).get("X")  # it is not in a model file
+        mark = f"{fingerprint(also | {'': X, 'graph': given})} {settings}"
+        last = self.__dict__.get("_cache", {}).get("X")  # a model file does not contain it
         same = getattr(self, "_state", {}).get("mark") == mark
         if self.warm_start and same and (is_local(X) or last is original):
             return
@@ -337,67 +319,62 @@ class PartsClassifier(
         self._state: dict[str, Any] = {"mark": mark, "features": features.state()}
         self._state["also"] = {name: int(Z.shape[1]) for name, Z in also.items()}
         self._cache: dict[str, Any] = {"X": None if is_local(X) else original}
-        self.preparation_ = features.preparation.kind
-        self.n_components_ = int(features.V.shape[1])
+        self.preparation_ = features.first.preparation.kind
         self.n_iter_, self.status_ = features.n_iter, features.status
         self.objective_ = features.objective
-        self.embedding_ = features.V
-        self.components_ = features.preparation.components(features.H)
+        self._publish_parts(features)
 
-    def _learn_names(
+    def _publish_parts(self, features: Features) -> None:
+        first = features.first
+        self.embedding_, self.n_components_ = first.V, int(first.V.shape[1])
+        self.components_ = first.preparation.components(first.H)
+
+    def _learn_classes(
         self,
         labels: Labels,
         weights: AnyArray,
         seed: int,
-        *,
         n_folds: int,
-        weighed: pool.Answer | None = None,
+        previous: Ensemble | None = None,
     ) -> None:
         known = np.flatnonzero(labels.mask & (weights > 0))
         if not known.size:
             raise ValueError(
-                f"sample_weight is 0 for all {labels.n_labelled} labelled samples; give one of "
-                "them a weight above 0."
+                f"sample_weight is 0 for all {labels.n_labelled} labelled samples; set it above 0 "
+                "for one of them."
             )
         y = labels.codes[known]
         found, y = np.unique(y, return_inverse=True)
+        self._cache = self.__dict__.get("_cache", {})  # a model file does not contain it
         classes = labels.classes[found]
         if found.size == 1:
-            said = one_class_warning(classes[0], known.size, bool(labels.mask.all()))
-            warnings.warn(said, UserWarning, stacklevel=3)
-        features = self._features
-        # what heads do at a time is small, and they have threads of their own: BLAS would wait for
-        # its own; but a system with a row for each of very many labels is not
+            message = one_class_warning(classes[0], known.size, bool(labels.mask.all()))
+            warnings.warn(message, UserWarning, stacklevel=3)
+        # the matrices are small, and the ensemble uses threads itself
         with one_blas_thread if known.size < MANY_LABELS else nullcontext():
-            answer, candidates, p = pool.learn(
-                features,
-                known,
-                y,
-                weights[known] * (known.size / math.fsum(weights[known])),  # in any order
-                found.size,
-                n_folds=n_folds,
-                seed=seed,
-                cache=self.__dict__.setdefault("_cache", {}),
-                weighed=weighed,
-                priors=check_priors(self.priors, found.size),
+            given = Labelled(
+                known, y, weights[known] * (known.size / weights[known].sum()), found.size
             )
-        check_probabilities(answer.weights[None], "weights of the heads")
-        check_probabilities(answer.held_out, "probabilities of held-out labels")
+            fit = EnsembleFit(self._features, given, n_folds, seed, self._cache, previous)
+            fitted, p = fit.ensemble(check_priors(self.priors, found.size))
+        check_probabilities(fitted.weights[None], "weights of the classifiers")
+        check_probabilities(fitted.held_out, "probabilities of held-out labels")
         check_probabilities(p, f"probabilities of {len(p)} samples")
-        self._state |= {"answer": answer.state(), "candidates": [list(row) for row in candidates]}
+        self._state["ensemble"] = fitted.state()
         self.classes_ = classes
         self.label_distributions_ = p
         self.transduction_ = self.classes_[p.argmax(axis=1)]
         self.transduction_[known] = self.classes_[y]
         self._state |= {"labelled": known, "weighed": n_folds > 0}
+        self._cache.pop("outlying", None)
 
     @property
     def _features(self) -> Features:
         return Features.from_state(self._state["features"])
 
     @property
-    def _answer(self) -> pool.Answer:
-        return pool.Answer.from_state(self._state["answer"])
+    def _ensemble(self) -> Ensemble:
+        return Ensemble.from_state(self._state["ensemble"])
 
     def fit_predict(
         self, X: Any, y: Any, sample_weight: Any = None, *, also: Any = None

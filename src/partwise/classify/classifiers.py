@@ -1,51 +1,53 @@
-"""Heads: from a view of the samples and a few labels to a score for every class.
+"""Classifiers of the ensemble: a score for every class from a view and a few labels.
 
-Each is fitted to all folds at once, and (but for propagation) is linear in its view: scores are
-Z A + b, so that new samples cost a product. Class sizes never enter: labels are given where people
-looked, which says little of how common a class is.
+Each is fitted to all folds together. All but label spreading are linear in their view: scores are
+Z A + b. Every class has the same total weight, since the labels of a few chosen samples say little
+about class sizes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import minimize
+from scipy.special import softmax
 
 from partwise.backends.arrays import AnyArray
 from partwise.backends.threads import each, threads_for
 from partwise.classify.features import times
 
-#: Inverse strength of the ridge in logistic regression; samples have mean squared length one.
+#: Inverse strength of the penalty of logistic regression; samples have mean squared length one.
 STRENGTH = 10.0
-#: λ of least squares on all columns, where samples have mean squared length one.
+#: Penalty of least squares on all columns; samples have mean squared length one.
 RIDGE = 1e-3
-#: Log-densities of class means farther apart than this are scaled down to it: classes are as clear
-#: then, and what single precision rounds off a score decides no tie.
+#: Largest difference of scores of class means. Larger ones are scaled down, so that rounding in
+#: single precision decides no tie.
 STEEPEST = 1e3
-#: Samples whose scores are made at a time: what is in float64 stays small.
+#: Samples whose scores are computed together; this limits the memory of float64 copies.
 SOME = 10_000
-#: Share of the sphere in the covariance within classes: of labels alone, and of all samples.
+#: Share of the multiple of I in the covariance within classes: from labels alone, from all samples.
 SHRINK, SHRINK_ALL = 0.2, 0.1
 
 
-@dataclass
-class LinearScores:
-    """Scores Z A + b in every fold: ``A`` (n_folds + 1, d, c), ``b`` (n_folds + 1, c).
+class Linear(NamedTuple):
+    """Linear classifiers of all folds, with scores Z A + b.
 
-    Scores lie in memory class by class: sums and maxima over a few classes are then fast.
+    Attributes
+    ----------
+    A : array of shape (n_folds + 1, d, n_classes)
+    b : array of shape (n_folds + 1, n_classes)
     """
 
     A: AnyArray
     b: AnyArray
 
     def scores(self, Z: AnyArray) -> AnyArray:
-        """(n_folds + 1, n, c), less the largest score of each sample.
+        """Return (n_folds + 1, n, n_classes) scores, less the largest score of each sample.
 
-        In float64, some samples at a time: scores of classes that lie close together are
-        differences of large numbers.
+        Scores of classes that lie close together are differences of large numbers, which need
+        float64. They are stored class by class, for fast sums and maxima over few classes.
         """
         out = np.empty((*self.b.shape, len(Z)), Z.dtype)
         A = self.A.swapaxes(1, 2).astype(float)
@@ -56,7 +58,7 @@ class LinearScores:
 
 
 def class_means(Z: AnyArray, Y: AnyArray, weights: AnyArray) -> tuple[AnyArray, AnyArray]:
-    """Means (c, d) and summed weights (c,) of classes; Y is (n, c)."""
+    """Return means (n_classes, d) and total weights (n_classes,); Y is (n, n_classes)."""
     W = Y * weights[:, None]
     total = W.sum(axis=0)
     return (W.T @ Z) / np.where(total > 0, total, 1)[:, None], total
@@ -64,10 +66,10 @@ def class_means(Z: AnyArray, Y: AnyArray, weights: AnyArray) -> tuple[AnyArray, 
 
 def logistic(
     Z: AnyArray, y: AnyArray, weights: AnyArray, n_classes: int, start: AnyArray | None = None
-) -> LinearScores:
-    """argmin ½‖A‖² + C Σ_i w_i log-loss_i, classes counted alike, for every row of ``weights``.
+) -> Linear:
+    """Minimise ½‖A‖² + C Σ_i w_i log-loss_i for every row of ``weights``.
 
-    All folds are one problem for L-BFGS: they share its products.
+    All folds are one problem for L-BFGS, since they share its products.
     """
     n, (f, d) = y.size, (weights.shape[0], Z.shape[1])
     Z1 = np.hstack([Z, np.ones((n, 1), Z.dtype)])
@@ -76,8 +78,8 @@ def logistic(
     present = np.maximum((totals > 0).sum(axis=1), 1)
     even = weights / np.where(totals > 0, totals, 1)[:, y]
     even = (STRENGTH * even * (weights.sum(axis=1) / present)[:, None]).astype(Z.dtype)[:, :, None]
-    ridge = np.ones((d + 1, 1), Z.dtype)
-    ridge[-1] = 1e-3  # the intercept is all but free
+    penalty = np.ones((d + 1, 1), Z.dtype)
+    penalty[-1] = 1e-3  # the intercept is almost free
     rows = np.arange(n)
 
     def value(flat: AnyArray) -> tuple[float, AnyArray]:
@@ -90,27 +92,28 @@ def logistic(
         E /= total
         E -= Y
         E *= even
-        G = np.matmul(Z1.T, E) + ridge * B
-        loss += 0.5 * float((ridge * B * B).sum(dtype=float))
+        G = np.matmul(Z1.T, E) + penalty * B
+        loss += 0.5 * float((penalty * B * B).sum(dtype=float))
         return loss, G.ravel().astype(float)
 
     first = np.zeros(f * (d + 1) * n_classes) if start is None else start.ravel()
     options = {"maxiter": 40, "ftol": 1e-5}
     B = minimize(value, first, jac=True, method="L-BFGS-B", options=options).x
     B = B.reshape(f, d + 1, n_classes).astype(Z.dtype)
-    return LinearScores(B[:, :-1], B[:, -1])
+    return Linear(B[:, :-1], B[:, -1])
 
 
 def discriminant(
     Z: AnyArray, y: AnyArray, means: AnyArray, spread: AnyArray, n_classes: int
-) -> LinearScores:
-    """Gaussian classes of one covariance, from the labels: log-densities up to a constant.
+) -> Linear:
+    """Fit Gaussian classes of one covariance to the labelled samples (linear discriminant).
 
-    Σ = (1 - g) S_w + g tr(S_w)/d I, S_w the pooled covariance within classes.
+    Σ = (1 - g) S_w + g tr(S_w)/d I, where S_w is the pooled covariance within classes. ``means``
+    and ``spread`` are the weights of the samples in class means and in S_w.
     """
     dtype, noise, Z = Z.dtype, _digits(Z), Z.astype(np.float64)
     Y = np.eye(n_classes)[y]
-    # a mean of n samples is off by n eps of their size, a square of what is left by its square
+    # a mean of n samples is off by n eps of their size
     noise += (y.size * np.finfo(float).eps) ** 2 * float(np.sum(Z * Z))
     made = []
     for mine, all_but in zip(means, spread, strict=True):
@@ -118,17 +121,17 @@ def discriminant(
         R = (Z - M[y]) * np.sqrt(all_but)[:, None]
         freedom = max(all_but.sum() - (total > 0).sum(), 1.0)
         made.append(_gaussian(R.T @ R / freedom, class_means(Z, Y, mine)[0], SHRINK, noise))
-    return LinearScores(*(np.stack(part).astype(dtype) for part in zip(*made, strict=True)))
+    return Linear(*(np.stack(part).astype(dtype) for part in zip(*made, strict=True)))
 
 
 def ridge(
     P: Any, at: AnyArray, y: AnyArray, weights: AnyArray, n_classes: int
-) -> tuple[AnyArray, LinearScores]:
-    """Least squares on all columns of P, dense or sparse, and not on a few directions alone.
+) -> tuple[AnyArray, Linear]:
+    """Fit least squares on all columns of P, dense or sparse.
 
-    argmin Σ_i w_i ‖A'(x_i - m) - (e_y - 1/c)‖² + λ‖A‖², classes counted alike, m the mean of P. A
-    lies in the span of the labelled rows, so that only products with these are needed. Returns
-    scores (n_folds + 1, n, c) and the coefficients of the last row of weights, (1, p, c).
+    Minimise Σ_i w_i ‖Aᵀ(x_i - m) - (e_y - 1/c)‖² + λ‖A‖², where m is the mean of P. A lies in the
+    span of the labelled rows ``at``, so that only products with these are needed. Returns scores
+    (n_folds + 1, n, n_classes) and the classifier of the last row of ``weights``.
     """
     mine, rounding = P[at].astype(float), float(np.finfo(P.dtype).eps)
     middle = np.asarray(P.mean(axis=0), dtype=float).ravel()
@@ -142,7 +145,7 @@ def ridge(
     size = float(np.mean(G[at, np.arange(y.size)]))
     Y = np.eye(n_classes)[y]
     scores, last = [], np.zeros((y.size, n_classes))
-    if not RIDGE * size > y.size * rounding * raw:  # the labelled ones are all but the same
+    if not RIDGE * size > y.size * rounding * raw:  # the labelled samples are equal up to rounding
         scores, weights = [G @ last] * len(weights), weights[:0]
     for w in weights:
         known = np.flatnonzero(w > 0)
@@ -153,11 +156,11 @@ def ridge(
         last[known] = np.linalg.solve(inner, Y[known] - 1 / n_classes) / size
         scores.append(G @ last)
     A = np.asarray(mine.T @ last, dtype=float) - np.outer(middle, last.sum(axis=0))
-    return np.stack(scores), LinearScores(A[None], -(middle @ A)[None])
+    return np.stack(scores), Linear(A[None], -(middle @ A)[None])
 
 
 def _digits(Z: AnyArray) -> float:
-    """What the rounding of samples, in the digits that they came with, is in their spread."""
+    """Return the squared length that rounding to the dtype of Z adds to a sample."""
     size = float(np.square(Z, dtype=np.float64).sum()) / max(1, len(Z))
     return float((4 * np.finfo(Z.dtype).eps) ** 2) * size
 
@@ -165,10 +168,10 @@ def _digits(Z: AnyArray) -> float:
 def _gaussian(
     within: AnyArray, M: AnyArray, shrink: float, noise: float
 ) -> tuple[AnyArray, AnyArray]:
-    """A = Σ⁻¹Mᵀ and b = -½ diag(M Σ⁻¹ Mᵀ); a trace up to ``noise`` is rounding."""
+    """Return A = Σ⁻¹Mᵀ and b = -½ diag(M Σ⁻¹ Mᵀ); a trace up to ``noise`` is rounding."""
     d = within.shape[0]
     size = float(np.trace(within)) / d
-    if not size * d > noise:  # one label a class: nothing is known of the spread
+    if not size * d > noise:  # with one label per class the covariance is unknown
         return M.T, -0.5 * (M * M).sum(axis=1)
     S = (1 - shrink) * within
     S[np.diag_indices(d)] += shrink * size
@@ -180,71 +183,66 @@ def _gaussian(
 
 def mixture(
     Z: AnyArray, labelled: AnyArray, y: AnyArray, weights: AnyArray, start: AnyArray, rounds: int
-) -> list[LinearScores]:
-    """The same Gaussian classes, from all samples: EM from the probabilities in ``start``.
+) -> list[Linear]:
+    """Fit the same Gaussian classes to all samples, by EM from given probabilities.
 
-    Labelled samples stay with their class. Returns the fits after the first and the last round.
-    Z (n, d) are the samples, ``labelled`` the rows of the labels in it, and
-    ``start`` is (n_folds + 1, n, c).
+    Parameters
+    ----------
+    Z : array of shape (n, d)
+    labelled, y : int arrays of shape (n_labelled,)
+        Rows of the labelled samples, which keep their class, and their classes.
+    weights : array of shape (n_folds + 1, n_labelled)
+    start : array of shape (n_folds + 1, n, n_classes)
+    rounds : int
+
+    Returns
+    -------
+    list of Linear
+        The classifiers after the first and after the last round.
     """
     n, c = Z.shape[0], start.shape[2]
     Y, wide = np.eye(c)[y], Z.astype(np.float64)
     ZZ = wide.T @ wide
-    # what a difference of sums leaves
+    # the rounding error of a difference of sums
     noise = _digits(Z) + n * np.finfo(float).eps * float(np.trace(ZZ)) / n
     fits: list[list[tuple[AnyArray, AnyArray]]] = [[] for _ in start]
 
     def run(fold: int) -> None:
         P, known, mine = start[fold].astype(np.float64), weights[fold] > 0, fits[fold]
         P /= P.sum(axis=1, keepdims=True)
-        for turn in range(rounds):
+        for step in range(rounds):
             P[labelled[known]] = Y[known]
             total = np.maximum(P.sum(axis=0), 1e-6)
             M = (P.T @ wide) / total[:, None]
             within = (ZZ - (M.T * total) @ M) / n
             A, b = _gaussian(within, M, SHRINK_ALL, noise)
             mine.append((A, b))
-            if turn + 1 < rounds:
-                P = softmax((A.T @ wide.T).T + b)
+            if step + 1 < rounds:
+                P = softmax((A.T @ wide.T).T + b, axis=1)
 
     threads = threads_for(2.0 * rounds * Z.shape[1] * start.size)
     each(run, [(fold,) for fold in range(len(start))], threads)
     return [
-        LinearScores(
-            np.stack([fit[which][0] for fit in fits]).astype(Z.dtype),
-            np.stack([fit[which][1] for fit in fits]).astype(Z.dtype),
-        )
-        for which in (0, -1)
+        Linear(*(np.stack([fit[step][i] for fit in fits]).astype(Z.dtype) for i in (0, 1)))
+        for step in (0, -1)
     ]
 
 
-def class_shares(y: AnyArray, means: AnyArray, n_classes: int) -> AnyArray:
-    """What each label counts for its class, (n_folds, c, n_labelled): a class counts one."""
-    W = np.eye(n_classes)[y].T * means[:, None]
+def class_shares(y: AnyArray, weights: AnyArray, n_classes: int) -> AnyArray:
+    """Return the weight of each label in its class, (n_folds + 1, n_classes, n_labelled)."""
+    W = np.eye(n_classes)[y].T * weights[:, None]
     total = W.sum(axis=2, keepdims=True)
     return np.asarray(W / np.where(total > 0, total, 1))
 
 
 def even_masses(H: AnyArray) -> AnyArray:
-    """Scores of propagation: log of class shares after classes got the same mass.
+    """Return the scores of label spreading, after giving each class the same total mass.
 
-    H (n_folds, c, n) is what reaches each sample from each class; scores are (n_folds, n, c).
+    H (n_folds + 1, n_classes, n) is what reaches each sample from each class; scores are
+    (n_folds + 1, n, n_classes).
     """
     H = np.maximum(H, 1e-30)
     H /= H.sum(axis=1, keepdims=True)
     H /= H.sum(axis=2, keepdims=True)
     H /= H.sum(axis=1, keepdims=True)
     return np.log(np.maximum(H, 1e-6)).swapaxes(1, 2)
-
-
-def softmax(S: AnyArray) -> AnyArray:
-    """exp(S) over its sum along the last axis."""
-    E = np.exp(S - S.max(axis=-1, keepdims=True))
-    E /= E.sum(axis=-1, keepdims=True)
-    return E
-
-
-def log_softmax(S: AnyArray) -> AnyArray:
-    S = S - S.max(axis=-1, keepdims=True)
-    S -= np.log(np.exp(S).sum(axis=-1, keepdims=True))
-    return S

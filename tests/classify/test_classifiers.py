@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from partwise.classify import heads
+from partwise.classify import classifiers
 
 
 def test_classes_of_hardly_any_spread_do_not_hang_on_the_last_digit_of_a_sample():
@@ -12,10 +12,10 @@ def test_classes_of_hardly_any_spread_do_not_hang_on_the_last_digit_of_a_sample(
     M[1] = M[0] + 1e-7
     Z = (np.repeat(M, 2, axis=0) + 1e-6 * rng.random((8, 3))).astype(np.float32)
     y, even = np.repeat(range(4), 2), np.ones((1, 8))
-    fit = heads.discriminant(Z, y, even, even, 4)
+    fit = classifiers.discriminant(Z, y, even, even, 4)
     A, b = fit.A[0], fit.b[0]
     scores = np.asarray(M, dtype=np.float32) @ A + b
-    assert np.ptp(scores) < 2 * heads.STEEPEST
+    assert np.ptp(scores) < 2 * classifiers.STEEPEST
     assert (scores.argmax(axis=1)[2:] == [2, 3]).all()
     by_parts = sum(np.float32(M[:, [j]]) * A[j] for j in (2, 0, 1)) + b
     assert abs(by_parts - scores).max() < 1e-2 * np.log(2)
@@ -26,13 +26,13 @@ def test_scores_of_many_classes_on_a_line_keep_their_differences(rng, monkeypatc
     y = np.arange(400) % 200
     Z = (y[:, None] / 100 + 0.003 * rng.standard_normal((400, 1)) - 1).astype(np.float32)
     even = np.ones((2, 400))
-    fit = heads.discriminant(Z, y, even, even, 200)
+    fit = classifiers.discriminant(Z, y, even, even, 200)
     exact = np.einsum("nd,fdc->fnc", Z.astype(float), fit.A.astype(float)) + fit.b[:, None, :]
     exact -= exact.max(axis=2, keepdims=True)
     near = exact > -20
     assert np.abs(fit.A).max() > 100 and near.sum(axis=2).min() > 1
     for some in (7, 10_000):
-        monkeypatch.setattr(heads, "SOME", some)
+        monkeypatch.setattr(classifiers, "SOME", some)
         got = fit.scores(Z)
         got = got - got.max(axis=2, keepdims=True)
         assert got.dtype == np.float32

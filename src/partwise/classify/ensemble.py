@@ -1,0 +1,571 @@
+"""Ensemble of classifiers, weighted by cross-validation over the labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.special import log_softmax, softmax
+
+from partwise.backends.arrays import AnyArray
+from partwise.backends.threads import allowed, each, pieces, results, threads_for
+from partwise.classify import classifiers, spreading, trees
+from partwise.classify.calibration import WORST, Calibration, calibrate, temper
+from partwise.classify.classifiers import Linear
+from partwise.classify.features import Features, Views
+from partwise.classify.folds import make_folds
+
+#: How far label spreading reaches: within a cluster, and in the neighbourhood of a label.
+SPREAD = {"far": 0.99, "near": 0.9}
+#: Rounds of EM.
+ROUNDS = 3
+#: Number of samples that cross-validation uses; of more samples a random subset is used.
+WORKING = 4000
+#: Linear classifiers on the views of a preparation, and those that are fitted by EM from the
+#: mixture of the first ones.
+FIRST = (
+    ("logistic", "parts"),
+    ("logistic", "both"),
+    ("logistic", "smooth"),
+    ("discriminant", "parts"),
+    ("discriminant", "data"),
+    ("discriminant", "both"),
+)
+SECOND = ("data", "both")
+#: The same for a preparation without parts.
+FIRST_OTHER = (("logistic", "data"), ("logistic", "smooth"), ("discriminant", "data"))
+#: Number of trees of a forest, and of the forests of cross-validation.
+TREES, FEWER = 50, 12
+#: Largest number of rows, and of entries of a view, that are converted to float64 together.
+ROWS, ENTRIES = 4000, 1 << 22
+#: Weight of equal shares of the classifiers, in labels.
+TRUST = 5.0
+#: The same for the arrays that describe the samples. It is larger, since two arrays that are right
+#: on different samples complement each other, and few labels cannot tell which one is better.
+TRUST_ARRAYS = 10.0
+WORDS = {
+    "logistic": "logistic regression on",
+    "discriminant": "discriminant analysis on",
+    "mixture": "Gaussian mixture from labels and all samples on",
+    "mixture 3": "Gaussian mixture from labels and all samples, three rounds of EM, on",
+    "spreading": "label spreading",
+    "ridge": "least squares on",
+    "trees": "randomised trees on",
+    "columns": "all columns",
+    "parts": "the part weights",
+    "data": "the data",
+    "both": "part weights and data",
+    "smooth": "data averaged with neighbours",
+    "far": "over long distances",
+    "near": "over short distances",
+}
+#: Classifiers whose agreement is one of the inputs of the expected accuracy.
+AGREEING = ("logistic", "discriminant", "spreading", "mixture", "mixture 3")
+
+
+class Candidate(NamedTuple):
+    """One row of ``candidates_``: a classifier, its held-out scores and its weight."""
+
+    name: str
+    accuracy: float
+    log_loss: float
+    weight: float
+    why: str
+
+
+class Candidates(list[Candidate]):
+    """A list that prints as a table, the largest weight first."""
+
+    def __str__(self) -> str:
+        rows = [f"{'weight':>6}  {'accuracy':>8}  {'log loss':>8}  classifier"]
+        rows += [f"{c.weight:6.2f}  {c.accuracy:8.2f}  {c.log_loss:8.2f}  {c.name}" for c in self]
+        return "\n".join(rows)
+
+
+@dataclass
+class Member:
+    """A fitted classifier of the ensemble.
+
+    Attributes
+    ----------
+    kind, preparation, view : str
+        Method, and the view that it is fitted to; ``view`` is the distance of label spreading.
+    inverse_temperature : float
+        Scores are multiplied by it before the softmax.
+    accuracy, log_loss : float
+        Scores on held-out labels; NaN without any.
+    arrays : dict of arrays
+        ``A`` and ``b`` of a linear classifier, the ``scores`` of the training samples of label
+        spreading, or the arrays of `trees`. Empty if its scores are not finite.
+    """
+
+    kind: str
+    preparation: str
+    view: str
+    inverse_temperature: float = 1.0
+    accuracy: float = float("nan")
+    log_loss: float = float("nan")
+    arrays: dict[str, AnyArray] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        preparation = f" ({self.preparation})" if self.preparation else ""
+        return f"{WORDS[self.kind]} {WORDS[self.view]}{preparation}"
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.kind, self.preparation, self.view
+
+    def scores(self, Z: Any, n_classes: int) -> AnyArray:
+        """Return (n, n_classes) scores of rows of the view."""
+        if self.kind == "trees":
+            return trees.log_shares(self.arrays, Z, n_classes)
+        return np.asarray(Z @ self.arrays["A"] + self.arrays["b"])
+
+
+@dataclass
+class Ensemble:
+    """Classifiers with their weights, and the calibration of their mixture.
+
+    Attributes
+    ----------
+    members : list of Member
+    weights : array of shape (n_members,)
+    calibration : Calibration
+    rows, held_out, truth : arrays
+        Samples whose label was held out, their (n, n_classes) probabilities, and their classes.
+    agreement : float
+        How often the members predict the same class for unlabelled samples as their mixture; NaN
+        if the weights are those of an earlier fit.
+    """
+
+    members: list[Member]
+    weights: AnyArray
+    calibration: Calibration
+    rows: AnyArray
+    held_out: AnyArray
+    truth: AnyArray
+    agreement: float = float("nan")
+
+    def state(self) -> dict[str, Any]:
+        """Return nested dictionaries of arrays, numbers and text for a model file."""
+        members = [vars(member) for member in self.members]
+        return {**vars(self), "members": members, "calibration": vars(self.calibration)}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Ensemble:
+        """Return the ensemble of `state`."""
+        members = [Member(**member) for member in state["members"]]
+        calibration = Calibration(**state["calibration"])
+        return cls(**{**state, "members": members, "calibration": calibration})
+
+    def weighting(self) -> dict[str, Any]:
+        """Return weights and temperatures alone, for `from_weighting`."""
+        members = [(*member.key, member.inverse_temperature) for member in self.members]
+        return {
+            "members": members,
+            "weights": self.weights,
+            "calibration": vars(self.calibration),
+        }
+
+    @classmethod
+    def from_weighting(cls, weighting: Mapping[str, Any]) -> Ensemble:
+        """Return an ensemble whose members are not fitted, for `EnsembleFit`."""
+        members = [Member(*member) for member in weighting["members"]]
+        calibration = Calibration(**weighting["calibration"])
+        nothing = np.empty(0, dtype=np.int64)
+        held = np.empty((0, len(calibration.tilt)))
+        return cls(members, weighting["weights"], calibration, nothing, held, nothing)
+
+    def by_key(self) -> dict[tuple[str, str, str], tuple[float, float]]:
+        """Return the inverse temperature and the weight of each member."""
+        pairs = zip(self.members, self.weights.tolist(), strict=True)
+        return {member.key: (member.inverse_temperature, w) for member, w in pairs}
+
+    @property
+    def candidates(self) -> Candidates:
+        """Members with their weights, the largest first."""
+        rows = []
+        for member, w in zip(self.members, self.weights.tolist(), strict=True):
+            ratio = w * len(self.members)
+            why = "more weight than average: accurate on held-out labels"
+            if ratio <= 1.5:
+                why = "average weight" if ratio > 0.5 else "less weight than average"
+            why = why if member.arrays else "left out, since its scores are not finite"
+            rows.append(Candidate(member.name, member.accuracy, member.log_loss, w, why))
+        return Candidates(sorted(rows, key=lambda row: -row.weight))
+
+    def probabilities(self, views: Views, near: dict[str, sp.csr_array] | None = None) -> AnyArray:
+        """Return (n, n_classes) probabilities of training samples, or of samples with neighbours.
+
+        ``near`` holds the neighbours of new samples by the name of the preparation.
+        """
+        n_classes = len(self.calibration.tilt)
+        mixed = mix(self.members, self.weights, views, n_classes, near)
+        return self.calibration.apply(mixed)
+
+
+def mix(
+    members: list[Member],
+    weights: AnyArray,
+    views: Views,
+    n_classes: int,
+    near: dict[str, sp.csr_array] | None = None,
+) -> AnyArray:
+    """Return the weighted mean Σ_h w_h p_h of the members' probabilities, in threads."""
+    pairs = [(member, w) for member, w in zip(members, weights, strict=True) if w > 0]
+    spread, inputs = {}, {}
+    for m, _ in pairs:
+        if m.kind == "spreading":
+            p = softmax(m.inverse_temperature * m.arrays["scores"], axis=1)
+            # new samples have the mean of their neighbours
+            spread[m.key] = p if near is None else near[m.preparation] @ p
+        else:
+            Z = inputs[m.key[1:]] = views[m.preparation][m.view]
+            if m.kind == "trees":
+                trees.check(m.arrays, Z.shape[1], n_classes)
+    n = next(iter(views[""].values())).shape[0]
+    total = np.zeros((n, n_classes))
+
+    def run(lo: int, hi: int) -> None:
+        # in float64, since a float32 product depends on the number of rows
+        blocks = {key: Z[lo:hi].astype(float) for key, Z in inputs.items()}
+        for m, w in pairs:
+            if m.key in spread:
+                total[lo:hi] += w * spread[m.key][lo:hi]
+            else:
+                scores = m.scores(blocks[m.key[1:]], n_classes)
+                total[lo:hi] += w * softmax(m.inverse_temperature * scores, axis=1)
+
+    columns = sum(Z.shape[1] for Z in inputs.values() if not sp.issparse(Z))
+    rows = max(min(ROWS, ENTRIES // max(columns, 1)), 1)
+    each(run, pieces(n, rows, n), threads_for(float(n) * columns * 50))
+    return total
+
+
+#: A member, and the logs of its probabilities in all folds.
+Fitted = tuple[Member, AnyArray]
+
+
+class Kept(NamedTuple):
+    """Members that a fast answer does not fit, their share of the mixture, and their labels."""
+
+    members: list[Member]
+    weights: AnyArray
+    mixed: AnyArray
+    labelled: AnyArray
+    y: AnyArray
+
+
+class Labelled(NamedTuple):
+    """Labelled samples in ascending order, with their classes and weights."""
+
+    rows: AnyArray
+    y: AnyArray
+    weights: AnyArray
+    n_classes: int
+
+
+class EnsembleFit:
+    """Members fitted to all labels, and to the labels outside of each fold.
+
+    Parameters
+    ----------
+    features : Features
+    labelled : Labelled
+    n_folds : int
+        0 holds no label out, for a fast answer: the weights and temperatures are those of
+        ``previous`` or equal, and only the members that are `is_fast` are fitted.
+    seed : int
+    cache : dict
+        Memory between fits for what does not depend on the labels, and for starts.
+    previous : Ensemble or None
+    """
+
+    def __init__(
+        self,
+        features: Features,
+        labelled: Labelled,
+        n_folds: int,
+        seed: int,
+        cache: dict[str, Any],
+        previous: Ensemble | None = None,
+    ) -> None:
+        n = len(features.first.data)
+        self.features, self.seed, self.cache, self.previous = features, seed, cache, previous
+        self.labelled, self.y, weights = _merge_copies(features.digests, labelled)
+        self.n_classes = labelled.n_classes
+        self.folds = make_folds(self.y, weights, n_folds, np.random.RandomState(seed))
+        self.rows = np.arange(n)
+        if n > WORKING:
+            some = np.random.RandomState(seed).permutation(n)[:WORKING]
+            self.rows = np.union1d(self.labelled, some)
+        self.at: AnyArray = np.searchsorted(self.rows, self.labelled)
+        self.views = features.views(slice(None) if self.rows.size == n else self.rows)
+        self.truth = self.y[self.folds.scored]
+        self.before = previous.by_key() if previous else {}
+
+    def ensemble(self, priors: AnyArray | None) -> tuple[Ensemble, AnyArray]:
+        """Fit the members, weight them and calibrate their mixture.
+
+        ``priors`` are known shares of the classes, or None. The second result are the
+        probabilities of all samples.
+        """
+        tried = self.members()
+        fitted = [one for one in tried if np.isfinite(one[1]).all()]
+        failed = [member for member, log_p in tried if not np.isfinite(log_p).all()]
+        if not fitted:
+            names = ", ".join(member.name for member in failed)
+            raise ValueError(
+                f"No classifier has finite scores (tried: {names}). Look for values of X that are "
+                "far out of scale, or scale its columns."
+            )
+        w, held = self.weights(fitted)
+        agreement = self.agreement(fitted, w) if self.previous is None else float("nan")
+        fast = np.array([self.is_fast(member) for member, _ in fitted])
+        mixed, members = self.mixture(fitted, np.where(fast, w, 0)), [m for m, _ in fitted]
+        if self.folds.n_folds:
+            others = self.mixture(fitted, np.where(fast, 0, w))
+            slow = [m for m, mine in zip(members, fast, strict=True) if not mine]
+            self.cache["kept"] = Kept(slow, w[~fast], others, self.labelled, self.y)
+            mixed = mixed + others
+        elif self.previous and "kept" in self.cache and self._fits(self.cache["kept"]):
+            kept: Kept = self.cache["kept"]
+            left = 1 - kept.weights.sum()
+            mixed, members = left * mixed + kept.mixed, [*members, *kept.members]
+            w = np.append(left * w, kept.weights)
+        last = self.previous.calibration if self.previous else None
+        counts = np.bincount(self.y, minlength=self.n_classes)
+        calibration = calibrate(mixed, held, self.truth, counts, last, priors)
+        weights = np.append(w, np.zeros(len(failed)))
+        held, rows = calibration.apply(held), self.labelled[self.folds.scored]
+        found = [*members, *failed], weights, calibration, rows, held, self.truth, agreement
+        return Ensemble(*found), calibration.apply(mixed)
+
+    def _fits(self, kept: Kept) -> bool:
+        """Return whether all classes are there, and earlier labels are unchanged."""
+        _, old, new = np.intersect1d(kept.labelled, self.labelled, return_indices=True)
+        same = bool((kept.y[old] == self.y[new]).all())
+        return same and np.unique(self.y[new]).size == self.n_classes == kept.mixed.shape[1]
+
+    def members(self) -> list[Fitted]:
+        """Fit all members; a fast answer leaves out what takes long."""
+        fast = self.folds.n_folds == 0
+        prepared = self.features.prepared
+        tasks: list[tuple[Any, ...]] = [
+            (self._on_views, name) for name in prepared if prepared[name].has_parts or not fast
+        ]
+        if not fast:
+            tasks += [(self._ridge, name) for name in prepared]
+            tasks += [(self._trees, *view) for view in self._tree_views()]
+        found = results(lambda task, *of: task(*of), tasks, allowed())
+        return [one for mine in found for one in mine]
+
+    def is_fast(self, member: Member) -> bool:
+        """Return whether a fast answer fits the member."""
+        prepared = self.features.prepared[member.preparation]
+        return member.kind not in ("trees", "ridge") and prepared.has_parts
+
+    def weights(self, fitted: list[Fitted]) -> tuple[AnyArray, AnyArray]:
+        """Return weights that maximise Σ log Σ_h w_h p_h(y_i) over held-out labels.
+
+        First those of the members on each array, then of the arrays. The second result is the
+        mixture of the held-out labels.
+        """
+        if self.previous:
+            w = np.array([self.before.get(m.key, (1.0, 0.0))[1] for m, _ in fitted])
+            w = w if w.sum() > 0 else np.ones(len(w))
+            return w / w.sum(), np.ones((0, self.n_classes))
+        held = np.stack([np.exp(self._held_out(log_p)) for _, log_p in fitted]).astype(float)
+        right = np.maximum(held[:, np.arange(self.truth.size), self.truth].T, 1e-6)
+        sources = [self.features.prepared[m.preparation].source for m, _ in fitted]
+        arrays, which = np.unique(sources, return_inverse=True)
+        w, by_array = np.zeros(len(held)), np.zeros((len(right), arrays.size))
+        for j in range(arrays.size):
+            w[which == j] = likeliest_weights(right[:, which == j], TRUST)
+            by_array[:, j] = right[:, which == j] @ w[which == j]
+        w *= likeliest_weights(by_array, TRUST_ARRAYS)[which]
+        return w, np.maximum(np.tensordot(w, held, axes=1), 1e-12)
+
+    def agreement(self, fitted: list[Fitted], w: AnyArray) -> float:
+        """Return how often members agree with their mixture on samples without a label.
+
+        Only the members `AGREEING` on preparations with parts count: the constants
+        `calibration.SHARE` were fitted to these.
+        """
+        asked = np.array([m.kind in AGREEING and self.is_fast(m) for m, _ in fitted])
+        w = np.where(asked, w, 0) if asked.any() else w
+        w = w / w.sum()
+        best = mixed_logs(fitted, w, slice(-1, None))[0].argmax(axis=1)
+        rest = np.ones(best.size, dtype=bool)
+        rest[self.at] = False
+        rest = rest if rest.any() else ~rest
+        same = [np.mean(log_p[-1].argmax(axis=1)[rest] == best[rest]) for _, log_p in fitted]
+        return float(w @ same)
+
+    def mixture(self, fitted: list[Fitted], w: AnyArray) -> AnyArray:
+        """Return Σ_h w_h p_h of all samples."""
+        if self.rows.size < len(self.features.first.data):
+            return mix([m for m, _ in fitted], w, self.features.views(), self.n_classes)
+        total = np.zeros((self.rows.size, self.n_classes))
+        for share, (_, log_p) in zip(w, fitted, strict=True):
+            total += share * np.exp(log_p[-1]) if share else 0
+        return total
+
+    def _held_out(self, log_p: AnyArray) -> AnyArray:
+        return self.folds.held_out(log_p, self.at)
+
+    def _member(
+        self, kind: str, preparation: str, view: str, raw: AnyArray, **arrays: AnyArray
+    ) -> Fitted:
+        """Return a member from its (n_folds + 1, n, n_classes) scores, at its temperature."""
+        member = Member(kind, preparation, view)
+        log_p = log_softmax(raw, axis=2)
+        if not np.isfinite(log_p).all():
+            return member, log_p
+        member.arrays = arrays
+        heat = temper(self._held_out(log_p), self.truth)
+        if self.previous:
+            heat = self.before.get(member.key, (1.0, 0.0))[0]
+        member.inverse_temperature = heat
+        log_p = log_p if heat == 1 else log_softmax(heat * log_p, axis=2)
+        if self.truth.size:
+            held = self._held_out(log_p)
+            member.accuracy = float(np.mean(held.argmax(axis=1) == self.truth))
+            right = held[np.arange(self.truth.size), self.truth]
+            member.log_loss = float(-np.maximum(right, -WORST).mean())
+        return member, log_p
+
+    def _linear(self, kind: str, preparation: str, view: str, fit: Linear) -> Fitted:
+        raw = fit.scores(self.views[preparation][view])
+        return self._member(kind, preparation, view, raw, A=fit.A[-1], b=fit.b[-1])
+
+    def _on_views(self, name: str) -> list[Fitted]:
+        """Fit all classifiers on the views of a preparation, and those that start from these."""
+        folds, views, found = self.folds, self.views[name], []
+        for kind, view in FIRST if self.features.prepared[name].has_parts else FIRST_OTHER:
+            Z = views[view][self.at]
+            if kind == "logistic":
+                fit = self._logistic(Z, f"{name}, {view}")
+            else:
+                fit = classifiers.discriminant(Z, self.y, folds.means, folds.spread, self.n_classes)
+            found.append(self._linear(kind, name, view, fit))
+        found += self._spreading(name)
+        finite = [one for one in found if np.isfinite(one[1]).all()]
+        if finite:
+            start = mixed_logs(finite, self.weights(finite)[0])
+            for view in [view for view in SECOND if view in views]:
+                to = (views[view], self.at, self.y, folds.means, start, ROUNDS)
+                fits = classifiers.mixture(*to)
+                found.append(self._linear("mixture", name, view, fits[0]))
+                found.append(self._linear("mixture 3", name, view, fits[1]))
+        return found
+
+    def _logistic(self, Z: AnyArray, key: str) -> Linear:
+        """Fit logistic regression; a fast answer starts from the last coefficients.
+
+        Otherwise it starts from zero, so that the result does not depend on earlier labels.
+        """
+        starts = self.cache.setdefault("starts", {})
+        start = None if self.folds.n_folds else starts.get(key)
+        if start is not None and start.shape[1] != self.n_classes:
+            start = None
+        fit = classifiers.logistic(Z, self.y, self.folds.means, self.n_classes, start)
+        last = np.vstack([fit.A[-1], fit.b[-1][None]]).astype(float)
+        if np.isfinite(last).all():
+            starts[key] = last
+        return fit
+
+    def _spreading(self, name: str) -> list[Fitted]:
+        """Spread labels over the graph; what each label reaches is kept in the cache."""
+        walks, reached = (self.cache.setdefault(key, {}) for key in ("walks", "reached"))
+        if name not in walks:
+            S, near = self.features.prepared[name].walk()
+            walks[name], reached[name] = (spreading.Walk.of(S), near), {}
+        (walk, near), mine = walks[name], reached[name]
+        missing = [i for i in self.labelled.tolist() if i not in mine]
+        if missing:
+            E = sp.eye_array(len(walk.rows), format="csr") if near is None else near
+            found = spreading.propagate(walk, E[missing], tuple(SPREAD.values()))
+            mine.update(zip(missing, found, strict=True))
+        shares = classifiers.class_shares(self.y, self.folds.means, self.n_classes)
+        shares = shares.astype(np.float32)
+        made = []
+        for which, view in enumerate(SPREAD):
+            reach = np.stack([mine[i][which] for i in self.labelled.tolist()])
+            G = reach[:, self.rows] if near is None else np.asarray(near[self.rows] @ reach.T).T
+            raw = classifiers.even_masses(np.matmul(shares, G))
+            scores = raw[-1]
+            if self.rows.size < len(self.features.first.data):
+                scores = classifiers.even_masses((shares[-1] @ reach)[None])[0]
+                scores = scores if near is None else np.log(near @ np.exp(scores))
+            made.append(self._member("spreading", name, view, raw, scores=scores))
+        return made
+
+    def _ridge(self, name: str) -> list[Fitted]:
+        """Fit least squares on all columns."""
+        P, means = self.views[name]["columns"], self.folds.means
+        raw, last = classifiers.ridge(P, self.at, self.y, means, self.n_classes)
+        return [self._member("ridge", name, "columns", raw, A=last.A[0], b=last.b[0])]
+
+    def _trees(self, name: str, view: str) -> list[Fitted]:
+        """Fit a forest, and smaller ones in the folds, where only held-out labels get scores."""
+        Z, y, c, folds, seed = self.views[name][view], self.y, self.n_classes, self.folds, self.seed
+        raw = np.zeros((folds.n_folds + 1, len(Z), c))
+        for f in range(folds.n_folds):
+            mine = self.at[folds.fold == f]
+            known = folds.means[f] > 0
+            if mine.size and known.any():
+                seen = Z[self.at[known]], y[known], folds.means[f, known]
+                raw[f, mine] = trees.log_shares(trees.grow(*seen, c, seed, FEWER), Z[mine], c)
+        grown = trees.grow(Z[self.at], y, folds.means[-1], c, seed, TREES)
+        raw[-1] = trees.log_shares(grown, Z, c)
+        return [self._member("trees", name, view, raw, **grown)]
+
+    def _tree_views(self) -> list[tuple[str, str]]:
+        """Return one view per array: all columns of a table, else the part weights and data."""
+        found: dict[str, tuple[str, str]] = {}
+        prepared = self.features.prepared
+        for name, mine in prepared.items():
+            if mine.preparation.table and not sp.issparse(mine.P):
+                found.setdefault(mine.source, (name, "columns"))
+        coded = {mine.source: name for name, mine in prepared.items() if mine.has_parts}
+        return [found.get(source, (name, "both")) for source, name in coded.items()]
+
+
+def mixed_logs(fitted: list[Fitted], w: AnyArray, folds: slice = slice(None)) -> AnyArray:
+    """Return the mixture (n_folds + 1, n, n_classes) of members on the compared samples."""
+    total: Any = 0.0
+    for share, (_, log_p) in zip(w, fitted, strict=True):
+        total = total + np.float32(share) * np.exp(log_p[folds])
+    return total
+
+
+def likeliest_weights(right: AnyArray, trust: float) -> AnyArray:
+    """Return w >= 0, Σw = 1, that maximise Σ_i log Σ_h w_h p_h(y_i) + trust/n_h Σ_h log w_h.
+
+    ``right`` (n, n_h) holds p_h(y_i). The second term keeps the weights equal with few labels.
+    """
+    h = right.shape[1]
+    w = np.full(h, 1.0 / h)
+    for _ in range(200 if right.size > len(right) else 0):
+        w = w * ((1 / (right @ w)) @ right) + trust / h
+        w /= w.sum()
+    return w
+
+
+def _merge_copies(digests: AnyArray, labelled: Labelled) -> tuple[AnyArray, AnyArray, AnyArray]:
+    """Replace copies of a sample with the same label by one with the sum of their weights.
+
+    A held-out copy of a training sample would say nothing about other samples.
+    """
+    rows, y, weights, _ = labelled
+    if not digests.size:
+        return rows, y, weights
+    pairs = np.stack([digests[rows], y.astype(np.uint64)])
+    _, first, which = np.unique(pairs, axis=1, return_index=True, return_inverse=True)
+    keep = np.argsort(first)
+    return rows[first[keep]], y[first[keep]], np.bincount(which.ravel(), weights)[keep]

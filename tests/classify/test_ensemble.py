@@ -1,0 +1,37 @@
+"""A fast answer keeps the weights of an earlier ensemble."""
+
+import numpy as np
+import pytest
+
+from partwise.classify.calibration import Calibration
+from partwise.classify.ensemble import Ensemble, EnsembleFit, Member
+
+
+def test_a_member_without_an_earlier_weight_has_none():
+    before = Ensemble.from_weighting(
+        {
+            "members": [("logistic", "", "data", 2.0), ("trees", "", "both", 1.0)],
+            "weights": np.array([0.3, 0.7]),
+            "calibration": vars(Calibration(1.0, 0.1, np.ones(2))),
+        }
+    ).by_key()
+    assert before == {("logistic", "", "data"): (2.0, 0.3), ("trees", "", "both"): (1.0, 0.7)}
+    fit = object.__new__(EnsembleFit)
+    fit.previous, fit.before, fit.n_classes = object(), before, 2
+    tried = [(Member("logistic", "", "data"), None), (Member("logistic", "", "parts"), None)]
+    np.testing.assert_array_equal(fit.weights(tried)[0], [1, 0])
+    np.testing.assert_array_equal(fit.weights(tried[1:])[0], [1])  # equal if none has one
+
+
+def test_weights_of_classifiers_are_the_likeliest(rng):
+    """Σ log Σ_h w_h p_h + trust Σ log(w_h)/h is greatest: its slopes are equal."""
+    from partwise.classify.ensemble import likeliest_weights
+
+    right = rng.uniform(0.05, 1, (30, 4))
+    for trust in (5.0, 40.0):
+        w = likeliest_weights(right, trust)
+        slope = (right / (right @ w)[:, None]).sum(axis=0) + trust / 4 / w
+        np.testing.assert_allclose(slope, slope.mean(), rtol=1e-3)  # 200 rounds of EM
+        assert w.sum() == pytest.approx(1)
+    np.testing.assert_allclose(likeliest_weights(right, 1e9), 0.25, rtol=1e-6)
+    np.testing.assert_array_equal(likeliest_weights(right[:0], 5.0), 0.25)
