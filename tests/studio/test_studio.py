@@ -444,7 +444,7 @@ def test_vectors_beside_the_samples_are_heard(tmp_path):
         assert right > 0.9  # a third by chance, which is what the noise alone gives
         workspace.edit_part({"do": "split", "part": 0}, window="w")
         workspace.wait()
-        assert len(workspace.predictor.model._features.others) > 0
+        assert len(workspace.predictor.model._features.prepared) > 1
         assert "samples.y, also=[samples.also])" in workspace.export("repeat.py")[0].decode()
     finally:
         workspace.close()
