@@ -10,6 +10,8 @@ from threadpoolctl import threadpool_limits
 import reference
 from partwise import NMF
 from partwise.backends import SMALL_SPARSE
+from partwise.fitting import Given, check, described, solve, state
+from partwise.fitting.progress import Progress
 from partwise.model.losses import beta_of
 
 
@@ -63,6 +65,15 @@ def make(solver="hals", rule=None, loss="frobenius", **params):
     if rule is not None:
         params["mu_rule"] = rule
     return NMF(params.pop("n_components", 4), solver=solver, beta_loss=loss, **params)
+
+
+def as_solved(model, X):
+    """V and U where the solver ends, before the scale of the components is chosen."""
+    what = described(model)
+    checked = check(model, what, X, Given())
+    problem = state(what, checked)
+    found = solve(what, problem, Progress(model, X, None, len(problem.starts)))
+    return found.Z, found.U
 
 
 def make_data(seed=0, n=40, p=30, *, positive=False, dtype=np.float64):

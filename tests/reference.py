@@ -77,6 +77,14 @@ def numerical_gradient(f, Z, step=1e-6):
     return gradient
 
 
+def unit_weights(V, U, gamma=None):
+    """Each column of V with a root mean square of one; U takes the factor."""
+    gamma = np.ones(len(V)) if gamma is None else gamma
+    lengths = np.sqrt((gamma[:, None] * V**2).sum(axis=0) / gamma.sum())
+    lengths[lengths == 0] = 1
+    return V / lengths, U * lengths
+
+
 def normalize_columns(V, U, norm=2):
     """GNMF (16): columns of U to unit l2 (or l1) norm, V rescaled so that V Uᵀ is unchanged.
 

@@ -44,6 +44,10 @@ def each(methods):
 # --------------------------------------------------------------------------------------------
 
 
+#: Methods without penalties: the fit chooses the scale of each component at the end.
+FREE = ("NMF", "NMF-KL", "CNMF", "CNMF-KL")
+
+
 def as_printed(method: Method, q, n_iter=50):
     """The reference's factors and history, with columns scaled at start and end where ours are."""
     V, U = q.V, q.U
@@ -53,6 +57,8 @@ def as_printed(method: Method, q, n_iter=50):
     V, U, history = method.naive(q, V, U, n_iter)
     if scaled:
         V, U = reference.normalize_columns(V, U, method.norm)
+    if method.name in FREE:
+        V, U = reference.unit_weights(V, U)
     return V, U, history
 
 

@@ -16,6 +16,7 @@ from plain_fits import (
     PENALTIES,
     SOLVER_IDS,
     SOLVERS,
+    as_solved,
     data_for,
     make,
     make_data,
@@ -67,7 +68,7 @@ class TestReports:
 
     def test_kkt_residual(self, case, loss, name):
         X, model = case
-        V, U = model.embedding_, model.components_.T
+        V, U = as_solved(model, X)
         beta, settings = beta_of(loss), scaled(PENALTIES[name], *X.shape)
         whole = reference.split_beta(X, V, U, beta, **settings)
         halves = reference.split_beta(X, V, U, beta)

@@ -1,4 +1,4 @@
-"""What all estimators share: parameters, and what is done with a fitted one."""
+"""Base classes of the estimators: fitting, transforming, clustering and predicting."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from sklearn.utils.validation import check_is_fitted
 from partwise._sklearn import StrOptions
 from partwise.backends.arrays import AnyArray, own, to_numpy
 
-# What a fit needs is imported here: a module that another thread imports during a fork stays
-# locked in the child for ever.
+# Modules that a fit needs are imported here. If another thread imports a module while the process
+# forks, its lock is never released in the child.
 from partwise.backends.numpy.kernels import narrow, sampled, symmetric_sweep  # noqa: F401
 from partwise.estimators._docstrings import documented
 from partwise.estimators._parameters import CONSTRAINTS
@@ -37,32 +37,32 @@ from partwise.knowledge.doubts import Doubt
 class Factorizer(
     ClassNamePrefixFeaturesOutMixin, TransformerMixin, CallbackSupportMixin, BaseEstimator
 ):
-    """Base of the estimators X ≈ V S Uᵀ. A subclass says what it minimises: `_describe`."""
+    """Base of the estimators X ≈ V S Uᵀ; `_describe` of a subclass defines the objective."""
 
     n_components: Any = "auto"
 
     _parameter_constraints = CONSTRAINTS
-    # for estimators that have no such parameter; those that do set it in their constructor
+    # defaults of estimators without such a parameter
     verbose = 0
     max_iter = Description.max_iter
     device = Description.device
     missing_values = Description.missing_values
 
     def _describe(self) -> Description:
-        """What is minimised and how; a subclass replaces what its parameters do not say."""
+        """Return the objective and the settings; subclasses replace what no parameter sets."""
         names = [f.name for f in fields(Description) if hasattr(self, f.name)]
         return Description(type(self).__name__, **{name: getattr(self, name) for name in names})
 
     def fit_transform(
         self, X: Any, y: Any = None, W: Any = None, H: Any = None, **fit_params: Any
     ) -> AnyArray:
-        """`fit`, and return the codes of the training samples."""
+        """Fit the model and return the part weights of the training samples."""
         start = {"W": W, "H": H}
         fit_params |= {name: factor for name, factor in start.items() if factor is not None}
         return own(self.fit(X, y, **fit_params).embedding_)
 
     def transform(self, X: Any) -> AnyArray:
-        """Code new samples: V >= 0 with the basis fixed.
+        """Compute the part weights V >= 0 of new samples.
 
         Parameters
         ----------
@@ -75,16 +75,17 @@ class Factorizer(
         return self._plain_transform(X)
 
     def _plain_transform(self, X: Any, graph: Any = None) -> AnyArray:
-        """`transform` without the wrapping of set_output."""
+        """Return the result of `transform` without the container of ``set_output``."""
         check_is_fitted(self)
         return code(self, X, graph).codes
 
     def inverse_transform(self, X: Any) -> AnyArray:
-        """V back to the samples' space: V S H.
+        """Compute V S H, the samples that part weights stand for.
 
         Parameters
         ----------
         X : {ndarray, sparse matrix} of shape (n_samples, n_components)
+            Part weights V.
 
         Returns
         -------
@@ -97,10 +98,10 @@ class Factorizer(
         return check_codes(X, self._n_features_out) @ H
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Minus the objective of `transform` per sample (higher is better), penalties included.
+        """Compute minus the objective of `transform` per sample, including penalties.
 
-        It compares starts, solvers and numbers of parts. Between weights of a penalty it says
-        nothing: the smallest always scores best, since codes are made anew.
+        Higher is better. Use it to compare starts, solvers and numbers of components. It cannot
+        compare weights of a penalty, because the smallest weight always scores best.
         """
         return self._score(X)
 
@@ -110,10 +111,10 @@ class Factorizer(
         return -coded.value / coded.model.data.shape[0]
 
     def save(self, path: Any, *, recipe: Any = None) -> Any:
-        """Write the model to a file, for `partwise.load`: JSON and arrays, no pickle.
+        """Write the model to a file for `partwise.load`; it holds JSON and arrays, no pickle.
 
         With ``recipe=samples.recipe``, `partwise.io.read_samples` and ``partwise predict`` prepare
-        new data as the training data were prepared.
+        new data in the same way as the training data.
         """
         from partwise.estimators import saving
 
@@ -134,7 +135,7 @@ class Factorizer(
 
 @documented
 class Grouped(ClusterMixin):
-    """Mixin: clusters of `embedding_` and, with labels, class decisions; made when asked for."""
+    """Mixin for clusters of `embedding_` and predicted labels, computed on first access."""
 
     embedding_: Any
     _groups: Groups
@@ -147,62 +148,64 @@ class Grouped(ClusterMixin):
 
     @property
     def labels_(self) -> AnyArray:
-        """The class of each training sample, or its cluster where there are no labels."""
+        """Predicted class of each training sample, or its cluster if there are no labels."""
         return self._asked("labels_").names(self.embedding_)
 
     @property
     def label_confidence_(self) -> AnyArray:
-        """How clear `labels_` are, in [0, 1]."""
+        """Confidence of `labels_`, in [0, 1]."""
         return self._asked("label_confidence_").confidence(self.embedding_)
 
     @property
     def doubtful_labels_(self) -> list[Doubt]:
-        """Given labels that the rest contradicts, the most doubtful first.
+        """Given labels that the other samples contradict, the most doubtful first.
 
-        Each is judged by logistic regression on the codes, learnt without it, and listed where it
-        is more likely wrong than right. Empty where no class has two labels.
+        Logistic regression on the part weights, fitted without a label, predicts that label. The
+        label is listed if it is more likely wrong than correct. The list is empty if no class has
+        two labels.
         """
         return self._asked("doubtful_labels_").doubts(self.embedding_)
 
     @property
     def clustering_(self) -> Clustering:
-        """k-means on the codes, with centres and names."""
+        """Clusters of k-means on the part weights, with centres and names."""
         return self._asked("clustering_").clustering(self.embedding_)
 
     @property
     def cluster_labels_(self) -> AnyArray:
-        """The cluster of each training sample: `clustering_.labels`."""
+        """Cluster of each training sample, ``clustering_.labels``."""
         return self._asked("cluster_labels_").clustering(self.embedding_).labels
 
     @property
     def n_clusters_(self) -> int:
-        """The clusters that k-means found."""
+        """Number of clusters that k-means found."""
         return int(self._asked("n_clusters_").clustering(self.embedding_).centers.shape[0])
 
     @property
     def component_classes_(self) -> AnyArray:
-        """The class of each part: the one it was made for, or the one that uses it most."""
+        """Class of each component: its own class, or the class that uses it most."""
         found = self._asked("component_classes_").part_classes(self.embedding_)
         if found is None:
-            raise AttributeError("component_classes_ needs labels.")
+            raise AttributeError("component_classes_ needs labels; pass y to fit.")
         return found
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        if "classes_" in vars(self):  # a fit with labels makes classes of what were clusters
+        if "classes_" in vars(self):  # with labels, the groups are classes
             tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags()
         return tags
 
     def fit_predict(self, X: Any, y: Any = None, **fit_params: Any) -> AnyArray:
-        """`fit`, and return `labels_`."""
+        """Fit the model and return `labels_`."""
         return self.fit(X, y, **fit_params).labels_
 
     def predict(self, X: Any) -> AnyArray:
-        """The class of each new sample, or its cluster where the fit had no labels.
+        """Predict the class of new samples, or their cluster if the fit had no labels.
 
-        New samples are coded as `transform` does. With labels of two classes or more, logistic
-        regression on the codes decides; it was learnt on the labelled samples, coded as if they
-        had no label. Without labels the closest centre does.
+        The part weights are those of `transform`. With labels of two or more classes, logistic
+        regression on part weights predicts the class; it was fitted to labelled samples whose part
+        weights do not depend on their labels. Without labels, the cluster is that of the nearest
+        centre.
         """
         return self._predict(X)
 
@@ -211,10 +214,10 @@ class Grouped(ClusterMixin):
         return self._groups.predict(self.embedding_, new)
 
     def predict_confidence(self, X: Any) -> AnyArray:
-        """How clear `predict` is about each new sample, in [0, 1]; no probability.
+        """Compute the confidence of `predict`, in [0, 1]; it is not a probability.
 
-        With labels by how much the likeliest class leads the next; without, the margin
-        (d₂ - d₁)/(d₂ + d₁) between the two closest centres.
+        With labels, it is the difference of the two largest class probabilities. Without labels,
+        it is (d₂ - d₁)/(d₂ + d₁) for the distances d₁ and d₂ to the two nearest centres.
         """
         return self._predict_confidence(X)
 
@@ -223,14 +226,14 @@ class Grouped(ClusterMixin):
         return self._groups.predict_confidence(self.embedding_, new)
 
     def _codes_here(self, X: Any, **given: Any) -> AnyArray:
-        """`transform` as an ndarray."""
+        """Return the part weights of new samples as an ndarray."""
         check_is_fitted(self)
         return np.asarray(to_numpy(self._plain_transform(X, **given)))
 
 
 @documented
 class GroupedFactorizer(Grouped, Factorizer):
-    """Base of the estimators that take labels, be it only to say what the groups are."""
+    """Base of the estimators whose groups can be classes."""
 
     def _describe(self) -> Description:
         return replace(super()._describe(), labelled=True)
@@ -239,14 +242,14 @@ class GroupedFactorizer(Grouped, Factorizer):
     def fit(
         self, X: Any, y: Any = None, *, sample_weight: Any = None, W: Any = None, H: Any = None
     ) -> Any:
-        """Learn parts and codes.
+        """Learn components and part weights.
 
         Parameters
         ----------
         {samples}
         {labels}
         {sample_weight}
-        {start} A start that breaks hard labels is averaged within
+        {start} With hard labels, W is averaged within
             each class.
 
         Returns
@@ -259,7 +262,7 @@ class GroupedFactorizer(Grouped, Factorizer):
 
 @documented
 class ConstrainedFactorizer(GroupedFactorizer):
-    """Base of the estimators that take labels."""
+    """Base of the estimators whose factorization can use labels."""
 
     _parameter_constraints = {
         **CONSTRAINTS,
@@ -280,7 +283,7 @@ class ConstrainedFactorizer(GroupedFactorizer):
         W: Any = None,
         H: Any = None,
     ) -> Any:
-        """Learn parts and codes.
+        """Learn components and part weights.
 
         Parameters
         ----------
@@ -289,7 +292,7 @@ class ConstrainedFactorizer(GroupedFactorizer):
         {sample_weight}
         {entry_weight}
         {links}
-        {start} A start that breaks hard labels is averaged within
+        {start} With hard labels, W is averaged within
             each class.
 
         Returns
@@ -304,7 +307,7 @@ class ConstrainedFactorizer(GroupedFactorizer):
 
 @documented
 class GraphFactorizer(ConstrainedFactorizer):
-    """Base of the estimators that take a graph and sample weights."""
+    """Base of the estimators that use a neighbour graph."""
 
     @with_callbacks
     def fit(
@@ -320,18 +323,18 @@ class GraphFactorizer(ConstrainedFactorizer):
         W: Any = None,
         H: Any = None,
     ) -> Any:
-        """Learn parts and codes.
+        """Learn components and part weights.
 
         Parameters
         ----------
         {samples}
         {labels}
         graph : sparse matrix of shape (n_samples, n_samples), default=None
-            A symmetric non-negative neighbour graph; None builds one where the model uses it.
+            A symmetric non-negative neighbour graph. None builds one if the model uses it.
         {sample_weight}
         {entry_weight}
         {links}
-        {start} A start that breaks hard labels is averaged within
+        {start} With hard labels, W is averaged within
             each class.
 
         Returns
@@ -344,27 +347,27 @@ class GraphFactorizer(ConstrainedFactorizer):
         return self
 
     def transform(self, X: Any, *, graph: Any = None) -> AnyArray:
-        r"""Code new samples beside their neighbours, with the basis fixed.
+        r"""Compute the part weights of new samples, which depend on their neighbours.
 
         .. math:: \min_{v\ge0}\ \tfrac12\|x - USv\|^2
                   + \tfrac\lambda2 \sum_j w_j \|v - v_j\|^2
 
         over the ``n_neighbors`` training samples j nearest to x, with the weights of the training
-        graph (its bandwidth, for heat). Under Kullback-Leibler it is
+        graph (and its bandwidth, for heat weights). For Kullback-Leibler the objective is
         :math:`D(x\,\|\,USv) + \lambda \sum_j w_j D(v_j\,\|\,v)`, whose solutions are the fixed
-        points of GNMF (21) with the neighbours held. A sample that equals one of the fit keeps the
-        neighbours it has there. Labels play no part.
+        points of GNMF (21) with the neighbours fixed. A sample that equals a training sample has
+        its neighbours. Labels are not used.
 
-        For this the model keeps the training samples and their graph: a copy of X (sparse as it
-        came, an ndarray for a tensor), also in its file; for a memmap the map itself, which only
-        a file copies; for a Dask array 512 bytes a sample and 128 directions.
+        The model therefore stores the training samples and their graph, also in its file. A
+        tensor is stored as ndarray, a memmap as the map itself (a file holds a copy), and a Dask
+        array as 512 bytes per sample and 128 directions.
 
         Parameters
         ----------
         {samples}
         graph : sparse matrix of shape (n_samples, n_training_samples), default=None
-            Weights between new samples and those of the fit. Needed where the fit was given a
-            graph; elsewhere it takes the place of the search for neighbours.
+            Weights between new samples and training samples. Required if `fit` was given a graph;
+            otherwise it replaces the search for neighbours.
 
         Returns
         -------
@@ -373,20 +376,20 @@ class GraphFactorizer(ConstrainedFactorizer):
         return self._plain_transform(X, graph=graph)
 
     def predict(self, X: Any, *, graph: Any = None) -> AnyArray:
-        """The class of each new sample, or its cluster where the fit had no labels.
+        """Predict the class of new samples, or their cluster if the fit had no labels.
 
         As in `CNMF`; ``graph`` as in `transform`.
         """
         return self._predict(X, graph=graph)
 
     def predict_confidence(self, X: Any, *, graph: Any = None) -> AnyArray:
-        """How clear `predict` is about each new sample, in [0, 1]; as in `CNMF`."""
+        """Compute the confidence of `predict`, in [0, 1], as in `CNMF`."""
         return self._predict_confidence(X, graph=graph)
 
     def score(self, X: Any, y: Any = None, *, graph: Any = None) -> float:
-        """Minus the objective of `transform` per sample (higher is better), penalties included.
+        """Compute minus the objective of `transform` per sample, including penalties.
 
-        It compares starts, solvers and numbers of parts. Between weights of a penalty it says
-        nothing: the smallest always scores best, since codes are made anew.
+        Higher is better. Use it to compare starts, solvers and numbers of components. It cannot
+        compare weights of a penalty, because the smallest weight always scores best.
         """
         return self._score(X, graph=graph)

@@ -37,6 +37,7 @@ from partwise.fitting.checking.solvers import solver_name
 from partwise.fitting.checking.warning import warn
 from partwise.fitting.new_samples import code_model, solve_new
 from partwise.fitting.progress import Progress, all_or_nothing
+from partwise.fitting.publishing import root_mean_squares
 from partwise.fitting.solving import warn_unless_converged
 from partwise.fitting.stating import IGNORED, elastic_net, init_name
 from partwise.knowledge.labels import encode_labels
@@ -76,6 +77,9 @@ class MiniBatchNMF(Factorizer):
     which is out of date sooner and ages sixteen times as fast. In `fit` a sample that is met again
     replaces what it said before, so with the Frobenius loss and ``forget_factor=1`` every step
     lowers the objective of the whole.
+
+    Without penalties, the part weights have a root mean square of about one, as in `NMF`. The
+    first call of `partial_fit` or the end of `fit` sets this scale, and later calls keep it.
 
     X may be larger than memory: a `numpy.memmap`, a Zarr or HDF5 array, the ``X`` of a backed
     AnnData (dense, or CSR) and a Dask array are read in runs of rows as they are stored.
@@ -212,7 +216,7 @@ class MiniBatchNMF(Factorizer):
         """The problem of some samples with the parts as they are, and its solution."""
         what = self._describe()
         model = code_model(self, what, data, None, None)
-        return model, solve_new(self, what, model, 1.0)[0]
+        return model, solve_new(self, what, model)[0]
 
     # -- learning ---------------------------------------------------------------------------
 
@@ -265,24 +269,26 @@ class MiniBatchNMF(Factorizer):
 
     def _finish(self, passes: Passes, status: str, factor: float) -> None:
         """Code all samples with the parts as they are, and set the attributes."""
-        source, online = passes.source, passes.online
+        source, online, V, codes = passes.source, passes.online, passes.V, passes.codes
         k, beta = online.U.shape[1], beta_of(self.beta_loss)
-        self.components_ = np.ascontiguousarray(online.U.T)
+        labelled = np.zeros(len(V), dtype=bool) if codes is None else codes >= 0
+        if codes is not None:
+            V[labelled] = online.classes.V[codes[labelled]]
+        lengths = self._lengths(V)
+        V /= lengths.astype(V.dtype)
+        U = np.ascontiguousarray(online.U * lengths.astype(V.dtype))
+        self.components_ = np.ascontiguousarray(U.T)
         in_memory = isinstance(source, InMemory)
         whole = iter([source.sample(0, passes.rng)]) if in_memory else source.batches(PIECE, None)
-        V, objective, penalty = passes.V, 0.0, 0.0
+        objective = penalty = 0.0
         for rows, X in whole:
             model, found = self._codes(as_data(X))
-            if passes.codes is not None and (labelled := passes.codes[rows] >= 0).any():
-                found[labelled] = online.classes.V[passes.codes[rows][labelled]]
-            V[rows] = found
-            objective += model.exact_value(found, online.U)
-            penalty += sum(model.penalty(side, found, online.U) for side in "VU")
+            V[rows] = found = np.where(labelled[rows][:, None], V[rows], found)
+            objective += model.exact_value(found, U)
+            penalty += sum(model.penalty(side, found, U) for side in "VU")
         warn_unless_converged(replace(self._describe(), max_iter=self.max_iter), passes.solution)
-        root, grow = np.sqrt(factor), factor**beta
-        if factor != 1:
-            V *= V.dtype.type(root)
-            self.components_ *= V.dtype.type(root)
+        grow = factor**beta
+        self.components_ *= V.dtype.type(factor)
         self.embedding_ = V
         self._n_components = self.n_components_ = k
         self.objective_ = objective * grow
@@ -290,7 +296,13 @@ class MiniBatchNMF(Factorizer):
         self.reconstruction_err_ = float(np.sqrt(2 * max(objective - penalty, 0.0) * grow))
         self.n_iter_, self.n_steps_ = passes.n_iter, passes.steps
         self.status_, self.solver_ = status, solver_name(self._describe())
-        self._state = online.state() if factor == 1 else None
+        self._state = online.state() | {"lengths": lengths} if factor == 1 else None
+
+    def _lengths(self, V: AnyArray) -> AnyArray:
+        """Return what the part weights V are divided by; ones if penalties depend on the scale."""
+        if self._describe().penalized:
+            return np.ones(V.shape[1])
+        return np.asarray(root_mean_squares(V), dtype=np.float64)
 
     def partial_fit(self, X: Any, y: Any = None, *, W: Any = None, H: Any = None) -> MiniBatchNMF:
         """Learn from one more batch of samples.
@@ -322,6 +334,7 @@ class MiniBatchNMF(Factorizer):
         most = self.fresh_restarts_max_iter
         size = source.shape[0] if isinstance(source, InMemory) else self.batch_size
         online: Online | None = None if first else self._resume(source.dtype)
+        lengths = None if first else (self._state or {}).get("lengths")
         with blas_threads(float(size) * source.shape[1] * k):
             for batch in checked(self, source.batches(size, None)):
                 if online is None:
@@ -330,10 +343,13 @@ class MiniBatchNMF(Factorizer):
                     self.n_steps_ = 0
                 meet(online, batch, codes, None, most)
                 self.n_steps_ += 1
-        assert online is not None
-        self.components_ = np.ascontiguousarray(online.U.T)
+                if lengths is None:  # the first batch decides, and later ones keep its scale
+                    self.components_ = np.ascontiguousarray(online.U.T)
+                    lengths = self._lengths(self._codes(as_data(batch.X))[1])
+        assert online is not None and lengths is not None
+        self.components_ = np.ascontiguousarray((online.U * lengths.astype(online.U.dtype)).T)
         self._n_components = self.n_components_ = k
-        self._state = online.state()
+        self._state = online.state() | {"lengths": lengths}
         self._drop(*AFTER_FIT)  # they were those of other parts
 
     def _drop(self, *names: str) -> None:
@@ -343,7 +359,8 @@ class MiniBatchNMF(Factorizer):
 
     def _resume(self, dtype: Any) -> Online:
         """Where the last batch left off."""
-        online = online_of(self, np.ascontiguousarray(self.components_.T.astype(dtype, copy=False)))
+        lengths = 1.0 if self._state is None else self._state["lengths"]
+        online = online_of(self, np.ascontiguousarray((self.components_.T / lengths).astype(dtype)))
         if self._state is not None:
             online.go_on(self._state)
         return online

@@ -1,4 +1,4 @@
-"""NMF: scikit-learn's estimator, faster and with the objective in the open."""
+"""NMF: the estimator of scikit-learn, with more losses, solvers and kinds of arrays."""
 
 from __future__ import annotations
 
@@ -17,109 +17,120 @@ from partwise.fitting.checking.warning import warn
 
 @estimator
 class NMF(Factorizer):
-    r"""Non-negative matrix factorization, in place of :class:`sklearn.decomposition.NMF`.
+    r"""Non-negative matrix factorization, a replacement of :class:`sklearn.decomposition.NMF`.
 
-    Minimises over V >= 0, U >= 0 (W = V, H = Uᵀ)
+    Minimises over W >= 0 and H >= 0
 
-    .. math:: d_\beta(X, V U^T) + \sum_i \gamma_i\text{-weighted rows, if weights are given}
-              + \alpha_W p\,(\ell \|V\|_1 + \tfrac{1-\ell}{2} \|V\|^2)
-              + \alpha_H n\,(\ell \|U\|_1 + \tfrac{1-\ell}{2} \|U\|^2)
+    .. math:: \sum_i \gamma_i\, d_\beta(x_i, w_i H)
+              + \alpha_W p\,(\ell \|W\|_1 + \tfrac{1-\ell}{2} \|W\|^2)
+              + \alpha_H n\,(\ell \|H\|_1 + \tfrac{1-\ell}{2} \|H\|^2)
 
-    with :math:`d_2 = \tfrac12\|X - VU^T\|^2` and :math:`d_1` the Kullback-Leibler divergence.
-    X must be >= 0.
+    with sample weights :math:`\gamma_i` (one by default),
+    :math:`d_2 = \tfrac12\|x_i - w_i H\|^2` and :math:`d_1` the Kullback-Leibler divergence. X must
+    be non-negative.
+
+    Without penalties, a column of W and the row of H can be multiplied by c and 1/c without
+    changing the objective. The result then has columns of W with a root mean square of one (over
+    weighted samples), so classifiers and k-means see part weights of equal size, and H has the
+    units of X. Components with known entries keep their scale. See :doc:`/get_started/scikit_learn`
+    for the effect.
 
     Parameters
     ----------
     n_components : int, "auto" or None, default="auto"
-        Number of parts k. "auto": as many as rows of a custom H, else the number of features.
+        Number of components k. "auto" uses the number of rows of a custom H, else the number of
+        features.
     init : {"random", "nndsvd", "nndsvda", "nndsvdar", "kmeans", "custom"}, default=None
-        Start. None: "nndsvda" if k <= min(n, p) and every entry is seen, else "random". "custom"
-        takes W and H.
+        Initialization method. None uses "nndsvda" if k <= min(n, p) and no entry is missing, else
+        "random". "custom" uses the W and H passed to `fit`.
     solver : {"auto", "cd", "hals", "mu", "nesterov", "newton"}, default="auto"
-        "hals" (and "cd", its name in scikit-learn): coordinate descent with several sweeps per
-        product and extrapolation, Frobenius only. "nesterov": accelerated projected gradient,
-        Frobenius only. "newton": second-order coordinate sweeps, Kullback-Leibler only. "mu":
-        multiplicative updates, every loss. "auto": "hals", "newton" or "mu", by the loss (for
-        tensors of more than 32 parts under Kullback-Leibler "mu").
+        "hals" (Frobenius) is coordinate descent with several sweeps per product and
+        extrapolation; "cd" is its name in scikit-learn. "nesterov" (Frobenius) is accelerated
+        projected gradient, "newton" (Kullback-Leibler) second-order coordinate descent. "mu"
+        (every loss) is the multiplicative update, which is slower. "auto" selects "hals",
+        "newton" or "mu" by the loss; for Kullback-Leibler on tensors with more than 32
+        components it selects "mu".
     beta_loss : float or str, default="frobenius"
-        The β-divergence to minimise: "frobenius" (2), "kullback-leibler" (1), "itakura-saito" (0),
-        or β. "l21": Σ_i √(‖x_i - U v_i‖² + ε²) with ε a
-        thousandth of the mean length of a sample, so that samples that are outliers count by the
-        length of their residual and not by its square (D. Kong, C. Ding, H. Huang 2011). Each
-        half-step is a Frobenius problem with weights that follow the residuals.
+        The β-divergence: "frobenius" (2), "kullback-leibler" (1), "itakura-saito" (0), or a
+        number. "l21" is robust to outlying samples: it minimises Σ_i √(‖x_i - w_i H‖² + ε²), where
+        ε is a thousandth of the mean length of a sample (D. Kong, C. Ding, H. Huang 2011).
     tol : float, default=1e-4
-        Stop when the relative KKT residual is at most this, and the objective fell by at most this
+        Stop when the relative KKT residual is at most this and the objective fell by at most this
         share in ten iterations. The residual is the larger over both factors of ‖projected
-        gradient‖ / (r (‖positive part‖ + ‖negative part‖) + ‖gradient of the penalties‖), the
-        parts those of the loss and r = ‖X - Y‖/‖X‖, as far as they cancel. It means the same for
-        every solver. 0 runs all of ``max_iter``.
+        gradient‖ / (r (‖positive part‖ + ‖negative part‖) + ‖gradient of the penalties‖), with the
+        parts of the gradient of the loss and r = ‖X - WH‖/‖X‖. It has the same meaning for every
+        solver. 0 runs all ``max_iter`` iterations.
     max_iter : int, default=200
-        Most iterations; one updates both factors.
+        Maximum number of iterations. One iteration updates both factors.
     random_state : int, RandomState instance or None, default=None
-        The same value gives the same result on one machine. The number of threads can change sums
-        inside BLAS in the last digit.
+        Seed of random starts. The same seed gives the same result on one machine.
     alpha_W : float, default=0.0
-        Weight of the penalty on W, times the number of features as in scikit-learn.
+        Weight of the penalty on W, times the number of features as in scikit-learn. Larger values
+        shrink W.
     alpha_H : float or "same", default="same"
-        Weight of the penalty on H, times the number of samples.
+        Weight of the penalty on H, times the number of samples. "same" uses ``alpha_W``.
     l1_ratio : float, default=0.0
-        Share ℓ of the l1 norm in the penalties.
+        Share ℓ of the l1 norm in the penalties. 1 gives sparse factors.
     verbose : int, default=0
         Print the objective every ten iterations.
     shuffle : bool, default=False
-        Sweep the coordinates of "hals" in random order.
+        Visit the components in random order in "hals".
     n_init : int, default=1
-        Number of starts; the one with the lowest objective is kept. Under the Frobenius loss they
-        run side by side, and cost less than as many fits.
+        Number of starts. The result with the lowest objective is kept. With the Frobenius loss
+        the starts run together, which takes less time than separate fits.
     sample_weighting : {"ncw"}, default=None
-        Normalized-cut weights of the samples, γ_i = 1/(x_iᵀ Σ_l x_l), as in the comparators of the
+        "ncw" uses the sample weights of the normalised cut, γ_i = 1/(x_iᵀ Σ_l x_l), as in the
         GNMF and CNMF papers.
     mu_rule : {"lee-seung", "lin"}, default="lee-seung"
-        "lin" is Lin's (2007) modification of "mu", which converges to a stationary point.
+        "lin" is the modification of "mu" by Lin (2007), which converges to a stationary point.
     device : str, default=None
-        A torch device such as "cuda": X is moved there, and the results come back as ndarrays. A
-        torch tensor runs where it is, without this.
+        A torch device such as "cuda". X is moved there, and the results are ndarrays. A torch
+        tensor stays on its own device without this.
     checkpoint : path, default=None
-        A folder. The state of the fit is saved there every few iterations, and a `fit` of the
-        same model on the same data goes on from it. Needs ``n_init=1``.
+        A folder that stores the state of the fit every few iterations. Another `fit` of the same
+        model on the same data continues from it. Requires ``n_init=1``.
     missing_values : float or nan, default=None
-        What stands for an entry that was not seen: ``np.nan``, or a number. The loss is then over
-        the seen entries only, in `fit`, `transform` and `score`; `inverse_transform` says what the
-        model has in the gaps. A sparse X stores NaN where an entry is hidden, and what it does not
-        store are zeros as ever; with 0 they are unseen. Frobenius and Kullback-Leibler.
+        The value that marks a missing entry: ``np.nan`` or a number. The loss, `transform` and
+        `score` then use the other entries only, and `inverse_transform` fills the missing ones.
+        A sparse X stores NaN at missing entries, and entries that it does not store are zeros; with
+        ``missing_values=0`` they are missing. Frobenius and Kullback-Leibler only.
     fixed_components : array-like of shape (m, n_features), default=None
-        Parts that are known, counted in ``n_components``: the first rows of ``components_`` are
-        these, bit for bit in the dtype of X. NaN leaves an entry free.
+        Known components, included in ``n_components``. They are the first rows of
+        ``components_`` and stay unchanged. NaN leaves an entry free.
     seed_components : array-like of shape (m, n_features), default=None
-        Where the next parts begin; they move. NaN leaves an entry to ``init``.
+        Initial values of the components after the fixed ones. NaN leaves an entry to ``init``.
     must_link_reg : float, default=None
-        μ of the cost μ/2 Σ ‖v_i - v_j‖² of must-linked samples. None: they share a code, v_i = v_j.
+        Weight μ of the penalty μ/2 Σ ‖w_i - w_j‖² on must-linked samples. None requires equal part
+        weights, w_i = w_j.
     cannot_link_reg : float, default=0.1
-        ν of the cost ν Σ ⟨v_i, v_j⟩ of cannot-linked samples. A cost of links on V alone could be
-        lowered for free, so that with one columns of U are held at length one (KL: sum one)
-        unless ``alpha_H`` penalises them.
+        Weight ν of the penalty ν Σ ⟨w_i, w_j⟩ on cannot-linked samples. With such penalties, rows
+        of H are kept at length one (Kullback-Leibler: sum one) unless ``alpha_H`` penalises H;
+        otherwise shrinking W would lower the penalty at no cost.
 
     Attributes
     ----------
     components_ : ndarray of shape (n_components, n_features)
-        H = Uᵀ, the parts.
+        H, the parts.
     embedding_ : ndarray of shape (n_samples, n_components)
-        W = V of the training samples.
+        W, the part weights of the training samples.
     n_components_ : int
+        Number of components.
     reconstruction_err_ : float
         √(2 loss), as in scikit-learn: the Frobenius norm of the residual, or the root of twice the
         divergence.
     l21_epsilon_ : float
         ε, if ``beta_loss="l21"``.
     objective_ : float
-        The objective at the end, penalties included.
+        The objective at the end, including penalties.
     objective_history_ : ndarray of shape (n_iter,)
-        The objective after each iteration; it never rises.
+        The objective after each iteration. It never increases.
     n_iter_ : int
+        Number of iterations.
     kkt_residual_ : float
-        What ``tol`` is compared with, at the returned factors.
+        The value that is compared with ``tol``, at the end and before the scale of the components
+        is set.
     status_ : str
-        Why the solver stopped, as a sentence.
+        A sentence about why the solver stopped.
     solver_ : str
         The solver that ran.
     n_features_in_, feature_names_in_
@@ -142,6 +153,8 @@ class NMF(Factorizer):
     >>> W = model.fit_transform(X)
     >>> bool(np.abs(X - W @ model.components_).max() < 0.01)
     True
+    >>> np.sqrt(np.square(W).mean(axis=0)).round(6)
+    array([1., 1.])
     """
 
     init: str | None = None
@@ -179,7 +192,7 @@ class NMF(Factorizer):
         must_link: Any = None,
         cannot_link: Any = None,
     ) -> NMF:
-        """Learn the parts of X.
+        """Learn components and part weights.
 
         Parameters
         ----------
@@ -187,8 +200,8 @@ class NMF(Factorizer):
         y : Ignored
         {start}
         {sample_weight}
-        {entry_weight} A sparse one has the
-            weights of seen entries, and nothing else was seen.
+        {entry_weight} Entries that a sparse
+            matrix does not store are missing.
         {links}
 
         Returns
@@ -201,7 +214,7 @@ class NMF(Factorizer):
         return self
 
     def _fit_codes(self, X: Any, W: Any, H: Any) -> tuple[AnyArray, AnyArray, int]:
-        """W for a given H."""
+        """Return W for a given H, H and the number of iterations."""
         what = described(self)
         checked = check_matrix(self, what, X, reset=True)
         if H is None:
@@ -234,7 +247,7 @@ def non_negative_factorization(
     verbose: int = 0,
     shuffle: bool = False,
 ) -> tuple[AnyArray, AnyArray, int]:
-    """`NMF` as a function, in place of :func:`sklearn.decomposition.non_negative_factorization`.
+    """Compute W and H; a replacement of the function of this name in scikit-learn.
 
     Parameters
     ----------
@@ -243,14 +256,16 @@ def non_negative_factorization(
     n_components, init
         As in `NMF`.
     update_H : bool, default=True
-        False: the given H is kept and only W is solved for.
+        False keeps the given H and only computes W.
     solver, beta_loss, tol, max_iter, alpha_W, alpha_H, l1_ratio, random_state, verbose, shuffle
         As in `NMF`.
 
     Returns
     -------
     W, H : ndarrays of shapes (n_samples, n_components) and (n_components, n_features)
+        The factors, scaled as in `NMF`.
     n_iter : int
+        Number of iterations.
 
     Examples
     --------

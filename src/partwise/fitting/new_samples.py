@@ -14,7 +14,7 @@ from partwise.backends.arrays import Array, to_numpy
 from partwise.backends.numpy.float64_products import in_double
 from partwise.backends.sweeps import nearly_collinear
 from partwise.fitting.checking.arrays import check_matrix, searchable
-from partwise.fitting.checking.scales import tame
+from partwise.fitting.checking.scales import extreme_factor, tame
 from partwise.fitting.checking.solvers import solver_for
 from partwise.fitting.description import Description, Knowledge
 from partwise.fitting.progress import full_device
@@ -28,18 +28,19 @@ from partwise.solvers.codes import solve_codes, start_codes
 
 @dataclass(frozen=True, eq=False)
 class Coded:
-    """The model of new samples, their codes beside parts, and what X was divided by."""
+    """The model of new samples, their factors, and the divisors of X and of the parts."""
 
     model: FactorModel
     Z: Array
     U: Array
     factor: float = 1.0
+    parts_divisor: float = 1.0
 
     @property
     def codes(self) -> Array:
         """V as the user gets it."""
-        codes = self.model.data.result(self.Z)
-        return codes if self.factor == 1 else codes * codes.dtype.type(np.sqrt(self.factor))
+        codes, grow = self.model.data.result(self.Z), self.factor / self.parts_divisor
+        return codes if grow == 1 else codes * codes.dtype.type(grow)
 
     @property
     def value(self) -> float:
@@ -54,10 +55,18 @@ def code(estimator: Any, X: Any, graph: Any = None, entry_weight: Any = None) ->
     with full_device(what.whom):
         X = check_matrix(estimator, what, X, entry_weight, reset=False)
         tamed = tame(what, X)
-        H = to_numpy(estimator.components_).astype(np.float64)
+        divisor = parts_divisor(estimator, what)
+        H = to_numpy(estimator.components_).astype(np.float64) / divisor
         data = in_double(tamed.data) if nearly_collinear(H @ H.T) else tamed.data
         model = code_model(estimator, what, data, X, graph, tamed.factor)
-        return Coded(model, *solve_new(estimator, what, model, tamed.factor), tamed.factor)
+        return Coded(model, *solve_new(estimator, what, model, divisor), tamed.factor, divisor)
+
+
+def parts_divisor(estimator: Any, what: Description) -> float:
+    """Return a power of four near the largest entry of extreme parts, else 1, as for X."""
+    if what.penalized:  # the size of part weights matters, and `tame` leaves X as it is
+        return 1.0
+    return extreme_factor(to_numpy(estimator.components_))
 
 
 def code_model(
@@ -82,13 +91,13 @@ def code_model(
 
 
 def solve_new(
-    estimator: Any, what: Description, model: FactorModel, factor: float
+    estimator: Any, what: Description, model: FactorModel, divisor: float = 1.0
 ) -> tuple[Array, Array]:
-    """V, and the parts U beside it: where the data is, in its dtype, over the root of factor."""
+    """Solve for V; returns it with the parts U over ``divisor``, on the device of the data."""
     data, solver = model.data, solver_for(what, model.data)
     H = to_numpy(estimator.components_).astype(data.dtype, copy=False)
-    if factor != 1:
-        H = H / H.dtype.type(np.sqrt(factor))
+    if divisor != 1:
+        H = H / H.dtype.type(divisor)
     U = data.small(np.ascontiguousarray(H.T))
     step = step_for(what, solver, check_random_state(what.random_state))
     Z = start_codes(data, U)

@@ -56,7 +56,8 @@ def in_range(estimator: Any) -> Iterator[None]:
     if seen and not np.isfinite(getattr(estimator, "objective_", 0.0)):
         raise ValueError(text)
     U = getattr(estimator, "components_", None)
-    if isinstance(U, np.ndarray) and U.dtype.kind == "f":  # `transform` needs its squares
+    floats = isinstance(U, np.ndarray) and U.dtype.kind == "f"
+    if U is not None and floats and estimator._describe().penalized:  # `transform` squares them
         longest = float(np.abs(U).max(initial=0.0))
         if longest > np.sqrt(np.finfo(U.dtype).max / max(1, U.shape[-1])):
             raise ValueError(text)

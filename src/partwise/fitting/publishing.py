@@ -9,12 +9,21 @@ import scipy.sparse as sp
 
 from partwise.backends import as_data
 from partwise.backends.array_api import DeviceDense, DeviceSparse
-from partwise.backends.arrays import AnyArray, Array, contiguous, to_numpy
+from partwise.backends.arrays import (
+    AnyArray,
+    Array,
+    cast,
+    column_sums64,
+    contiguous,
+    namespace,
+    to_numpy,
+)
 from partwise.evaluation.groups import Groups
 from partwise.fitting.checking.warning import warn
 from partwise.fitting.description import Checked, Description, Found, Knowledge, Problem
-from partwise.fitting.new_samples import code_model, solve_new
+from partwise.fitting.new_samples import code_model, parts_divisor, solve_new
 from partwise.fitting.stating import component_owners
+from partwise.model.factor_model import FactorModel
 from partwise.model.graph_terms import GraphDivergence
 from partwise.model.l21 import RowLengths
 
@@ -29,7 +38,7 @@ def publish(
     for term in problem.model.terms["V"]:
         if isinstance(term, GraphDivergence):
             estimator.cg_iterations_ = term.cg_iterations
-    V = publish_factors(estimator, checked, problem, found)
+    V = publish_factors(estimator, what, checked, problem, found)
     publish_ending(estimator, problem.solver, found)
     if what.mixed_labels:
         publish_distributions(estimator, problem)
@@ -39,12 +48,14 @@ def publish(
     return V
 
 
-def publish_factors(estimator: Any, checked: Checked, problem: Problem, found: Found) -> AnyArray:
-    """Codes, parts and objective in the units of X and of the sample weights."""
+def publish_factors(
+    estimator: Any, what: Description, checked: Checked, problem: Problem, found: Found
+) -> AnyArray:
+    """Set part weights, parts and objective in the units of X and of the sample weights."""
     model, Z, U = problem.model, found.Z, found.U
     loss = found.objective - model.penalty("V", Z, U) - model.penalty("U", Z, U)
     grow = checked.factor**model.loss.degree * checked.weight_scale
-    V, H = factors(checked, problem, Z, U)
+    V, H = factors(checked, problem, *with_unit_weights(what, checked, model, Z, U))
     estimator._n_components = estimator.n_components_ = checked.k
     estimator.components_, estimator.embedding_ = H, V
     vars(estimator).pop("l21_epsilon_", None)
@@ -65,6 +76,39 @@ def factors(checked: Checked, problem: Problem, Z: Array, U: Array) -> tuple[Any
     if problem.known is not None:
         V, H = problem.known.finish(data, V, H)
     return data.result(V), data.result(H)
+
+
+def with_unit_weights(
+    what: Description, checked: Checked, model: FactorModel, Z: Array, U: Array
+) -> tuple[Array, Array]:
+    """Scale components so that each column of V has a root mean square of one.
+
+    Without a penalty, v_k and u_k can be multiplied by c and 1/c at no cost, so a fit has to choose
+    c. This choice gives classifiers and k-means on V part weights of equal size, whatever the units
+    and the number of samples and features are. Nothing changes if the scale of a component matters:
+    with penalties, constraints, smoothing, known entries, the authors' procedure, or a loop of the
+    estimator's own.
+    """
+    scaled = what.printed or what.own_fit or what.project or model.unit or model.S.delta
+    if scaled or model.terms["V"] or model.terms["U"]:
+        return Z, U
+    lengths = root_mean_squares(model.expand(Z), model.weights)
+    lengths = lengths * float(np.sqrt(checked.factor))  # `factors` multiplies by that
+    if model.held is not None:
+        lengths = lengths * model.held.columns + (1 - model.held.columns)
+    return Z / lengths, U * lengths
+
+
+def root_mean_squares(V: AnyArray, weights: AnyArray | None = None) -> Array:
+    """Return the root mean square of each column, over weighted samples; 1 for zero columns."""
+    xp = namespace(V)
+    largest = xp.max(xp.abs(V), axis=0)
+    xp = namespace(largest)  # on a cluster, sums over its samples are here
+    largest = xp.where(largest > 0, largest, 1.0)
+    shares = V / cast(largest, V.dtype)
+    total = V.shape[0] if weights is None else weights.sum()
+    squares = column_sums64(shares * shares, weights) / total
+    return cast(xp.where(squares > 0, xp.sqrt(squares) * largest, 1.0), V.dtype)
 
 
 def publish_ending(estimator: Any, solver: str, found: Found) -> None:
@@ -136,6 +180,7 @@ def _as_if_unlabelled(
         graph = None if graph is None else graph[rows]
     edges = graph if what.graph_reg else None
     model = code_model(estimator, what, data, data, edges, checked.factor)
-    codes = model.data.result(solve_new(estimator, what, model, checked.factor)[0])
-    codes = np.asarray(to_numpy(codes)) * np.sqrt(checked.factor)
+    divisor = parts_divisor(estimator, what)
+    codes = model.data.result(solve_new(estimator, what, model, divisor)[0])
+    codes = np.asarray(to_numpy(codes)) * (checked.factor / divisor)
     return codes if local else codes[rows]
