@@ -65,6 +65,13 @@ def test_the_archive_on_zenodo_has_the_title_of_the_citation():
     assert zenodo["license"] == PROJECT["license"]
 
 
+def test_the_entry_for_scverse_repeats_the_project():
+    entry = dict(re.findall(r"^(\w+): (.+)$", text("scverse/meta.yaml"), re.M))
+    assert entry["project_home"] == PROJECT["urls"]["Source"]
+    assert entry["documentation_home"].startswith(PROJECT["urls"]["Documentation"])
+    assert entry["license"] == PROJECT["license"]
+
+
 @pytest.fixture(scope="module")
 def release(tmp_path_factory):
     """The names of the files in a wheel and in an sdist, and what an index shows."""

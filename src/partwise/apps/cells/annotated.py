@@ -1,7 +1,8 @@
 """Functions that take and fill an AnnData, by the conventions of scverse.
 
 Each reads ``X`` or a layer as it is, and writes codes to ``obsm``, parts to ``varm``, and method,
-parameters and version to ``uns``; ``key_added`` is the name of all of them.
+parameters and version to ``uns``; ``key_added`` is the name of all of them. A SpatialData or MuData
+with one table stands for this table.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from sklearn.base import clone
 
 from partwise._versions import __version__
 from partwise.apps.cells import programmes as steps
+from partwise.apps.cells.tables import on_tables
 from partwise.backends.arrays import AnyArray, to_numpy
 from partwise.classify.parts_classifier import PartsClassifier
 from partwise.estimators.constrained import ConstrainedNMF
@@ -29,6 +31,7 @@ from partwise.knowledge.graph.places import spatial_graph as graph_of_places
 from partwise.selection.refits import Refits
 
 
+@on_tables
 def factorize(
     adata: Any,
     n_components: int = 10,
@@ -97,6 +100,7 @@ def factorize(
     return model
 
 
+@on_tables
 def consensus(
     adata: Any,
     k: int,
@@ -206,6 +210,7 @@ def consensus(
     return one
 
 
+@on_tables
 def integrate(
     adata: Any,
     batch_key: str,
@@ -310,6 +315,7 @@ def _alike(X: Any, names: Any, batches: Sequence[str]) -> Any:
     return stacked[np.argsort(np.concatenate(order), kind="stable")]
 
 
+@on_tables
 def classify(
     adata: Any,
     label_key: str,
@@ -374,6 +380,7 @@ def classify(
     return model
 
 
+@on_tables
 def project(
     adata: Any,
     reference: Any,
@@ -469,6 +476,7 @@ def project(
     return V
 
 
+@on_tables
 def score_markers(adata: Any, markers: Mapping[str, Sequence[str]], *, key: str = "parts") -> Any:
     """How much each set of marker genes leads in each programme.
 
@@ -530,6 +538,7 @@ def score_markers(adata: Any, markers: Mapping[str, Sequence[str]], *, key: str 
     return found
 
 
+@on_tables
 def spatial_graph(
     adata: Any,
     n_neighbors: int | None = 6,

@@ -1,4 +1,4 @@
-"""The examples on data frames and model registries, each with the package that it needs."""
+"""Examples of how-to pages that use other packages; each is skipped without its package."""
 
 import re
 import textwrap
@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits, load_iris
 
-PAGE = Path(__file__).parents[1] / "docs/how_to/frames.rst"
+PAGES = Path(__file__).parents[1] / "docs/how_to"
 
 
-def example(title):
+def example(page, title):
     """The Python code of one section."""
-    section = re.search(
-        rf"^{title}\n-+\n(.*?)(?=^\w+\n---|\Z)", PAGE.read_text("utf-8"), re.S | re.M
-    )
+    text = (PAGES / page).read_text("utf-8")
+    section = re.search(rf"^{title}\n-+\n(.*?)(?=^[\w ]+\n---|\Z)", text, re.S | re.M)
     (code,) = re.findall(r"\.\. code-block:: python\n\n(.*?)(?=^\S|\Z)", section[1], re.S | re.M)
     return textwrap.dedent(code)
 
@@ -52,23 +51,45 @@ def skops(found):
     np.testing.assert_array_equal(found["labels"], found["pipeline"].predict(found["X"]))
 
 
+def decoupler(found):
+    best = found["activity"].to_numpy().argmax(axis=1)
+    assert sorted(best) == [0, 1]  # each programme has the genes of one set
+    assert found["p_values"].to_numpy().max(axis=1).max() < 1e-3
+
+
+def make_pbmc():
+    """Counts of two programmes, whose genes come first."""
+    anndata = pytest.importorskip("anndata", reason="the example needs anndata")
+    rng = np.random.default_rng(0)
+    programmes = np.full((2, 60), 0.2)
+    programmes[[0, 1], :40] += np.repeat([[5, 0], [0, 5]], 20, axis=1)
+    counts = rng.poisson(rng.dirichlet([0.3, 0.3], 150) @ programmes)
+    adata = anndata.AnnData(counts.astype(np.float32))
+    adata.var_names = [f"gene{j}" for j in range(60)]
+    adata.layers["counts"] = adata.X.copy()
+    adata.write_h5ad("pbmc.h5ad")
+
+
 @pytest.mark.parametrize(
-    ("title", "check"),
+    ("page", "title", "check"),
     [
-        ("polars", polars),
-        ("Arrow", pyarrow),
-        ("xarray", xarray),
-        ("MLflow", mlflow),
-        ("skops", skops),
+        ("frames.rst", "polars", polars),
+        ("frames.rst", "Arrow", pyarrow),
+        ("frames.rst", "xarray", xarray),
+        ("frames.rst", "MLflow", mlflow),
+        ("frames.rst", "skops", skops),
+        ("cells.rst", "Test programmes for enrichment with decoupler", decoupler),
     ],
 )
-def test_an_example_works_as_printed(title, check, tmp_path, monkeypatch):
+def test_an_example_works_as_printed(page, title, check, tmp_path, monkeypatch):
     pytest.importorskip(check.__name__, reason=f"the example needs {check.__name__}")
     monkeypatch.chdir(tmp_path)
     found = {}
     with warnings.catch_warnings():  # of the other packages
         warnings.simplefilter("ignore")
-        exec(compile(example(title), f"{PAGE.name}: {title}", "exec"), found)
+        if check is decoupler:
+            make_pbmc()
+        exec(compile(example(page, title), f"{page}: {title}", "exec"), found)
     check(found)
 
 
