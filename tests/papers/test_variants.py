@@ -26,7 +26,7 @@ from partwise.apps.papers.claims import (
     outlook,
     together,
 )
-from partwise.apps.papers.identities import identical, identity_blocks
+from partwise.apps.papers.identities import identities
 from partwise.apps.papers.pairs import pairs_grid, variants_grid
 from partwise.apps.papers.protocol import Budget, Cause, DataSpec, Method
 from partwise.apps.papers.representations import (
@@ -533,8 +533,9 @@ def test_columns_that_are_equal_in_print():
 def test_with_one_label_a_class_the_dual_constraints_are_one(monkeypatch):
     protocol = load_protocol("nmfdc/table2")
     digits = replace(protocol, data=(DataSpec("digits"),))
-    assert identical(digits) == {"NMF-DC", "CNMF", "CNMF-KL"}
-    blocks = [b for b in identity_blocks(digits) if hasattr(b, "columns")]
+    blocks, equal = identities(digits)
+    assert equal == {"NMF-DC", "CNMF", "CNMF-KL"}
+    blocks = [b for b in blocks if hasattr(b, "columns")]
     assert all(len(set(b["objective"])) == 1 for b in blocks) and len(blocks) == 3
 
 

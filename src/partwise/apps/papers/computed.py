@@ -279,17 +279,12 @@ def _class_cost() -> tuple[str, str]:
 
 def _label_matrix() -> tuple[str, str]:
     """Count the growth of an iteration of CNMF with n, for a dense label matrix A and an index."""
-    m, k, n = 50, 5, 10_000
-
-    def operations(n: int, products: int, entries: int) -> int:
-        """Count the products with X or X/UV, and two with A of so many entries per row."""
-        return n * k * (products * m + 2 * entries)
-
+    m, k, n = 50, 5, np.array([10_000, 20_000])
     powers = []
-    for per_row in (lambda n: n, lambda n: 1):  # A multiplied out, A as an index
-        for products in (2, 4):  # Frobenius; KL, which has the ratio X / UV twice more
-            once, twice = (operations(size, products, per_row(size)) for size in (n, 2 * n))
-            powers.append(float(np.log2(twice / once)))
+    for entries in (n, 1):  # of a row of A: multiplied out, or an index
+        for products in (2, 4):  # with X under Frobenius; under KL two more for the ratio X / UV
+            operations = n * k * (products * m + 2 * entries)
+            powers.append(float(np.log2(operations[1] / operations[0])))
     words = (
         "multiplications grow with n as n^{:.2f} (Frobenius) and n^{:.2f} (KL) where A is "
         "multiplied out, and as n^{:.2f} and n^{:.2f} where it is an index"

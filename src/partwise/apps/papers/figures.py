@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from partwise.apps.papers.averages import METRICS
 from partwise.apps.papers.claims import histories
 from partwise.apps.papers.summary import Summary, pick
 from partwise.apps.papers.trials import NO_LABELS
@@ -25,17 +26,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 AXES = {
-    "ac": "accuracy (%)",
-    "nmi": "normalised mutual information (%)",
-    "ari": "adjusted Rand index (%)",
     "clusters": "number of clusters (solid: measured, dotted: print)",
     "graph_reg": "λ",
     "class_reg": "λ (Frobenius), γ (KL)",
     "n_neighbors": "neighbours p",
     "bandwidth": "σ",
     "smoothing": "δ",
-    "sparseness_V": "sparseness",
-    "sparseness_U": "sparseness of the basis",
     "max_iter": "iterations",
 }
 SOLID = [f"{marker}-" for marker in "osv^D<>P*X"]
@@ -88,7 +84,7 @@ def _curves(summary: Summary) -> dict[str, Figure]:
                 stat = summary.stat(name, metric, budget=budget, data=data)
                 if stat is not None:
                     ax.axhline(stat.mean, color="0.4", ls="--", lw=1, label=name)
-            ax.set(xlabel=AXES[protocol.view["x"]], ylabel=AXES.get(metric, metric), title=data)
+            ax.set(xlabel=AXES[protocol.view["x"]], ylabel=METRICS[metric], title=data)
             ax.grid(alpha=0.3)
             ax.legend(fontsize=8)
         labels = "" if budget == NO_LABELS else f" (labels: {budget})"
@@ -152,7 +148,7 @@ def _budgets(summary: Summary) -> dict[str, Figure]:
         _plot(axes[0, 0], pd.DataFrame(found), styles, legend=scope == "all")
     axes[0, 0].set(
         xlabel="labelled samples (%); solid: all samples, dashed: the unlabelled",
-        ylabel=AXES[protocol.metrics[0]],
+        ylabel=METRICS[protocol.metrics[0]],
         title=protocol.title,
     )
     axes[0, 0].grid(alpha=0.3)

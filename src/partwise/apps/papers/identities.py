@@ -12,13 +12,26 @@ from partwise.apps.papers.protocol import Budget, DataSpec, Protocol, load_proto
 from partwise.apps.papers.representations import FitTask, fit_estimator
 from partwise.apps.papers.sampling import data_found, draw
 
+N_ITER = 200
 ROUNDING = 1e-9  # of the largest entry, after some hundred iterations in float64
 
 
-def identical(protocol: Protocol) -> frozenset[str]:
-    """Return the methods that equal another one with one label per class, to rounding."""
+def identities(protocol: Protocol) -> tuple[list[Block], frozenset[str]]:
+    """Compute the listed identities: their blocks, and the methods that equal another one."""
     root = load_protocol(protocol.runs_of) if protocol.runs_of else protocol
-    return frozenset(e["method"] for e in root.identities if _two_fits(protocol, e)[0] <= ROUNDING)
+    blocks: list[Block] = []
+    equal = set()
+    for entry in root.identities:
+        gap, data, fits = _two_fits(root, entry)
+        text = (
+            f"{fits[0][0]} with one label per class and {fits[1][0]} from one start with one "
+            f"solver, on three classes of {data}: the largest difference of their part weights is "
+            f"{gap:.2g} of the largest entry. {entry['text']}"
+        )
+        rows = [[name, f"{fitted.objective:.12g}"] for name, fitted in fits]
+        blocks += [f"## {entry['title']}", text, table(rows, ["method", "objective"])]
+        equal |= {entry["method"]} if gap <= ROUNDING else set()
+    return blocks, frozenset(equal)
 
 
 def _two_fits(protocol: Protocol, entry: Any) -> tuple[float, str, list[tuple[str, Any]]]:
@@ -30,25 +43,10 @@ def _two_fits(protocol: Protocol, entry: Any) -> tuple[float, str, list[tuple[st
     fits = []
     for name, estimator in ((entry["method"], method.estimator), (entry["plain"], entry["as"])):
         shared = replace(method, start="shared", unit_basis=False)
-        params = {**method.params, **entry.get("params", {})}
+        params = {**method.params, **entry.get("params", {}), "max_iter": N_ITER}
         if name == entry["plain"]:
             params = {key: v for key, v in params.items() if key in entry["settings"]}
         y = sample.shown(label) if name == entry["method"] else None
         fits.append((name, fit_estimator(FitTask(sample, y, 3, shared, params), estimator, params)))
     one, two = (np.asarray(fitted.embedding) for _, fitted in fits)
     return float(np.abs(one - two).max() / np.abs(two).max()), spec.name, fits
-
-
-def identity_blocks(protocol: Protocol) -> list[Block]:
-    """Show the identities that the protocol lists, each with a heading."""
-    blocks: list[Block] = []
-    for entry in protocol.identities:
-        gap, data, fits = _two_fits(protocol, entry)
-        text = (
-            f"{fits[0][0]} with one label per class and {fits[1][0]} from one start with one "
-            f"solver, on three classes of {data}: the largest difference of their part weights is "
-            f"{gap:.2g} of the largest entry. {entry['text']}"
-        )
-        rows = [[name, f"{fitted.objective:.12g}"] for name, fitted in fits]
-        blocks += [f"## {entry['title']}", text, table(rows, ["method", "objective"])]
-    return blocks

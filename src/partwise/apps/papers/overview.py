@@ -29,10 +29,8 @@ RULE = (
 
 def by_paper(reports: list[Report]) -> dict[str, list[Report]]:
     """Group the reports of tables and figures by paper."""
-    groups: dict[str, list[Report]] = {}
-    for report in reports:
-        groups.setdefault(report.paper, []).append(report)
-    return groups
+    papers = dict.fromkeys(report.paper for report in reports)
+    return {paper: [r for r in reports if r.paper == paper] for paper in papers}
 
 
 def asked(reports: list[Report]) -> list[Sentence]:

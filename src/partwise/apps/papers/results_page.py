@@ -27,7 +27,7 @@ from partwise.apps.papers.runner import plan, versions
 from partwise.apps.papers.static_tables import PLAIN
 from partwise.apps.papers.store import Store, write_whole
 from partwise.apps.papers.summary import Summary, pick, summarise
-from partwise.apps.papers.table_page import MISSED, Context, Report, build
+from partwise.apps.papers.table_page import MISSED, Report, build
 from partwise.apps.papers.trials import Selection, cells_of
 
 RUN_COLUMNS = ("table", "data", "k", "run", "column", "budget_name", "seed", "params")
@@ -62,7 +62,7 @@ def write_one(
         ordered = sorted(protocol.variants, key=lambda v: v != protocol.main)
         summaries = {v.name: stored(protocol, store, v) for v in ordered}
         main = summaries[protocol.main.name]
-        report = build(summaries, Context(skipped, failed or {}, part))
+        report = build(summaries, skipped, failed or {}, part)
         write_whole(folder / "results.csv", _runs_csv(main))
         report.pictures = _pictures(main, folder)
         if protocol.runs_of and protocol.kind == "figure" and protocol.printed and report.pictures:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import platform
 import time
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
 
+import partwise
 from partwise.apps.papers import representations
 from partwise.apps.papers.protocol import Protocol, load_protocol
 from partwise.apps.papers.sampling import data_found
@@ -20,14 +20,10 @@ from partwise.apps.papers.trials import Cell, Selection, cells, run_cell
 
 #: Why a data set is left out.
 ABSENT = "the data set is not on this machine"
-LIBRARIES = ("partwise", "numpy", "scipy", "scikit-learn", "numba")
+LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba")
 
 Result = dict[str, Any]
 Progress = Callable[[Cell], None]
-
-
-class DiskFull(OSError):
-    """Raised when a result cannot be written; the finished ones are safe."""
 
 
 @dataclass
@@ -44,13 +40,8 @@ class Outcome:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the libraries that the results depend on."""
-    found = {"python": platform.python_version()}
-    for name in LIBRARIES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:  # run from a source tree
-            found[name] = "not installed"
-    return found
+    libraries = {name: metadata.version(name) for name in LIBRARIES}
+    return {"python": platform.python_version(), "partwise": partwise.__version__} | libraries
 
 
 def cores() -> int:
@@ -108,8 +99,8 @@ def reproduce(
 ) -> Outcome:
     """Run the missing cells of a table or figure, and store them in the folder ``out``.
 
-    ``jobs`` processes compute with one thread each, by default one per core. A full disk raises
-    `DiskFull`; the finished cells are safe.
+    ``jobs`` processes compute with one thread each, by default one per core. The
+    results of finished cells are safe if the run ends early, for example because the disk is full.
     """
     wanted, skipped = plan(load_protocol(name), selection or Selection(), data_home)
     store = Store(out)
@@ -128,7 +119,7 @@ def reproduce(
         if "error" in result:
             outcome.failed[cell.slug] = result["error"]
         else:
-            _put(store, cell, result)
+            store.put(cell, result | {"versions": versions()})
             outcome.ran += 1
         if progress is not None:
             progress(cell)
@@ -148,15 +139,3 @@ def _run(todo: Iterator[Cell], jobs: int, data_home: str | None) -> Iterator[tup
     with parallel_config("loky", inner_max_num_threads=1):
         parallel = Parallel(jobs, return_as="generator_unordered", pre_dispatch=jobs + 2)
         yield from parallel(delayed(work)(cell, data_home) for cell in todo)
-
-
-def _put(store: Store, cell: Cell, result: Result) -> None:
-    try:
-        store.put(cell, result | {"versions": versions()})
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise DiskFull(
-                f"no space left in {store.folder}; all finished cells are safe. "
-                "Make room and run the same command again to continue"
-            ) from error
-        raise

@@ -89,11 +89,9 @@ def summarise(protocol: Protocol, results: Iterable[dict[str, Any]]) -> Summary:
     kept = [r for r in summary.results if r["cell"]["method"] in known]
     records = [record for r in kept for record in _records(r, known[r["cell"]["method"]])]
     if records:
-        frame = pd.DataFrame(records, columns=[*KEY, *POINT, "value"])
-        summary.values = {
-            key: part.set_index(POINT)["value"].sort_index()
-            for key, part in frame.groupby(KEY, sort=False)
-        }
+        frame = pd.DataFrame(records, columns=[*KEY, *POINT, "value"]).set_index(POINT)
+        groups = frame.groupby(KEY, sort=False)["value"]
+        summary.values = dict(iter(groups))
     for method in protocol.methods:
         if method.grid:
             _choose(summary, method)

@@ -22,7 +22,7 @@ from partwise.apps.papers.averages import (
 )
 from partwise.apps.papers.claims import FAILS, HOLDS, UNDECIDED, Verdict, judge
 from partwise.apps.papers.document import FAR, Block, Fold, Picture, Section, table
-from partwise.apps.papers.identities import identical, identity_blocks
+from partwise.apps.papers.identities import identities
 from partwise.apps.papers.pairs import (
     NO_RUNS,
     closeness_blocks,
@@ -39,15 +39,6 @@ QUICK = 0.5  # the share of the declared runs below which no causes are shown
 MISSED = "## Averages that are not reproduced, and why"
 SETTINGS = {"print": "print", "program": "program", "choice": "our choice"}
 IN_PRINT = {None: "–", True: HOLDS, False: FAILS}
-
-
-@dataclass(frozen=True)
-class Context:
-    """The circumstances of a run: what was left out or failed, and the share of runs."""
-
-    skipped: dict[str, str]
-    failed: dict[str, str]
-    part: float = 1.0  # the share of the declared cells that is there
 
 
 @dataclass
@@ -70,22 +61,28 @@ class Report:
         return [] if "/table" in self.section.anchor else self.pictures[:4]
 
 
-def build(summaries: dict[str, Summary], context: Context) -> Report:
-    """Return the section of a table without its pictures, from the results of each variant."""
+def build(
+    summaries: dict[str, Summary], skipped: dict[str, str], failed: dict[str, str], part: float
+) -> Report:
+    """Return the section of a table without its pictures, from the results of each variant.
+
+    ``skipped`` and ``failed`` are the cells that did not run, with the reason; ``part`` is the
+    share of the declared cells that is there.
+    """
     main = next(iter(summaries.values()))
     protocol = main.protocol
     section = Section(f"{protocol.name}: {protocol.title}", protocol.name)
-    report = Report(section, protocol.name.split("/")[0], context.part, main=protocol.variant.name)
+    report = Report(section, protocol.name.split("/")[0], part, main=protocol.variant.name)
     report.audited = protocol.audited
     report.verdicts = judge(main, summaries)
     report.every = [c for summary in summaries.values() for c in comparisons(summary)]
     report.compared = [c for c in report.every if c.variant == report.main and not c.contradicts]
-    quick = context.part < QUICK
-    same = identical(protocol) if report.compared and not quick else frozenset[str]()
+    quick = part < QUICK
+    shown, equal = identities(protocol) if not quick else ([], frozenset[str]())
     report.missed = misses(
-        report.every, report.compared, protocol.causes, identities=same, quick=quick
+        report.every, report.compared, protocol.causes, identities=equal, quick=quick
     )
-    section.blocks.append(f"{protocol.paper}. {_status(main, context)}")
+    section.blocks.append(f"{protocol.paper}. {_status(main, skipped, failed, part)}")
     if not protocol.comparable:
         section.blocks.append("The data are not the paper's, so no average is compared.")
     if len(summaries) > 1:
@@ -95,7 +92,7 @@ def build(summaries: dict[str, Summary], context: Context) -> Report:
         section.blocks += ["## Claims", claims_grid(report.verdicts)]
     if report.missed:
         section.blocks += [MISSED, misses_grid(report.missed)]
-    section.blocks += [*identity_blocks(protocol), *_notes(summaries)]
+    section.blocks += [*shown, *_notes(summaries)]
     section.line = _line(report)
     return report
 
@@ -113,7 +110,7 @@ def _line(report: Report) -> str:
     return "; ".join(parts)
 
 
-def _status(summary: Summary, context: Context) -> str:
+def _status(summary: Summary, skipped: dict[str, str], failed: dict[str, str], part: float) -> str:
     protocol = summary.protocol
     runs = {(r["cell"]["data"], r["cell"]["k"], r["cell"]["run"]) for r in summary.results}
     counts = sorted(set(Counter((data, k) for data, k, _ in runs).values()))
@@ -123,13 +120,13 @@ def _status(summary: Summary, context: Context) -> str:
         words = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
         text = f"Measured with {words} run{'s' if words != '1' else ''} per row"
         text += f" (print: {protocol.runs_printed})." if protocol.runs_printed else "."
-    if context.part < 1.0:
-        text += f" This is {context.part:.0%} of the declared runs."
-    for name, reason in context.skipped.items():
+    if part < 1.0:
+        text += f" This is {part:.0%} of the declared runs."
+    for name, reason in skipped.items():
         text += f" {name} was not run: {reason}."
-    if context.failed:
-        first = next(iter(context.failed.values()))
-        text += f" {len(context.failed)} runs failed, the first with: {first}."
+    if failed:
+        first = next(iter(failed.values()))
+        text += f" {len(failed)} runs failed, the first with: {first}."
     return text
 
 
