@@ -271,12 +271,12 @@ class Protocol:
         """Return what decides the settings of a method in this variant.
 
         ``print`` is the paper, ``program`` the laboratory's program where the paper is silent, and
-        ``choice`` a declared choice of ours where both are silent.
+        ``choice`` a declared choice of ours where both are silent; ``file`` a protocol of your own.
         """
         program = programs()[self.variant.protocol] if self.variant.protocol else {}
         if method.estimator in program.get("estimators", {}):
             return "program"
-        return method.fixed_by or "choice"
+        return method.fixed_by or ("file" if self.name.startswith("own/") else "choice")
 
     def printed_value(self, metric: str, k: int | str, method: str) -> Printed | None:
         """Return the printed number, or None."""

@@ -37,7 +37,7 @@ from partwise.apps.papers.trials import NO_LABELS
 
 QUICK = 0.5  # the share of the declared runs below which no causes are shown
 MISSED = "## Averages that are not reproduced, and why"
-SETTINGS = {"print": "print", "program": "program", "choice": "our choice"}
+SETTINGS = {"choice": "our choice", "file": "your file"}
 IN_PRINT = {None: "–", True: HOLDS, False: FAILS}
 
 
@@ -206,7 +206,7 @@ def _averages(main: Summary, metric: str, budget: str) -> pd.DataFrame:
             with_error(stat, metric) or NO_RUNS,
             difference(printed, stat, metric, protocol.comparable),
             _near(protocol, metric, column, printed, stat),
-            SETTINGS[protocol.settings_from(method)],
+            SETTINGS.get(name := protocol.settings_from(method), name),
         ]
         if protocol.budgets:
             rest = main.stat(column, metric, budget=budget, scope="unlabelled")
