@@ -1,4 +1,4 @@
-"""Functions for single-cell data that take and fill an AnnData."""
+"""Functions for single-cell data that read an AnnData object and add results to it."""
 
 from partwise.apps.cells.annotated import (
     classify,

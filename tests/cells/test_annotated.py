@@ -133,9 +133,9 @@ def test_projection_matches_genes_by_name_and_says_what_is_missing():
     cells.project(part, old)
     assert part.uns["parts"]["missing_genes"] == [f"g{j}" for j in range(45, 50)]
     few = new[:, :3].copy()
-    with pytest.raises(ValueError, match=r"lacks 47 of the 50 genes .*least=0\.5"):
+    with pytest.raises(ValueError, match=r"47 of the 50.*least=0\.5"):
         cells.project(few, old)
-    with pytest.raises(ValueError, match="no programmes called 'parts'"):
+    with pytest.raises(ValueError, match="'parts'"):
         cells.project(old, new[:, :2].copy())
 
 
@@ -168,7 +168,7 @@ def test_in_how_many_samples_a_programme_comes_back():
     assert told[3] == 1 and max(told.values()) == 3
     assert found.sample_names == ["a", "b", "c"]
     adata.obs["all"] = "x"
-    with pytest.raises(ValueError, match="two samples or more; only 'x'"):
+    with pytest.raises(ValueError, match="'x'"):
         cells.consensus(adata, 3, n_runs=4, sample_key="all")
 
 
@@ -199,7 +199,7 @@ def test_batches_have_parts_of_their_own(kind):
     assert apart("X_parts") < 0.5 * apart("X_plain")
     assert model.components_.shape == (5, 40)
     adata.obs["one"] = "x"
-    with pytest.raises(ValueError, match="names one batch, 'x'"):
+    with pytest.raises(ValueError, match="'x'"):
         cells.integrate(adata, "one", 3)
 
 
@@ -241,8 +241,272 @@ def test_whoever_gets_an_anndata_says_who_takes_it(name):
 def test_what_is_no_counts_is_said():
     adata, _, _ = planted()
     adata.layers["log"] = adata.X.log1p()
-    with pytest.raises(ValueError, match=r"layer 'log': .*needs counts.*name the layer"):
+    with pytest.raises(ValueError, match=r"layer 'log': .*2\.30259"):
         cells.consensus(adata, 3, layer="log")
     adata.var_names = ["g0", "g0", *adata.var_names[2:]]
-    with pytest.raises(ValueError, match=r"1 name is of several genes \(g0\)"):
+    with pytest.raises(ValueError, match=r"\(g0\)"):
         cells.consensus(adata, 3)
+
+
+def integrated(kind, scale, n=120):
+    """Two batches that measure genes differently, and each a part of its own."""
+    rng = np.random.default_rng(0)
+    _, H, V = planted(n=n, p=40)
+    batch = np.arange(n) % 2
+    X = V @ H * 1000 * np.where(batch[:, None] == 1, rng.lognormal(0, 1, 40), 1.0) + 0.01
+    X[batch == 1] += 300 * rng.gamma(4, 0.25, (n // 2, 1)) * rng.dirichlet(np.full(40, 0.2))
+    adata = anndata.AnnData(kind(X))
+    adata.obs["batch"] = np.array(["a", "b"])[batch]
+    cells.integrate(adata, "batch", 3, scale=scale, max_iter=500, own=2)
+    return adata, X, batch
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix])
+@pytest.mark.parametrize("scale", [True, False])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_shared_parts_are_projected_in_their_units_with_those_of_the_batch(kind, scale, tmp_path):
+    """Usages were off by a factor of 15 with scale=True, and by 71 % without."""
+    adata, X, batch = integrated(kind, scale)
+    adata.write_h5ad(tmp_path / "a.h5ad")
+    for reference in (adata, anndata.read_h5ad(tmp_path / "a.h5ad")):
+        again = cells.project(adata.copy(), reference)
+        # the fit ends with the same problem, in which parts of other batches only cost much
+        np.testing.assert_allclose(again, adata.obsm["X_parts"], atol=1e-4 * again.max())
+    few = adata[7:40:3].copy()
+    np.testing.assert_allclose(cells.project(few, adata), again[7:40:3], atol=1e-6 * again.max())
+    # by hand: the scaled genes of a cell on the shared parts and those of its batch
+    size = np.array([np.sqrt((X[batch == b] ** 2).mean(axis=0)) for b in (0, 1)])
+    i = 9
+    own = adata.varm["parts_batch"][:, 2 * batch[i] : 2 * batch[i] + 2]
+    A = np.hstack([own, adata.varm["parts"]])
+    exact = nnls(A, X[i] / size[batch[i]] if scale else X[i])[0][2:]
+    np.testing.assert_allclose(again[i], exact, atol=1e-3 * again.max())
+    assert ("parts_scale" in adata.varm) == scale
+    # cells of a new batch are scaled by themselves, and have no parts of a batch
+    new = adata[batch == 1].copy()
+    new.obs["batch"] = "c"
+    found = cells.project(new, adata)
+    target = X[batch == 1] / (size[1] if scale else 1)
+    exact = [nnls(adata.varm["parts"], row)[0] for row in target]
+    np.testing.assert_allclose(found, exact, atol=1e-3 * np.max(exact))
+    del new.obs["batch"]
+    with pytest.raises(ValueError, match="batch"):
+        cells.project(new, adata)
+
+
+@pytest.mark.parametrize("name", ["missing_values", "fixed_components", "class_reg", "beta_loss"])
+def test_integrate_refuses_what_it_sets_itself(name):
+    adata, _, _ = planted()
+    adata.obs["batch"] = np.where(np.arange(90) % 2, "a", "b")
+    with pytest.raises(ValueError, match=name):
+        cells.integrate(adata, "batch", 2, **{name: 1.0})
+
+
+def test_the_layer_of_the_parts_is_the_default():
+    """X was taken although uns had the layer: 91 % off."""
+    adata, H, _ = planted()
+    adata.layers["counts"] = adata.X.copy()
+    adata.X = adata.X.log1p()
+    cells.factorize(adata, 3, layer="counts", random_state=0)
+    again = cells.project(adata.copy(), adata)
+    np.testing.assert_allclose(again, adata.obsm["X_parts"], atol=1e-3 * again.max())
+    other = cells.project(adata.copy(), adata, layer="X")
+    exact = [nnls(adata.varm["parts"], row)[0] for row in adata.X.toarray()]
+    np.testing.assert_allclose(other, exact, atol=1e-3 * np.max(exact))
+    new = planted(n=20, seed=3, H=H)[0]
+    with pytest.raises(ValueError, match="'counts'"):
+        cells.project(new, adata)
+    assert cells.project(new, adata, layer="X").shape == (20, 3)
+
+
+def ridge(strength):
+    return partwise.terms.Ridge(np.full((1, 1), float(strength)))
+
+
+ESTIMATED = {
+    "plain": partwise.NMF(3),
+    "kl": partwise.NMF(3, beta_loss="kullback-leibler"),
+    "1.5": partwise.NMF(3, beta_loss=1.5),
+    "l21": partwise.NMF(3, beta_loss="l21"),
+    "alpha": partwise.NMF(3, alpha_W=0.2, alpha_H=0.0, l1_ratio=1.0),
+    "fixed": partwise.NMF(3, fixed_components=np.ones((1, 50))),
+    "missing": partwise.NMF(3, missing_values=0),
+    "smoothing": partwise.NSNMF(3, smoothing=0.4),
+    "graph": partwise.GNMF(3, graph_reg=0.0),
+    "signed": partwise.SemiNMF(3),
+    "labels": partwise.CDNMF(3),
+    "checkpoint": partwise.NMF(3, checkpoint="nowhere"),
+    "seeded": partwise.NMF(3, random_state=np.random.RandomState(0)),
+}
+
+
+@pytest.mark.parametrize("name", ESTIMATED)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_settings_of_the_estimator_are_kept_for_other_cells(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    adata, H, _ = planted()
+    if name == "signed":
+        adata.X = adata.X.toarray() - 1
+    adata.obs["type"] = np.where(np.arange(90) < 10, "a", None)
+    how = {"label_key": "type"} if name == "labels" else {}
+    model = cells.factorize(adata, estimator=ESTIMATED[name], **how)
+    assert model.n_components == 3 and adata.obsm["X_parts"].shape == (90, 3)
+    adata.write_h5ad(tmp_path / "a.h5ad")
+    reference = anndata.read_h5ad(tmp_path / "a.h5ad")
+    new, _, _ = planted(n=30, seed=4, H=H)
+    if name == "signed":
+        new.X = new.X.toarray() - 1
+    found = cells.project(new, reference)
+    wanted = model.set_params(tol=1e-4, max_iter=200).transform(new.X)
+    if name == "l21":  # the loss of one sample is least where its squares are
+        wanted = partwise.non_negative_factorization(new.X, H=model.components_, update_H=False)[0]
+    np.testing.assert_allclose(found, wanted, atol=1e-3 * np.max(wanted))
+
+
+def test_what_cannot_be_stored_is_refused_by_name():
+    adata, _, _ = planted()
+    model = partwise.ConstrainedNMF(3, terms=[ridge(1)])
+    cells.factorize(adata, estimator=model)
+    with pytest.raises(ValueError, match="terms"):
+        cells.project(adata.copy(), adata)
+    adata.uns["parts"]["method"] = "Mine"
+    with pytest.raises(ValueError, match="Mine"):
+        cells.project(adata.copy(), adata)
+
+
+@pytest.mark.parametrize("name", ["sample_weight", "entry_weight", "must_link", "unknown"])
+def test_arguments_of_a_fit_are_refused_by_name(name):
+    adata, _, _ = planted()
+    adata.obs["batch"] = np.where(np.arange(90) % 2, "a", "b")
+    for call in (
+        lambda: cells.factorize(adata, 3, **{name: np.ones(90)}),
+        lambda: cells.factorize(adata, estimator=partwise.NMF(3), **{name: np.ones(90)}),
+        lambda: cells.consensus(adata, 3, **{name: np.ones(90)}),
+        lambda: cells.integrate(adata, "batch", 3, **{name: np.ones(90)}),
+        lambda: cells.classify(adata, "batch", **{name: np.ones(90)}),
+        lambda: cells.project(adata, adata, **{name: np.ones(90)}),
+    ):
+        with pytest.raises((ValueError, TypeError), match=name):
+            call()
+
+
+def test_programmes_under_another_loss_are_projected_under_it(tmp_path):
+    """A number was stored as text, and failed."""
+    old, H, _ = planted()
+    new, _, _ = planted(n=20, seed=5, H=H)
+    cells.consensus(old, 3, n_runs=4, n_genes=0, beta_loss=1.5, density_threshold=2)
+    old.write_h5ad(tmp_path / "a.h5ad")
+    found = cells.project(new, anndata.read_h5ad(tmp_path / "a.h5ad"))
+    tpm = 1e6 * new.X.toarray() / new.X.toarray().sum(axis=1, keepdims=True)
+    used = old.var["parts_deviation"].to_numpy() > 0
+    scale = 1 / old.var["parts_deviation"].to_numpy()[used]
+    fixed = old.varm["parts"].T[:, used] * scale
+    model = partwise.NMF(3, beta_loss=1.5)
+    model.components_, model.n_features_in_ = fixed.astype(np.float32), fixed.shape[1]
+    wanted = model.transform((tpm[:, used] * scale).astype(np.float32))
+    np.testing.assert_allclose(found, wanted, atol=1e-3 * wanted.max())
+
+
+def test_programmes_are_fitted_to_the_genes_that_are_there(tmp_path):
+    """By hand: transcripts per million of shared genes that the runs saw, over their deviations."""
+    old, H, _ = planted()
+    new, _, _ = planted(n=20, seed=5, H=H)
+    cells.consensus(old, 3, n_runs=4, n_genes=40, density_threshold=2)
+    some = new[:, ::-2].copy()  # every other gene, from the last
+    found = cells.project(some, old)
+    X = some.X.toarray()
+    tpm = 1e6 * X / X.sum(axis=1, keepdims=True)
+    at = {name: j for j, name in enumerate(some.var_names)}
+    genes = [j for j, g in enumerate(old.var_names) if old.var["parts_used"].iloc[j] and g in at]
+    scale = 1 / old.var["parts_deviation"].to_numpy()[genes]
+    A = (old.varm["parts"][genes].T * scale).T
+    B = tpm[:, [at[old.var_names[j]] for j in genes]] * scale
+    exact = np.array([nnls(A, row)[0] for row in B])
+    np.testing.assert_allclose(found, exact, atol=1e-3 * exact.max())
+    used = np.flatnonzero(old.var["parts_used"])
+    told = some.uns["parts"]
+    share = old.varm["parts"][genes].sum() / old.varm["parts"][used].sum()
+    assert told["share_of_weight"] == pytest.approx(share)
+    assert told["missing_genes"] == [g for g in old.var_names[used] if g not in at]
+    assert told["method"] == "project" and told["parameters"] == {"key": "parts", "least": 0.5}
+    cells.project(some, old, least=share)  # that much is enough
+    with pytest.raises(ValueError, match="least"):
+        cells.project(some, old, least=share + 1e-6)
+    new.var_names = ["g0", "g0", *new.var_names[2:]]
+    with pytest.raises(ValueError, match="g0"):
+        cells.project(new, old)
+
+
+def test_marker_scores_are_the_formula():
+    adata, _, _ = planted()
+    cells.consensus(adata, 3, n_runs=4, n_genes=0, density_threshold=2)
+    Z = adata.varm["parts_scores"]
+    sets = {"a": ["g1", "g7", "g1", "gone"], "b": ["g2"]}
+    table = cells.score_markers(adata, sets)
+    for name, own in (("a", [1, 7]), ("b", [2])):
+        wanted = (Z[own].mean(axis=0) - Z.mean(axis=0)) / (Z.std(axis=0) / np.sqrt(len(own)))
+        np.testing.assert_allclose(table[name], wanted, rtol=1e-5)  # scores in single precision
+        np.testing.assert_allclose(adata.uns["parts"]["marker_scores"][name], table[name])
+    assert table.index.tolist() == ["part 1", "part 2", "part 3"]
+    # parts without scores are scored by how specific a gene is for them
+    cells.factorize(adata, 3, random_state=0, key_added="plain")
+    H = adata.varm["plain"].T.copy()
+    shares = H / H.sum(axis=1, keepdims=True)
+    S = shares * np.log(np.where(shares > 0, shares, 1) / np.maximum(shares.mean(axis=0), 1e-300))
+    wanted = (S[:, [2]].mean(axis=1) - S.mean(axis=1)) / S.std(axis=1)
+    found = cells.score_markers(adata, sets, key="plain")["b"]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    adata.varm["flat"] = np.ones((50, 2))
+    assert cells.score_markers(adata, sets, key="flat").isna().all(axis=None)
+    for wrong, name in (({}, "markers"), (sets, "'none'")):
+        with pytest.raises(ValueError, match=name):
+            cells.score_markers(adata, wrong, key="none" if wrong else "parts")
+
+
+def as_dask(adata):
+    """The same with chunks of sparse rows."""
+    da = pytest.importorskip("dask.array")
+    X = da.from_array(adata.X.toarray(), chunks=(25, -1)).map_blocks(sp.csr_matrix)
+    return anndata.AnnData(X, obs=adata.obs.copy(), var=adata.var.copy())
+
+
+def test_dask_arrays_of_sparse_chunks_are_accepted_by_all():
+    adata, _, V = planted()
+    adata.obs["type"] = np.where(np.arange(90) < 20, V.argmax(axis=1).astype(str), None)
+    adata.obs["batch"] = np.where(np.arange(90) % 2, "a", "b")
+    adata.X = adata.X.astype(np.float64)
+    chunked = as_dask(adata)
+    for one in (adata, chunked):
+        cells.factorize(one, estimator=partwise.NMF(3, init="random", random_state=0, tol=1e-5,
+                                                    max_iter=2000), key_added="nmf")  # fmt: skip
+        cells.factorize(one, estimator=partwise.CF(3, random_state=0), key_added="cf")
+        cells.consensus(one, 3, n_runs=4, n_genes=0, density_threshold=2, key_added="programs")
+        cells.integrate(one, "batch", 2, key_added="shared")
+        cells.classify(one, "type", random_state=0)
+        for key in ("nmf", "programs", "shared"):
+            cells.project(one, one, key=key, key_added=f"{key}_again")
+        cells.score_markers(one, {"a": ["g1"]}, key="nmf")
+    for name in ("X_cf", "X_programs", "X_shared", "X_programs_again", "X_shared_again"):
+        here, there = adata.obsm[name], chunked.obsm[name]
+        np.testing.assert_allclose(there, here, atol=1e-4 * np.max(here), err_msg=name)
+    # fits by chunks end at the same minimum, as near as tol=1e-5 takes them
+    there = chunked.obsm["X_nmf"]
+    here, chunks = (one.obsm["X_nmf"] @ one.varm["nmf"].T for one in (adata, chunked))
+    np.testing.assert_allclose(chunks, here, atol=0.02 * here.max())
+    np.testing.assert_allclose(chunked.obsm["X_nmf_again"], there, atol=1e-3 * there.max())
+    assert (adata.obs["parts_name"] == chunked.obs["parts_name"]).all()
+    assert hasattr(chunked.X, "to_delayed")
+
+
+def test_missing_values_are_those_of_the_estimator():
+    adata, _, _ = planted()
+    X = np.where(np.random.default_rng(0).random((90, 50)) < 0.8, adata.X.toarray(), np.nan)
+    X[:, 0] = adata.X.toarray()[:, 0]
+    gaps = anndata.AnnData(X)
+    model = cells.factorize(gaps, estimator=partwise.NMF(3, missing_values=np.nan, random_state=0))
+    alone = partwise.NMF(3, missing_values=np.nan, random_state=0).fit(X)
+    np.testing.assert_array_equal(gaps.obsm["X_parts"], alone.embedding_)
+    again = cells.project(gaps.copy(), gaps)
+    np.testing.assert_allclose(again, model.transform(X), atol=1e-3 * again.max())
+    with pytest.raises(ValueError, match="NaN"):
+        cells.factorize(gaps, 3)

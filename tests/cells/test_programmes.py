@@ -100,11 +100,11 @@ def test_what_is_no_counts_is_said():
         steps.prepare(np.log1p(np.ones((5, 4))), source="file")
     with pytest.raises(ValueError, match="-1"):
         steps.prepare(sp.csr_array(-X.clip(0, 1)))
-    with pytest.raises(ValueError, match=r"1 name is of several genes \(a\).*make_unique"):
+    with pytest.raises(ValueError, match=r"counts: .*\(a\)"):
         steps.prepare(X, genes=["a"] * 2 + [str(j) for j in range(58)])
-    with pytest.raises(ValueError, match="60 genes and 1 names"):
+    with pytest.raises(ValueError, match=r"60 .* got 1"):
         steps.prepare(X, genes=["a"])
-    with pytest.raises(ValueError, match="0 genes have counts"):
+    with pytest.raises(ValueError, match="counts: 0 genes"):
         steps.prepare(np.zeros((4, 5)))
 
 
@@ -113,7 +113,7 @@ def test_cells_without_counts_are_named_and_left_out():
     X[[2, 5]] = 0
     ready = steps.prepare(X, 30, cells=[f"c{i}" for i in range(80)])
     assert len(ready.cells) == 78 and "c2" not in ready.cells
-    assert "2 cells have no count of the 30 genes (c2, c5)" in ready.notes[0]
+    assert all(word in ready.notes[0] for word in ("2 cells", "30 genes", "c2, c5"))
     rest = steps.prepare(np.delete(X, [2, 5], axis=0), 30)
     np.testing.assert_allclose(ready.deviation, rest.deviation)
 

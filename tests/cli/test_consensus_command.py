@@ -375,7 +375,7 @@ def test_double_genes_and_empty_cells_are_named_and_nothing_is_lost(cells, comma
     code, _, err = command(cells, "--parts", "3", *QUICK, "--out", out)
     said = " ".join(err.split())
     assert not code and "1 name is of several genes (g0), which got numbers, as g0-1" in said
-    assert "1 cell has no count of the 30 genes (c7): left out" in said
+    assert "1 cell without a count of the 30 genes used: c7" in said
     found, names, _ = read_cnmf(tmp_path, "x", 3)
     assert len(names) == 59 and "c7" not in names and found.parts.shape == (3, 40)
     notes = json.loads((out / "summary.json").read_text())["notes"]

@@ -26,6 +26,7 @@ def from_anndata(adata: Any, *, label_key: str | None = None, layer: str | None 
     Parameters
     ----------
     adata : AnnData
+        Dask arrays in it are loaded into memory.
     label_key : str, optional
         The column of ``obs`` with the labels; missing ones are unknown.
     layer : str, optional
@@ -45,30 +46,13 @@ def from_anndata(adata: Any, *, label_key: str | None = None, layer: str | None 
     ...     cells.X, cells.y)      # doctest: +SKIP
     >>> to_anndata(adata, model)      # doctest: +SKIP
     """
-    source = adata
-    if layer == "raw" and layer not in adata.layers and adata.raw is not None:
-        source, layer = adata.raw, None
-    if layer is not None and layer not in adata.layers:
-        names = ", ".join(name for name in adata.layers if name is not None)  # None: X, since 0.13
-        raise ValueError(f"adata has no layer {layer!r}; it has {names or 'none'}.")
-    values = source.X if layer is None else adata.layers[layer]
-    if values is None:
-        raise ValueError("adata has no X; name a layer.")
-    X = check_matrix(values, "adata")
-    y = None
-    if label_key is not None:
-        if label_key not in adata.obs:
-            held = ", ".join(map(str, adata.obs)) or "none"
-            raise ValueError(f"adata.obs has no column {label_key!r}; it has {held}.")
-        column = adata.obs[label_key]
-        y = np.array(
-            [None if unknown else str(v) for v, unknown in zip(column, column.isna())],
-            dtype=object,
-        )
+    values, names = layer_of(adata, layer)
+    X = check_matrix(values.compute() if hasattr(values, "to_delayed") else values, "adata")
+    y = None if label_key is None else labels_of(adata, label_key)
     ids = [str(name) for name in adata.obs_names]
     if len(set(ids)) < len(ids):
         raise ValueError(f"{repeated(ids)}; adata.obs_names_make_unique() gives each cell its own.")
-    genes, notes = _own_names(source.var_names)
+    genes, notes = _own_names(names)
     return Samples(
         X,
         ids,
@@ -79,6 +63,30 @@ def from_anndata(adata: Any, *, label_key: str | None = None, layer: str | None 
         source="AnnData",
         preparation="Values as they are.",
     )
+
+
+def layer_of(adata: Any, layer: str | None) -> tuple[Any, Any]:
+    """Return the values of X, of a layer or of ``.raw``, and the names of their genes."""
+    source = adata
+    if layer == "raw" and layer not in adata.layers and adata.raw is not None:
+        source, layer = adata.raw, None
+    if layer is not None and layer not in adata.layers:
+        names = ", ".join(name for name in adata.layers if name is not None)  # None: X, since 0.13
+        raise ValueError(f"adata has no layer {layer!r}; it has {names or 'none'}.")
+    values = source.X if layer is None else adata.layers[layer]
+    if values is None:
+        raise ValueError("adata has no X; name a layer.")
+    return values, source.var_names
+
+
+def labels_of(adata: Any, label_key: str) -> np.ndarray:
+    """Return a column of ``obs`` as labels; missing ones are None."""
+    if label_key not in adata.obs:
+        held = ", ".join(map(str, adata.obs)) or "none"
+        raise ValueError(f"adata.obs has no column {label_key!r}; it has {held}.")
+    column = adata.obs[label_key]
+    known = [None if unknown else str(v) for v, unknown in zip(column, column.isna())]
+    return np.array(known, dtype=object)
 
 
 def read_quietly(path: Any, **how: Any) -> Any:

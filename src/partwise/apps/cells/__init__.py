@@ -1,1 +1,1 @@
-"""Single-cell data: from counts to gene expression programs, on arrays and on AnnData."""
+"""Single-cell data: gene programs from counts, on arrays and on AnnData objects."""

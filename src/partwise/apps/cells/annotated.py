@@ -1,13 +1,13 @@
-"""Functions that take and fill an AnnData, by the conventions of scverse.
+"""Functions that read an AnnData object and add results to it, as in scverse.
 
-Each reads ``X`` or a layer as it is, and writes codes to ``obsm``, parts to ``varm``, and method,
-parameters and version to ``uns``; ``key_added`` is the name of all of them. A SpatialData or MuData
-with one table stands for this table.
+Each reads ``X`` or a layer without changing it. Part weights go to ``obsm``, parts to ``varm``, and
+method, parameters and version to ``uns``; ``key_added`` is the name of all of them.
+A SpatialData or MuData object with one table stands for this table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,24 +17,33 @@ from sklearn.base import clone
 from partwise._versions import __version__
 from partwise.apps.cells import programmes as steps
 from partwise.apps.cells.tables import on_tables
-from partwise.backends.arrays import AnyArray, to_numpy
+from partwise.backends import in_memory, in_memory_or_dask
+from partwise.backends.arrays import AnyArray, row_blocks, to_numpy
 from partwise.classify.parts_classifier import PartsClassifier
 from partwise.estimators.constrained import ConstrainedNMF
 from partwise.estimators.gnmf import GNMF
 from partwise.estimators.nmf import NMF
+from partwise.estimators.saving import estimator_class
 from partwise.io._common import shown
-from partwise.io.anndata_files import from_anndata
-from partwise.io.genes import top_features
+from partwise.io.anndata_files import from_anndata, labels_of, layer_of
+from partwise.io.genes import specificity, top_features
 from partwise.knowledge.graph import check_graph
 from partwise.knowledge.graph.places import check_places, join_graphs
 from partwise.knowledge.graph.places import spatial_graph as graph_of_places
-from partwise.selection.refits import Refits
+from partwise.selection.consensus import times
+from partwise.selection.refits import Refits, dense, rows_of
+
+#: Parameters of `ConstrainedNMF` that `integrate` sets itself, or for which it has no meaning.
+TAKEN = (
+    *("beta_loss", "class_reg", "components_per_class", "fixed_components", "hard_labels"),
+    *("missing_values", "seed_components", "terms", "basis_terms"),
+)
 
 
 @on_tables
 def factorize(
     adata: Any,
-    n_components: int = 10,
+    n_components: int | None = None,
     *,
     estimator: Any = None,
     layer: str | None = None,
@@ -43,31 +52,35 @@ def factorize(
     key_added: str = "parts",
     **parameters: Any,
 ) -> Any:
-    """Parts and codes of the cells, by any estimator of this package.
+    """Compute parts and part weights of the cells with any estimator of this package.
 
     Parameters
     ----------
     adata : AnnData
-        Changed in place. Values are taken as they are: normalise them first, or give
-        ``beta_loss="kullback-leibler"`` with counts.
-    n_components : int, default=10
+        Changed in place. Values are used as they are: normalise them first, or pass
+        ``beta_loss="kullback-leibler"`` for counts. A Dask array is fitted chunk by chunk if the
+        estimator can, and loaded into memory otherwise.
+    n_components : int, default=None
+        Number of parts. None: that of ``estimator``, or 10 without one.
     estimator : estimator or class, default=None
-        None: `NMF`, or `GNMF` with a graph. An estimator keeps its parameters.
+        An estimator keeps its other parameters. None: `NMF`, or `GNMF` with a graph.
     layer : str, default=None
         The layer to use instead of ``X``; "raw" is ``adata.raw``.
     graph : str, default=None
-        A graph in ``obsp``, as "connectivities" or "spatial_connectivities".
+        A graph in ``obsp``, such as "connectivities" or "spatial_connectivities".
     label_key : str, default=None
-        A column of ``obs`` with labels, for an estimator that takes them.
+        A column of ``obs`` with labels, for an estimator that uses them.
     key_added : str, default="parts"
+        Name of the results.
     **parameters
-        Of the estimator.
+        Parameters of the estimator.
 
     Returns
     -------
     model : estimator
-        Fitted. ``obsm["X_parts"]`` holds the codes, ``varm["parts"]`` the parts, one column each,
-        ``uns["parts"]`` method, parameters, version and each part's leading genes.
+        The fitted model. ``obsm["X_parts"]`` holds the part weights, ``varm["parts"]`` the parts,
+        one per column, and ``uns["parts"]`` the method, its parameters, the version and the marker
+        genes of each part.
 
     Examples
     --------
@@ -77,26 +90,19 @@ def factorize(
     >>> adata.obsm["X_parts"].shape, adata.varm["parts"].shape
     ((50, 3), (20, 3))
     """
-    cells = from_anndata(adata, label_key=label_key, layer=layer)
     W = None if graph is None else _obsp(adata, graph)
-    if estimator is None:
-        estimator = NMF if W is None else GNMF
+    estimator = (NMF if W is None else GNMF) if estimator is None else estimator
     if isinstance(estimator, type):
-        model = estimator(n_components=n_components, **parameters)
+        model = estimator(n_components=n_components or 10, **parameters)
     else:
-        model = clone(estimator).set_params(n_components=n_components, **parameters)
-    more = {} if W is None else {"graph": W}
-    if label_key is not None:
-        more["y"] = cells.y
-    model.fit(cells.X, **more)
+        size = {} if n_components is None else {"n_components": n_components}
+        model = clone(estimator).set_params(**size, **parameters)
+    given = {"graph": W, "y": None if label_key is None else labels_of(adata, label_key)}
+    refits = Refits(model, "factorize", given)
+    V = model.fit(_values(adata, layer, model), **refits.given).embedding_
+    info = {"method": type(model).__name__, "parameters": _parameters(model), "graph": graph or ""}
     H = getattr(model, "components_", None)
-    said = {
-        "method": type(model).__name__,
-        "parameters": {name: str(value) for name, value in model.get_params(deep=False).items()},
-        "graph": graph or "",
-    }
-    _fill(adata, key_added, to_numpy(model.embedding_), None if H is None else to_numpy(H),
-          layer, said)  # fmt: skip
+    _fill(adata, key_added, rows_of(V), None if H is None else to_numpy(H), layer, info)
     return model
 
 
@@ -110,43 +116,48 @@ def consensus(
     n_runs: int = 100,
     density_threshold: float = 0.5,
     neighborhood: float = 0.3,
-    beta_loss: str = "frobenius",
+    beta_loss: str | float = "frobenius",
     sample_key: str | None = None,
     n_programmes: int | None = None,
     device: str | None = None,
     random_state: int = 0,
     key_added: str = "parts",
 ) -> steps.Programmes:
-    """Gene programmes that come back in many runs, by the steps of cNMF.
+    """Find gene programs that recur in many runs, by the steps of cNMF.
 
     Parameters
     ----------
     adata : AnnData
-        Changed in place; ``X`` or the layer must hold counts.
+        Changed in place; ``X`` or the layer must hold counts. A Dask array is loaded into memory.
     k : int
-        Number of programmes.
+        Number of programs.
     layer : str, default=None
+        The layer to use instead of ``X``.
     n_genes : int, default=2000
-        Genes that the runs see, those that vary most by cNMF's rule; 0: all.
+        Number of genes that the runs see, the most variable ones by cNMF's rule. 0 uses all.
     n_runs : int, default=100
+        Number of runs; more runs make the stability more certain.
     density_threshold, neighborhood : float
         As in `partwise.consensus`.
-    beta_loss : {"frobenius", "kullback-leibler"}, default="frobenius"
+    beta_loss : {"frobenius", "kullback-leibler"} or float, default="frobenius"
+        The loss, as in `NMF`.
     sample_key : str, default=None
-        A column of ``obs`` that names samples (donors, batches): runs are made for each of them,
-        and pooled. ``in_samples`` then says in how many samples each programme comes back.
+        A column of ``obs`` with the sample (donor, batch) of each cell. Runs are made for each
+        sample and pooled; ``in_samples`` is the number of samples in which each program recurs.
     n_programmes : int, default=None
-        With ``sample_key``: how many groups are made of the k parts of each run; None: k.
+        With ``sample_key``: number of groups that are formed of the k parts of each run. None: k.
     device : str, default=None
-        A torch device, as "cuda".
+        A torch device such as "cuda".
     random_state : int, default=0
+        Random seed.
     key_added : str, default="parts"
+        Name of the results.
 
     Returns
     -------
     programmes : Programmes
         ``obsm["X_parts"]`` holds the usages (NaN for cells without a count), ``varm["parts"]`` the
-        programmes in transcripts per million, ``varm["parts_scores"]`` the z-scores of genes,
+        programs in transcripts per million, ``varm["parts_scores"]`` the z-scores of genes,
         ``var["parts_used"]`` the genes that runs saw, and ``uns["parts"]`` the rest.
 
     See Also
@@ -178,10 +189,10 @@ def consensus(
         "seed": random_state,
     }
     if sample_key is None:
-        found = steps.each_run(
+        runs = steps.each_run(
             prepared.seen, k, n_runs, model=model, seed=random_state, only=range(n_runs)
         )
-        one = steps.programmes_of(prepared, np.concatenate([H for _, H in found]), k, **common)
+        one = steps.programmes_of(prepared, np.concatenate([H for _, H in runs]), k, **common)
     else:
         names = _column(adata, sample_key).to_numpy()[at]
         one = steps.across_samples(
@@ -189,7 +200,7 @@ def consensus(
         )
     usages = np.full((adata.n_obs, one.k), np.nan)
     usages[at] = one.found.usages
-    said = {
+    info = {
         "method": "consensus",
         "parameters": {
             "k": k, "n_runs": n_runs, "n_genes": n_genes, "beta_loss": beta_loss,
@@ -200,9 +211,8 @@ def consensus(
         "notes": list(prepared.notes),
     }  # fmt: skip
     if one.samples is not None:
-        said["samples"] = one.samples
-        said["sample_names"] = list(one.sample_names)
-    _fill(adata, key_added, usages, one.found.parts, layer, said)
+        info |= {"samples": one.samples, "sample_names": list(one.sample_names)}
+    _fill(adata, key_added, usages, one.found.parts, layer, info)
     adata.varm[f"{key_added}_scores"] = np.ascontiguousarray(one.scores.T)
     adata.var[f"{key_added}_used"] = np.isin(np.arange(adata.n_vars), prepared.kept)
     adata.var[f"{key_added}_deviation"] = prepared.deviation
@@ -222,40 +232,44 @@ def integrate(
     key_added: str = "parts",
     **parameters: Any,
 ) -> Any:
-    r"""Parts that all batches share, beside parts that each batch has to itself.
+    r"""Compute parts that all batches share, and parts that belong to one batch each.
 
     .. math:: \min_{V, B, W, H \ge 0} \sum_i \tfrac12 \|X_i - V_i W - B_i H_i\|^2
 
-    over the batches i: `ConstrainedNMF` with the batch as label and a cost that keeps cells off the
-    parts of other batches. The codes V of the shared parts are what cells of different batches can
-    be compared by.
+    over the batches i: `ConstrainedNMF` with the batch as label and a cost for using the parts of
+    other batches. The part weights V of the shared parts make cells of different batches
+    comparable.
 
-    Integrative NMF (LIGER) is another model, X_i ≈ V_i (W + H_i): there a batch bends each shared
-    part, with the same codes. Here what a batch adds has codes of its own. That a batch measures
-    some genes more strongly is taken out first (``scale``), as LIGER does as well.
+    Integrative NMF (LIGER) is another model, X_i ≈ V_i (W + H_i): there a batch changes each shared
+    part, with the same part weights. Here the parts of a batch have part weights of their own.
+    Genes that a batch measures more strongly are scaled first (``scale``), as in LIGER.
 
     Parameters
     ----------
     adata : AnnData
-        Changed in place. Values are taken as they are.
+        Changed in place. A Dask array is loaded into memory.
     batch_key : str
-        A column of ``obs``.
+        A column of ``obs`` with the batch of each cell.
     n_components : int, default=20
-        Shared parts.
+        Number of shared parts.
     own : int, default=1
-        Parts of each batch.
+        Number of parts per batch.
     scale : bool, default=True
         Divide each gene by its root mean square in each batch.
     layer : str, default=None
+        The layer to use instead of ``X``.
     key_added : str, default="parts"
+        Name of the results.
     **parameters
-        Of `ConstrainedNMF`.
+        Other parameters of `ConstrainedNMF`, for example ``max_iter``.
 
     Returns
     -------
     model : ConstrainedNMF
-        Its first parts are those of the batches. ``obsm["X_parts"]`` holds the codes of the shared
-        parts, ``obsm["X_parts_batch"]`` the others, ``varm["parts"]`` the shared parts.
+        Its first parts are those of the batches. ``obsm["X_parts"]`` holds the part weights of the
+        shared parts and ``obsm["X_parts_batch"]`` the others; ``varm["parts"]`` and
+        ``varm["parts_batch"]`` hold the parts, in the units of the scaled genes.
+        ``varm["parts_scale"]`` holds the factor of each gene in each batch.
 
     Examples
     --------
@@ -266,53 +280,62 @@ def integrate(
     >>> adata.obsm["X_parts"].shape, adata.obsm["X_parts_batch"].shape
     ((60, 2), (60, 2))
     """
-    names = _column(adata, batch_key).to_numpy()
-    batches = sorted(set(names))
+    taken = [name for name in TAKEN if name in parameters]
+    if taken:
+        raise ValueError(f"integrate takes no {taken[0]}; use ConstrainedNMF to choose it.")
+    batches, at = np.unique(_column(adata, batch_key).to_numpy(), return_inverse=True)
     if len(batches) < 2:
-        raise ValueError(
-            f"adata.obs[{batch_key!r}] names one batch, {batches[0]!r}; two are needed."
-        )
+        raise ValueError(f"adata.obs[{batch_key!r}] has one batch, {batches[0]!r}; two are needed.")
     X = from_anndata(adata, layer=layer).X
-    X = sp.csr_array(X) if sp.issparse(X) else X
+    factors = np.ones((len(batches), 1))
     if scale:
-        X = _alike(X, names, batches)
+        factors = _inverse_roots(_sums_of_squares(X, at, len(batches)), at)
+    X = _scaled(X, at, factors)
     length = np.sqrt((X * X).sum(axis=1))  # entry by entry, also of a sparse array
     alone = own * len(batches)
-    settings = {"tol": 1e-3, "random_state": 0, **parameters}
     model = ConstrainedNMF(
         n_components=n_components + alone, components_per_class=own,
-        # a part of length one gains a code at most the length of its sample: more than that is off
-        class_reg=4.0 * float(length.max()), **settings,
+        # a part of length one gains at most the length of its sample per unit of weight
+        class_reg=4.0 * float(length.max()), **{"tol": 1e-3, "random_state": 0, **parameters},
     )  # fmt: skip
-    model.fit(X, names)
+    model.fit(X, batches[at])
     V, H = (np.asarray(to_numpy(a)) for a in (model.embedding_, model.components_))
-    said = {
+    info = {
         "method": "integrate",
-        "parameters": {
-            "batch_key": batch_key,
-            "own": own,
-            "scale": scale,
-            "beta_loss": "frobenius",
-        },
-        "batches": batches,
+        "parameters": {"batch_key": batch_key, "own": own, "scale": scale},
+        "model": _parameters(model),
+        "batches": [str(name) for name in batches],
     }
-    _fill(adata, key_added, np.ascontiguousarray(V[:, alone:]), H[alone:], layer, said)
+    _fill(adata, key_added, np.ascontiguousarray(V[:, alone:]), H[alone:], layer, info)
     adata.obsm[f"X_{key_added}_batch"] = np.ascontiguousarray(V[:, :alone])
+    if H.shape[1] == adata.n_vars:
+        adata.varm[f"{key_added}_batch"] = np.ascontiguousarray(H[:alone].T)
+        if scale:
+            adata.varm[f"{key_added}_scale"] = np.ascontiguousarray(factors.T)
     return model
 
 
-def _alike(X: Any, names: Any, batches: Sequence[str]) -> Any:
-    """Each gene over its root mean square in each batch; genes that a batch lacks stay zero."""
-    blocks, order = [], []
-    for batch in batches:
-        at = np.flatnonzero(names == batch)
-        block = X[at]
-        mean = np.asarray((block * block).mean(axis=0), dtype=np.float64)
-        scale = np.divide(1, np.sqrt(mean), out=np.zeros_like(mean), where=mean > 0)
-        blocks.append(block @ sp.diags_array(scale) if sp.issparse(block) else block * scale)
-        order.append(at)
-    stacked = sp.vstack(blocks, format="csr") if sp.issparse(X) else np.concatenate(blocks)
-    return stacked[np.argsort(np.concatenate(order), kind="stable")]
+def _sums_of_squares(X: Any, at: AnyArray, n_batches: int) -> AnyArray:
+    """The sum of squares of each gene in each batch."""
+    squares = X.power(2) if sp.issparse(X) else X * X
+    member = sp.csr_array((np.ones(len(at)), (at, np.arange(len(at)))), (n_batches, len(at)))
+    return dense(member @ squares)
+
+
+def _inverse_roots(squares: AnyArray, at: AnyArray) -> AnyArray:
+    """The inverse root mean square of each gene in each batch; 0 for genes that a batch lacks."""
+    mean = squares / np.maximum(np.bincount(at, minlength=len(squares)), 1)[:, None]
+    return np.divide(1, np.sqrt(mean), out=np.zeros_like(mean), where=mean > 0)
+
+
+def _scaled(X: Any, at: AnyArray, factors: AnyArray) -> Any:
+    """Multiply each gene by the factor of the cell's batch."""
+    if not sp.issparse(X):
+        return X if factors.shape[1] == 1 else X * factors[at]
+    X = sp.csr_array(X, copy=True)
+    if factors.shape[1] > 1:
+        X.data = X.data * factors[np.repeat(at, np.diff(X.indptr)), X.indices]
+    return X
 
 
 @on_tables
@@ -325,27 +348,29 @@ def classify(
     key_added: str = "parts_name",
     **parameters: Any,
 ) -> PartsClassifier:
-    """Names for all cells from the labels of a few, with probabilities.
+    """Predict the label of all cells, with probabilities, from the labels of a few.
 
     Parameters
     ----------
     adata : AnnData
-        Changed in place.
+        Changed in place. A Dask array is loaded into memory.
     label_key : str
         The column of ``obs`` with the labels; missing where unknown.
     layer : str, default=None
+        The layer to use instead of ``X``.
     graph : str, default=None
-        A graph in ``obsp`` in the place of neighbours in expression.
+        A graph in ``obsp``, used instead of neighbours in expression.
     key_added : str, default="parts_name"
+        Name of the results.
     **parameters
-        Of `PartsClassifier`.
+        Parameters of `PartsClassifier`.
 
     Returns
     -------
     model : PartsClassifier
-        ``obs["parts_name"]`` holds the names, ``obs["parts_name_probability"]`` how probable each
-        is, ``obsm["parts_name_probabilities"]`` those of all classes (in the order of
-        ``uns["parts_name"]["classes"]``), ``uns["parts_name"]`` the expected accuracy.
+        ``obs["parts_name"]`` holds the predicted labels, ``obs["parts_name_probability"]`` their
+        probabilities, ``obsm["parts_name_probabilities"]`` those of all classes (in the order of
+        ``uns["parts_name"]["classes"]``), and ``uns["parts_name"]`` the expected accuracy.
 
     Examples
     --------
@@ -366,13 +391,13 @@ def classify(
     adata.obs[key_added] = pd.Categorical(names, [str(name) for name in model.classes_])
     adata.obs[f"{key_added}_probability"] = model.label_confidence_
     adata.obsm[f"{key_added}_probabilities"] = np.asarray(model.label_distributions_)
-    told = model.expected_accuracy_
+    expected = model.expected_accuracy_
     adata.uns[key_added] = {
         "method": "PartsClassifier",
-        "parameters": {name: str(value) for name, value in model.get_params().items()},
+        "parameters": _parameters(model),
         "classes": [str(name) for name in model.classes_],
-        "expected_accuracy": float(told.accuracy),
-        "expected_interval": [float(told.low), float(told.high)],
+        "expected_accuracy": float(expected.accuracy),
+        "expected_interval": [float(expected.low), float(expected.high)],
         "label_key": label_key,
         "graph": graph or "",
         **_made_of(layer),
@@ -390,27 +415,30 @@ def project(
     key_added: str | None = None,
     least: float = 0.5,
 ) -> AnyArray:
-    """The usages of known programmes in other cells, with the programmes held as they are.
+    """Compute the part weights of other cells for known parts, which stay fixed.
 
-    Genes are matched by name. What a `consensus` found is fitted to transcripts per million of the
-    genes that its runs saw, each over its standard deviation there; what `factorize` found, to
-    values as they are.
+    Genes are matched by name. Each cell is solved as in the fit that found the parts, with its
+    loss, units, missing values and penalties, but without labels and graphs. Parts of `consensus`
+    are fitted to transcripts per million of the genes that its runs saw, each over its standard
+    deviation there. After `integrate`, each cell also has the parts of its batch, and its genes are
+    scaled as those of the batch; a new batch has no parts, and is scaled by its own cells.
 
     Parameters
     ----------
     adata : AnnData
-        The other cells; changed in place.
+        The other cells; changed in place. A Dask array is read chunk by chunk.
     reference : AnnData
-        The one that holds the programmes.
+        The object that holds the parts.
     layer : str, default=None
-        Of ``adata``.
+        The layer of ``adata`` to use; "X" is ``adata.X``. None: the layer that the parts were
+        found in.
     key : str, default="parts"
-        Where the programmes are in ``reference``.
+        Name of the parts in ``reference``.
     key_added : str, default=None
-        None: ``key``.
+        Name of the results. None: ``key``.
     least : float, default=0.5
-        Refuse where fewer than this share of the programmes' weight lies on genes that ``adata``
-        has; a note in ``uns`` names what is missing.
+        Smallest share of the weight of the parts on genes that ``adata`` has; ``uns`` lists the
+        missing genes.
 
     Returns
     -------
@@ -426,76 +454,142 @@ def project(
     (10, 2)
     """
     key_added = key if key_added is None else key_added
-    held = reference.uns.get(key)
-    if held is None or key not in reference.varm:
+    info = reference.uns.get(key)
+    if info is None or key not in reference.varm:
         varm = ", ".join(map(str, reference.varm)) or "nothing"
         raise ValueError(
-            f"reference has no programmes called {key!r} (varm holds {varm}); factorize or "
-            "consensus makes them."
+            f"reference has no parts called {key!r} (varm holds {varm}); factorize, consensus or "
+            "integrate finds them."
         )
-    by_counts = held["method"] == "consensus"
-    H = np.asarray(reference.varm[key]).T
-    used = np.flatnonzero(
-        np.asarray(reference.var[f"{key}_used"]) if by_counts else np.isfinite(H).all(axis=0)
-    )
-    at = {str(name): j for j, name in enumerate(adata.var_names)}
-    if len(at) < adata.n_vars:
-        steps.check_names([str(name) for name in adata.var_names], adata.n_vars, "adata")
-    names = [str(reference.var_names[j]) for j in used]
-    there = np.array([name in at for name in names], dtype=bool)
-    weight = np.abs(H[:, used])
-    share = float(weight[:, there].sum() / max(weight.sum(), 1e-300))
-    gone = [name for name, is_there in zip(names, there, strict=True) if not is_there]
-    if share < least:
-        raise ValueError(
-            f"adata lacks {len(gone)} of the {len(names)} genes of the programmes ({shown(gone)}), "
-            f"and only {share:.0%} of their weight is on the others; least={least:g} is asked for."
-        )
-    columns = [at[name] for name, is_there in zip(names, there, strict=True) if is_there]
-    X = from_anndata(adata, layer=layer).X
-    H = np.ascontiguousarray(H[:, used[there]], dtype=np.float32)
-    if by_counts:
-        steps.check_names(names, len(names), "reference")
-        hint = "The programmes were found in counts."
-        X = steps.per_total(steps.counted(X, _source(layer), "project", hint))[:, columns]
-        scale = 1 / np.asarray(reference.var[f"{key}_deviation"])[used[there]]
-        X, H = steps.times(X, scale), H * scale.astype(np.float32)
-        loss = str(held["parameters"]["beta_loss"])
-    else:
-        X = X[:, columns].astype(np.float32)
-        loss = str(held["parameters"].get("beta_loss", "frobenius"))
-    V = np.asarray(to_numpy(Refits(NMF(beta_loss=loss), "project").codes(X, H)), dtype=np.float64)
-    said = {
+    layer = str(info.get("layer", "X")) if layer is None else layer
+    layer = None if layer == "X" and "X" not in adata.layers else layer
+    genes = _SharedGenes(adata, reference, key, least)
+    make = {"consensus": _programs, "integrate": _shared_parts}.get(info["method"], _estimated)
+    usages = make(adata, reference, layer, key, genes, info)
+    adata.obsm[f"X_{key_added}"] = usages
+    adata.uns[key_added] = {
         "method": "project",
-        "parameters": {"key": key, "least": least, "beta_loss": loss},
-        "missing_genes": gone,
-        "share_of_weight": share,
+        "parameters": {"key": key, "least": least},
+        "missing_genes": genes.missing,
+        "share_of_weight": genes.share,
+        **_made_of(layer),
     }
-    adata.obsm[f"X_{key_added}"] = V
-    adata.uns[key_added] = {**said, **_made_of(layer)}
-    return V
+    return usages
+
+
+class _SharedGenes:
+    """Genes of known parts that other cells have: ``rows`` of reference, ``columns`` of adata."""
+
+    def __init__(self, adata: Any, reference: Any, key: str, least: float) -> None:
+        H = np.asarray(reference.varm[key]).T
+        used = np.isfinite(H).all(axis=0)
+        if f"{key}_used" in reference.var:
+            used &= np.asarray(reference.var[f"{key}_used"], dtype=bool)
+        for source, object_ in (("adata", adata), ("reference", reference)):
+            steps.check_names([str(name) for name in object_.var_names], object_.n_vars, source)
+        at = {str(name): j for j, name in enumerate(adata.var_names)}
+        places = np.flatnonzero(used)
+        names = [str(reference.var_names[j]) for j in places]
+        there = np.array([name in at for name in names], dtype=bool)
+        weight = np.abs(H[:, places])
+        self.share = float(weight[:, there].sum() / max(weight.sum(), 1e-300))
+        self.missing = [name for name in names if name not in at]
+        self.rows = places[there]
+        self.columns = [at[name] for name in names if name in at]
+        if self.share < least:
+            raise ValueError(
+                f"adata lacks {len(self.missing)} of the {len(names)} genes of the parts "
+                f"({shown(self.missing)}), and only {self.share:.0%} of their weight is on the "
+                f"others; least={least:g} is required."
+            )
+
+    def parts(self, reference: Any, key: str) -> AnyArray:
+        """Parts of the reference at these genes."""
+        return np.ascontiguousarray(np.asarray(reference.varm[key])[self.rows].T)
+
+
+def _programs(
+    adata: Any, reference: Any, layer: str | None, key: str, genes: _SharedGenes, info: Any
+) -> AnyArray:
+    """Usages of what `consensus` found, on counts."""
+    scale = 1 / np.asarray(reference.var[f"{key}_deviation"])[genes.rows]
+    H = genes.parts(reference, key) * scale
+    refits = Refits(NMF(beta_loss=_plain(info["parameters"]["beta_loss"])), "project")
+    hint = "The programs were found in counts."
+    usages = []
+    for _, X in _blocks(adata, layer):
+        X = steps.per_total(steps.counted(X, _source(layer), "project", hint))[:, genes.columns]
+        usages.append(rows_of(refits.codes(times(X, scale), H)))
+    return np.concatenate(usages).astype(np.float64)
+
+
+def _estimated(
+    adata: Any, reference: Any, layer: str | None, key: str, genes: _SharedGenes, info: Any
+) -> AnyArray:
+    """Part weights of what `factorize` found, with the settings of its estimator."""
+    refits = Refits(_stored_model(info["method"], info["parameters"], reference, key), "project")
+    H, usages = genes.parts(reference, key), []
+    for _, X in _blocks(adata, layer, refits.missing_values):
+        X, own = refits.samples(X[:, genes.columns])
+        usages.append(rows_of(own.codes(X, H)))
+    return np.concatenate(usages)
+
+
+def _shared_parts(
+    adata: Any, reference: Any, layer: str | None, key: str, genes: _SharedGenes, info: Any
+) -> AnyArray:
+    """Part weights of the shared parts of `integrate`, next to those of each cell's batch."""
+    settings, known = info["parameters"], [str(name) for name in info["batches"]]
+    names = _column(adata, str(settings["batch_key"])).to_numpy()
+    new = sorted(set(names) - set(known))
+    at = np.array([(known + new).index(name) for name in names])
+    own, k = int(settings["own"]), np.asarray(reference.varm[key]).shape[1]
+    factors = np.ones((1, 1))
+    if settings["scale"]:
+        factors = np.asarray(reference.varm[f"{key}_scale"])[genes.rows].T
+        if new:
+            count = len(known) + len(new)
+            squares = sum(
+                _sums_of_squares(X[:, genes.columns], at[start : start + X.shape[0]], count)
+                for start, X in _blocks(adata, layer)
+            )
+            factors = np.concatenate([factors, _inverse_roots(squares, at)[len(known) :]])
+    model = _stored_model("ConstrainedNMF", info["model"], reference, key)
+    refits = Refits(model, "project")
+    shared, batch = (genes.parts(reference, name) for name in (key, f"{key}_batch"))
+    usages = np.zeros((adata.n_obs, k))
+    for start, X in _blocks(adata, layer):
+        here = at[start : start + X.shape[0]]
+        X = _scaled(X[:, genes.columns], here, factors)
+        for b in np.unique(here):
+            H = np.concatenate([batch[b * own : (b + 1) * own], shared])
+            rows = np.flatnonzero(here == b)
+            usages[start + rows] = rows_of(refits.codes(X[rows], H))[:, -k:]
+    return usages
 
 
 @on_tables
 def score_markers(adata: Any, markers: Mapping[str, Sequence[str]], *, key: str = "parts") -> Any:
-    """How much each set of marker genes leads in each programme.
+    """Score sets of marker genes in each part.
 
-    The mean score of the set's genes minus that of all genes, in standard errors of a mean of so
-    many genes drawn at random: above 3 is no accident. Scores are the z-scores of `consensus`, or
-    what sets a part of `factorize` apart from the others.
+    A score is the mean score of the genes of a set minus that of all genes, in standard errors of a
+    mean of as many random genes: scores above 3 are hardly due to chance. Gene scores are the
+    z-scores of `consensus`, or how specific a gene is for a part of `factorize`.
 
     Parameters
     ----------
     adata : AnnData
-        With programmes; ``uns[key]["marker_scores"]`` is added.
+        With parts; ``uns[key]["marker_scores"]`` is added.
     markers : mapping of str to sequence of str
-        Names and their genes. Genes that are not there are left out, and sets without any get NaN.
+        Names of the sets and their genes. Unknown genes are left out, and a set without known genes
+        gets NaN.
     key : str, default="parts"
+        Name of the parts.
 
     Returns
     -------
     table : pandas.DataFrame
-        A row for each part, a column for each set.
+        One row per part and one column per set.
 
     Examples
     --------
@@ -507,17 +601,14 @@ def score_markers(adata: Any, markers: Mapping[str, Sequence[str]], *, key: str 
     """
     import pandas as pd
 
-    from partwise.io.genes import specificity
-
     if key not in adata.varm:
         raise ValueError(
-            f"adata has no programmes called {key!r}; factorize or consensus makes them."
+            f"adata has no parts called {key!r}; factorize, consensus or integrate finds them."
         )
     if not markers:
-        raise ValueError("markers must name at least one set of genes.")
-    held = f"{key}_scores"
-    if held in adata.varm:
-        scores = np.asarray(adata.varm[held]).T
+        raise ValueError("markers must have at least one set of genes.")
+    if f"{key}_scores" in adata.varm:
+        scores = np.asarray(adata.varm[f"{key}_scores"]).T
     else:
         scores = specificity(np.nan_to_num(np.asarray(adata.varm[key]).T))
     at = {str(name): j for j, name in enumerate(adata.var_names)}
@@ -550,7 +641,7 @@ def spatial_graph(
     share: float = 0.5,
     key_added: str = "spatial_connectivities",
 ) -> sp.csr_array:
-    """The graph of the cells that lie beside each other, in ``obsp``.
+    """Add a graph of cells that lie next to each other to ``obsp``.
 
     Parameters
     ----------
@@ -559,14 +650,15 @@ def spatial_graph(
     n_neighbors, radius
         As in `partwise.graph.spatial_graph`.
     basis : str, default="spatial"
-        Coordinates in ``obsm``, or two columns of ``obs`` as "x,y".
+        Coordinates in ``obsm``, or two or three columns of ``obs`` such as "x,y".
     sample_key : str, default=None
         A column of ``obs`` with the slide of each cell; slides are not joined.
     join : str, default=None
-        A graph in ``obsp`` to join with, such as "connectivities" of expression.
+        A graph in ``obsp`` to combine with, such as "connectivities" of expression.
     share : float, default=0.5
-        How much places count beside it.
+        Weight of the coordinates when graphs are combined; larger values count them more.
     key_added : str, default="spatial_connectivities"
+        Name of the graph.
 
     Returns
     -------
@@ -584,12 +676,12 @@ def spatial_graph(
         places = np.asarray(adata.obsm[basis])[:, :3]
     else:
         columns = [name.strip() for name in basis.split(",")]
-        gone = [name for name in columns if name not in adata.obs]
-        if len(columns) not in (2, 3) or gone:
-            held = ", ".join(map(str, adata.obsm)) or "nothing"
+        missing = [name for name in columns if name not in adata.obs]
+        if len(columns) not in (2, 3) or missing:
+            names = ", ".join(map(str, adata.obsm)) or "nothing"
             raise ValueError(
-                f"adata.obsm has no {basis!r} (it holds {held}); basis names it, or columns of "
-                "obs, as 'x,y'."
+                f"adata.obsm has no {basis!r} (it holds {names}); basis names an entry of obsm, or "
+                "columns of obs such as 'x,y'."
             )
         places = adata.obs[columns].to_numpy(dtype=float)
     check_places(places, list(map(str, adata.obs_names)), f"coordinates {basis!r}")
@@ -601,19 +693,47 @@ def spatial_graph(
     return W
 
 
-# -- what they share ------------------------------------------------------------------------------
+# -- reading and writing --------------------------------------------------------------------------
+
+
+def _values(adata: Any, layer: str | None, model: Any) -> Any:
+    """Values for an estimator: a Dask array where it can be fitted, else an array in memory."""
+    values, _ = layer_of(adata, layer)
+    missing = getattr(model, "missing_values", None)
+    if hasattr(values, "to_delayed") and model._describe().local:
+        values = values.compute()
+    if hasattr(values, "to_delayed"):
+        return in_memory_or_dask(values, missing)
+    return from_anndata(adata, layer=layer).X if missing is None else in_memory(values, missing)
+
+
+def _blocks(
+    adata: Any, layer: str | None, missing: float | None = None
+) -> Iterator[tuple[int, Any]]:
+    """First cell and values of each block of cells: of a Dask array by chunks, else of all."""
+    values, _ = layer_of(adata, layer)
+    if not hasattr(values, "to_delayed"):
+        X = from_anndata(adata, layer=layer).X if missing is None else in_memory(values, missing)
+        yield 0, X
+        return
+    start = 0
+    for size in values.chunks[0]:
+        for rows in row_blocks(size, values.shape[1]):
+            here = slice(start + rows.start, start + rows.stop)
+            yield here.start, in_memory(values[here].compute(), missing)
+        start += size
 
 
 def _fill(
-    adata: Any, key: str, V: AnyArray, H: AnyArray | None, layer: str | None, said: dict[str, Any]
+    adata: Any, key: str, V: AnyArray, H: AnyArray | None, layer: str | None, info: dict[str, Any]
 ) -> None:
-    """Codes, parts and what made them."""
+    """Add part weights, parts, and how they were made."""
     adata.obsm[f"X_{key}"] = V
     if H is not None and H.shape[1] == adata.n_vars:
         adata.varm[key] = np.ascontiguousarray(H.T)
         names = [str(name) for name in adata.var_names]
-        said = {**said, "markers": _numbered(top_features(H, names, 20))}
-    adata.uns[key] = {**said, **_made_of(layer)}
+        info = {**info, "markers": _numbered(top_features(H, names, 20))}
+    adata.uns[key] = {**info, **_made_of(layer)}
 
 
 def _numbered(lists: list[list[str]]) -> dict[str, list[str]]:
@@ -624,22 +744,60 @@ def _made_of(layer: str | None) -> dict[str, str]:
     return {"layer": layer or "X", "partwise_version": __version__}
 
 
+def _parameters(model: Any) -> dict[str, Any]:
+    """Parameters as an .h5ad file can hold them; those that are None are left out."""
+    found: dict[str, Any] = {}
+    for name, value in model.get_params(deep=False).items():
+        array = np.asarray(value) if isinstance(value, list | tuple | np.ndarray) else None
+        if array is not None and array.dtype.kind in "bif":
+            found[name] = array
+        elif value is not None:
+            plain = isinstance(value, bool | int | float | str | np.generic)
+            found[name] = value if plain else str(value)
+    return found
+
+
+def _stored_model(method: str, stored: Mapping[str, Any], reference: Any, key: str) -> Any:
+    """The estimator with the parameters in ``uns``; refuse those that could not be stored."""
+    kind = estimator_class(method)
+    if kind is None:
+        raise ValueError(
+            f"reference.uns[{key!r}]: {method!r} is no estimator of partwise, nor was it passed "
+            "to partwise.register."
+        )
+    for name in ("terms", "basis_terms"):
+        if name in stored:
+            raise ValueError(
+                f"reference.uns[{key!r}]: {name} of the model cannot be stored in an AnnData; use "
+                "model.transform."
+            )
+    known = kind().get_params(deep=False).keys() - {"random_state", "checkpoint"}
+    return kind(**{name: _plain(value) for name, value in stored.items() if name in known})
+
+
+def _plain(value: Any) -> Any:
+    """A value of ``uns`` as it was before it was written to a file."""
+    if isinstance(value, np.ndarray) and value.ndim == 1:
+        return tuple(value.tolist())
+    return value.item() if isinstance(value, np.generic) else value
+
+
 def _source(layer: str | None) -> str:
     return "adata.X" if layer is None else f"layer {layer!r}"
 
 
 def _obsp(adata: Any, name: str) -> sp.csr_array:
     if name not in adata.obsp:
-        held = ", ".join(map(str, adata.obsp)) or "none"
-        raise ValueError(f"adata.obsp has no graph {name!r}; it has {held}.")
+        names = ", ".join(map(str, adata.obsp)) or "none"
+        raise ValueError(f"adata.obsp has no graph {name!r}; it has {names}.")
     W = sp.csr_array(adata.obsp[name])
     return check_graph(W.maximum(W.T), adata.n_obs, name=f"obsp[{name!r}]")
 
 
 def _column(adata: Any, name: str) -> Any:
     if name not in adata.obs:
-        held = ", ".join(map(str, adata.obs)) or "none"
-        raise ValueError(f"adata.obs has no column {name!r}; it has {held}.")
+        names = ", ".join(map(str, adata.obs)) or "none"
+        raise ValueError(f"adata.obs has no column {name!r}; it has {names}.")
     column = adata.obs[name]
     if column.isna().any():
         first = str(adata.obs_names[int(np.flatnonzero(column.isna())[0])])

@@ -1,4 +1,4 @@
-"""From counts to programmes by the steps of cNMF: genes, runs, what comes back, scores of genes."""
+"""Gene programs from counts by the steps of cNMF: variable genes, runs, consensus, gene scores."""
 
 from __future__ import annotations
 
@@ -27,32 +27,35 @@ from partwise.selection.consensus import (
     from_runs,
     over_sums,
     stability_of,
+    times,
 )
 from partwise.selection.refits import Refits
 from partwise.solvers.codes import solve_quadratic
 from partwise.solvers.many_starts import ARRAYS, ROOM
 from partwise.solvers.wide import width
 
-#: Counts of a cell after scaling: transcripts per million.
+#: Counts of a cell after scaling to transcripts per million.
 TOTAL = 1e6
 
 
 @dataclass(frozen=True, eq=False)
 class PreparedCounts:
-    """Counts of cells, ready for the runs.
+    """Counts of cells, prepared for the runs.
 
     Attributes
     ----------
     seen : array of shape (n_cells, n_kept)
-        Counts of the genes that vary most, each over its standard deviation: what runs see.
+        What the runs see: counts of the most variable genes, each over its standard deviation.
     tpm : array of shape (n_cells, n_genes)
         Counts of all genes, each cell scaled to a million.
     mean, deviation : ndarray of shape (n_genes,)
-        Of the columns of ``tpm``.
+        Mean and standard deviation of the columns of ``tpm``.
     kept : ndarray of int
         The genes of ``seen``.
     cells, genes : list of str
+        Names of the cells and of all genes.
     notes : tuple of str
+        Sentences about cells that were left out.
     """
 
     seen: Any
@@ -71,24 +74,27 @@ class PreparedCounts:
 
 @dataclass(frozen=True, eq=False)
 class Programmes:
-    """What came back in the runs of one k, for all genes.
+    """Gene programs that recur in the runs of one k, for all genes.
 
     Attributes
     ----------
     found : Consensus
         ``parts`` are in transcripts per million, for all genes; ``usages`` are fitted to them.
     scores : ndarray of shape (k, n_genes)
-        By how many standard deviations a gene rises with the usage of a programme (OLS).
+        Regression coefficients of each gene's z-scores on the usages: by how many standard
+        deviations a gene rises with the usage of a program.
     stability : float
-        Mean silhouette of the parts of all runs in k groups, outliers too; NaN for k = 1.
+        Mean silhouette of the parts of all runs in k groups, with outliers; NaN for k = 1.
     error : float
-        ‖X' - V S‖² of what the runs saw, with the spectra S.
+        ‖X' - V S‖² for X' as the runs saw it, with the spectra S.
     genes : list of str
+        Names of all genes.
     per_run : int
-        Parts of each run; k, but for runs of several samples.
+        Number of parts of each run: k, except for runs of several samples.
     samples : ndarray of shape (k, n_samples) or None
-        With runs for each sample: the share of a sample's runs that found the programme.
+        With runs for each sample: the share of the sample's runs that found the program.
     sample_names : list of str
+        Names of the samples.
     """
 
     found: Consensus
@@ -106,13 +112,13 @@ class Programmes:
 
     @property
     def in_samples(self) -> NDArray[np.int64]:
-        """In how many samples each programme comes back: in half of their runs or more."""
+        """Number of samples in which each program recurs in at least half of the runs."""
         if self.samples is None:
-            raise AttributeError("the runs were not made for each sample (sample_key).")
+            raise AttributeError("in_samples needs runs for each sample (sample_key).")
         return np.asarray((self.samples >= 0.5).sum(axis=1))
 
     def top_genes(self, most: int = 20) -> list[list[str]]:
-        """The genes with the highest scores of each programme."""
+        """Return the genes with the highest scores of each program."""
         most, found = min(most, len(self.genes)), []
         for scores in self.scores:
             least = np.partition(scores, -most)[-most]
@@ -130,13 +136,13 @@ def prepare(
     genes: Sequence[str] | None = None,
     source: str = "counts",
 ) -> PreparedCounts:
-    """Counts of cells with the genes that vary most, by cNMF's rule, over their deviations.
+    """Prepare counts: choose the most variable genes by cNMF's rule, and scale them.
 
-    Cells without a count of those genes say nothing and are left out, with a note that names them.
+    Cells without a count of those genes are left out, with a note that names them.
     """
     n, p = counts.shape
-    hint = "Scaled or logarithmic values are no counts: name the layer that holds them."
-    counts = counted(counts, source, "a programme", hint)
+    hint = "Scaled or logarithmic values are not counts: pass the layer that holds counts."
+    counts = counted(counts, source, "a gene program", hint)
     cells = [str(i) for i in range(n)] if cells is None else [str(name) for name in cells]
     genes = [str(j) for j in range(p)] if genes is None else [str(name) for name in genes]
     check_names(genes, p, source)
@@ -144,7 +150,7 @@ def prepare(
     mean, variance = moments(tpm)
     kept = fano_genes(mean, variance, n_genes or p)
     if len(kept) < 2:
-        raise ValueError(f"{source}: {len(kept)} genes have counts; programmes need more.")
+        raise ValueError(f"{source}: {len(kept)} genes have counts; programs need at least 2.")
     seen = counts[:, kept] if len(kept) < p else counts
     held = to_numpy(as_data(seen).row_sums()) > 0
     if not held.any():
@@ -152,10 +158,10 @@ def prepare(
     notes: tuple[str, ...] = ()
     if not held.all():
         names = shown(cells[i] for i in np.flatnonzero(~held))
-        what = "cell has" if n - held.sum() == 1 else "cells have"
+        what = "cell" if n - held.sum() == 1 else "cells"
         notes = (
-            f"{n - held.sum()} {what} no count of the {len(kept):,} genes ({names}): left out, a "
-            "programme can say nothing of them.",
+            f"Left out {n - held.sum()} {what} without a count of the {len(kept):,} genes used: "
+            f"{names}.",
         )
         at = np.flatnonzero(held)
         seen, tpm, cells = seen[at], tpm[at], [cells[i] for i in at]
@@ -168,7 +174,7 @@ def prepare(
 
 
 def counted(X: Any, source: str, purpose: str, hint: str) -> Any:
-    """Counts in float32, where they are; what is none is refused, with a hint."""
+    """Return counts in single precision, on their device; refuse other values with a hint."""
     try:
         check_counts(X, purpose)
     except ValueError as error:
@@ -179,21 +185,13 @@ def counted(X: Any, source: str, purpose: str, hint: str) -> Any:
 
 
 def moments(X: Any) -> tuple[AnyArray, AnyArray]:
-    """Mean and variance of each column."""
+    """Return mean and variance of each column."""
     mean, squares = feature_moments(X)
     return mean, np.maximum(squares - mean**2, 0)
 
 
-def times(X: Any, scale: AnyArray) -> Any:
-    """X with each column times a number, in float32, where X is."""
-    scale = scale.astype(np.float32)
-    if back_end(X) is not None:
-        return X * as_data(X).small(scale)
-    return sp.csr_array(X @ sp.diags_array(scale)) if sp.issparse(X) else X * scale
-
-
 def per_total(counts: Any) -> Any:
-    """Each cell scaled to a million counts, in float32; cells without counts stay."""
+    """Scale each cell to a million counts, in single precision; cells without counts stay."""
     data = as_data(counts)
     total = to_numpy(data.row_sums())
     scale = np.divide(TOTAL, total, out=np.zeros_like(total), where=total > 0).astype(np.float32)
@@ -203,20 +201,20 @@ def per_total(counts: Any) -> Any:
 
 
 def check_names(genes: Sequence[str], p: int, source: str) -> None:
-    """A name for each gene, and each its own: scores and folders are read by them."""
+    """Raise if genes do not have one unique name each."""
     if len(genes) != p:
-        raise ValueError(f"{source}: {p} genes and {len(genes)} names.")
+        raise ValueError(f"{source}: {p} genes need {p} names, got {len(genes)}.")
     if len(set(genes)) < p:
         twice = sorted(name for name, count in Counter(genes).items() if count > 1)
         are = "name is" if len(twice) == 1 else "names are"
         raise ValueError(
-            f"{source}: {len(twice)} {are} of several genes ({shown(twice)}); give each its "
-            "own, as adata.var_names_make_unique() does."
+            f"{source}: {len(twice)} {are} used for several genes ({shown(twice)}); make them "
+            "unique, for example with adata.var_names_make_unique()."
         )
 
 
 def on_device(prepared: PreparedCounts, device: str) -> PreparedCounts:
-    """The counts as tensors, dense where there is room: what runs see, and all genes as well."""
+    """Move counts to a device, as dense tensors if there is room, else as sparse ones."""
     import torch
 
     def moved(X: Any, room: float) -> Any:
@@ -234,21 +232,21 @@ def on_device(prepared: PreparedCounts, device: str) -> PreparedCounts:
     seen = moved(prepared.seen, 0.5 * free)
     if seen is None:
         raise ValueError(
-            f"{device} has {free / 2**30:.1f} GB free, too little for these counts; --device cpu "
-            "has no such limit."
+            f"{device} has {free / 2**30:.1f} GiB free, too little for these counts; use "
+            "--device cpu."
         )
     free = float(torch.cuda.mem_get_info(device)[0]) if "cuda" in device else 2.0**34
     tpm = moved(prepared.tpm, 0.3 * free)
     return replace(prepared, seen=seen, tpm=prepared.tpm if tpm is None else tpm)
 
 
-def model_of_runs(loss: str = "frobenius", max_iter: int = 200) -> NMF:
-    """The model of a run: `consensus` says why that tolerance."""
+def model_of_runs(loss: str | float = "frobenius", max_iter: int = 200) -> NMF:
+    """Return the model of a run, with the tolerance of `partwise.consensus`."""
     return NMF(tol=1e-3, beta_loss=loss, max_iter=max_iter, init="random")
 
 
 def at_once(prepared: PreparedCounts) -> int:
-    """For how many k at once: small ones leave cores idle, large ones take more memory."""
+    """Return the number of k that are run in parallel: few need less memory, many use all cores."""
     if back_end(prepared.seen) is not None:
         return 1
     data = as_data(prepared.seen)
@@ -257,7 +255,7 @@ def at_once(prepared: PreparedCounts) -> int:
 
 
 def groups_of_runs(prepared: PreparedCounts, k: int, runs: Sequence[int]) -> list[list[int]]:
-    """The runs of one k in groups that go side by side; how many cores there are has no say."""
+    """Divide the runs of one k into groups that run side by side, whatever the number of cores."""
     size = len(runs) if back_end(prepared.seen) is not None else width(as_data(prepared.seen), k)
     return [list(runs[lo : lo + size]) for lo in range(0, len(runs), size)]
 
@@ -265,10 +263,10 @@ def groups_of_runs(prepared: PreparedCounts, k: int, runs: Sequence[int]) -> lis
 def each_run(
     X: Any, k: int, n_runs: int, *, model: Any, seed: int, only: Sequence[int]
 ) -> Iterator[tuple[int, AnyArray]]:
-    """(number, parts) of the runs that are asked for, as they end.
+    """Yield (number, parts) of the runs in ``only``, as they end.
 
-    A run's start depends on seed, k and its number alone, so what was stopped goes on as if it had
-    not been.
+    The start of a run depends only on seed, k and its number, so an interrupted command ends with
+    the same results.
     """
     one = clone(model).set_params(
         n_components=k, n_init=max(n_runs, 2), random_state=(seed + 7919 * k) % 2**32
@@ -286,12 +284,12 @@ def programmes_of(
     n_runs: int | None = None,
     density_threshold: float = 0.5,
     neighborhood: float = 0.3,
-    loss: str = "frobenius",
+    loss: str | float = "frobenius",
     seed: int = 0,
 ) -> Programmes:
-    """What the runs of one k have in common, for all genes; cNMF's steps in its order.
+    """Compute the programs that recur in the runs of one k, for all genes, as cNMF does.
 
-    ``n_runs`` is the number in which a part may be expected to come back; all by default.
+    ``n_runs`` is the number of runs in which a part can recur; None: all.
     """
     per_run = k if per_run is None else per_run
     rng = np.random.RandomState((seed + k) % 2**32)
@@ -303,7 +301,7 @@ def programmes_of(
         tables["scores"] = _scores(prepared, V)
         return refits.parts(prepared.tpm, over_sums(V))
 
-    with one_blas_thread:  # several k go side by side, and threads change no digit
+    with one_blas_thread:  # several k run in parallel
         found = from_runs(
             pooled, prepared.seen, k, for_all_genes, n_runs=n_runs or len(pooled) // per_run,
             neighborhood=neighborhood, density_threshold=density_threshold, refits=refits, rng=rng,
@@ -326,19 +324,19 @@ def across_samples(
     seed: int = 0,
     **common: Any,
 ) -> Programmes:
-    """Programmes of several donors or batches: runs for each, pooled, and grouped.
+    """Compute programs of several donors or batches from runs for each, pooled and grouped.
 
-    A part that one sample alone has comes back in its own runs, and is kept; ``samples`` tells it
-    from one that all have. ``n_programmes`` groups are made, ``k`` by default.
+    A part of one sample alone recurs in its own runs and is kept; ``samples`` of the result shows
+    which samples have it. ``n_programmes`` is the number of groups, ``k`` by default.
     """
     names = np.asarray(samples).astype(str)
     if names.shape != (len(prepared.cells),):
-        raise ValueError(f"samples must name the sample of each of {len(prepared.cells)} cells.")
+        raise ValueError(f"samples must have one entry for each of {len(prepared.cells)} cells.")
     every, codes = np.unique(names, return_inverse=True)
     small = [str(name) for j, name in enumerate(every) if (codes == j).sum() <= k]
     if small or len(every) < 2:
         what = f"{shown(small)}: too few cells for k={k}" if small else f"only {str(every[0])!r}"
-        raise ValueError(f"programmes across samples need two samples or more; {what}.")
+        raise ValueError(f"programs across samples need at least two samples; {what}.")
     pooled = []
     for j in range(len(every)):
         own = prepared.seen[np.flatnonzero(codes == j)]
@@ -357,7 +355,7 @@ def across_samples(
 
 
 def _scores(prepared: PreparedCounts, V: AnyArray) -> AnyArray:
-    """Coefficients of the regression of each gene's z-scores on the usages."""
+    """Regression coefficients of each gene's z-scores on the usages."""
     data = as_data(prepared.tpm)
     V = V.astype(np.float64)
     sums = to_numpy(data.tdot(data.rows(V.astype(data.dtype)))).T.astype(np.float64)
@@ -367,8 +365,8 @@ def _scores(prepared: PreparedCounts, V: AnyArray) -> AnyArray:
     return np.linalg.lstsq(V.T @ V, centred, rcond=None)[0]
 
 
-def _usages(prepared: PreparedCounts, parts: AnyArray, loss: str) -> AnyArray:
-    """Codes of the kept genes, each over its deviation, with the programmes in these units."""
+def _usages(prepared: PreparedCounts, parts: AnyArray, loss: str | float) -> AnyArray:
+    """Usages fitted to the kept genes, each over its standard deviation."""
     kept = prepared.kept
     deviation = np.where(prepared.deviation > 0, prepared.deviation, 1)
     H = parts[:, kept] / deviation[kept]
@@ -386,7 +384,7 @@ def _usages(prepared: PreparedCounts, parts: AnyArray, loss: str) -> AnyArray:
 
 
 def squared_error(X: Any, V: AnyArray, H: AnyArray) -> float:
-    """‖X - V H‖² from products with X."""
+    """Return ‖X - V H‖², from products with X."""
     data = as_data(X)
     sums = to_numpy(data.tdot(data.rows(V.astype(data.dtype)))).T.astype(np.float64)
     V64 = V.astype(np.float64)
@@ -394,14 +392,14 @@ def squared_error(X: Any, V: AnyArray, H: AnyArray) -> float:
     return max(0.0, square - 2 * float((sums * H).sum()) + float(((V64.T @ V64) * (H @ H.T)).sum()))
 
 
-# -- what it will take ----------------------------------------------------------------------------
+# -- expected time and memory ---------------------------------------------------------------------
 
-#: Iterations of a run, for the estimate; how many it takes is known afterwards.
+#: Number of iterations of a run that the estimate assumes.
 ITERATIONS = 60
 
 
 def memory_of(prepared: PreparedCounts, k: int) -> float:
-    """Bytes in this process at most: the counts, and the factors of the runs side by side."""
+    """Return an upper bound on memory in bytes: counts, and factors of the parallel runs."""
     from partwise.solvers.many_starts import group_size
 
     def size(X: Any) -> float:
@@ -421,7 +419,7 @@ def seconds_of(
     model: Any,
     clock: Callable[[], float],
 ) -> float:
-    """Seconds that the runs will take, from a few iterations of some; the first ones compile."""
+    """Estimate the seconds of the runs from a few iterations; the first of them compile kernels."""
     k = sorted(numbers)[len(numbers) // 2]
     some = min(n_runs, max(2, 60 // k))
     short = clone(model).set_params(tol=0.0)
