@@ -27,7 +27,7 @@ from partwise.apps.papers.claims import (
     together,
 )
 from partwise.apps.papers.identities import identities
-from partwise.apps.papers.pairs import pairs_grid, variants_grid
+from partwise.apps.papers.pairs import closeness_blocks, pairs_grid, variants_grid
 from partwise.apps.papers.protocol import Budget, Cause, DataSpec, Method
 from partwise.apps.papers.representations import (
     TRIAL_ITER,
@@ -369,6 +369,11 @@ def test_speed_is_the_time_to_equal_closeness():
     at = [next(i for i, v in enumerate(c, 1) if v <= 1.05 * min(c)) for c in (few, many)]
     ms = [1e3 * s * n / len(few) for s, n in zip((4.1, 2.0), at, strict=True)]
     assert f"NMF-DC {ms[0]:.0f}, CNMF {ms[1]:.0f}" in verdict.detail
+    _, grid = closeness_blocks(summarise(protocol, runs))
+    rival, data, ratio, faster = grid.iloc[0]
+    assert (rival, data, faster) == ("CNMF", "yale", "NMF-DC")
+    times = [ms[1] / (ms[0] * s / 4.1) for s in (4.0, 4.1, 4.2)]
+    assert float(ratio.split()[0]) == pytest.approx(np.exp(np.mean(np.log(times))), rel=0.05)
 
 
 def test_an_answer_that_hangs_on_a_number_that_is_not_printed_is_none():
