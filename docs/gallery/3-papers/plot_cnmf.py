@@ -29,7 +29,7 @@ for i, budget in enumerate(budgets):
     for seed in range(4):
         known = keep_labels(truth, budget, random_state=seed)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # one label a class: CNMF is NMF, and says so
+            warnings.simplefilter("ignore")  # with one label per class CNMF is NMF, and warns
             found = CNMF(5, init="random", tol=1e-2, random_state=seed).fit_predict(X, known)
         hidden = known == -1
         everyone[i, seed] = clustering_accuracy(truth, found)
@@ -38,7 +38,7 @@ for i, budget in enumerate(budgets):
 plot.parameter_path(
     budgets,
     {"all samples": everyone, "samples without a label": others},
-    parameter="labels of a class",
+    parameter="labels per class",
     score="accuracy",
 )
 plt.show()

@@ -27,7 +27,7 @@ for weight in weights:
 
 plot.parameter_path(
     weights,
-    {"clustering accuracy": accuracy, "sparseness of the codes": sparse},
+    {"clustering accuracy": accuracy, "sparseness of the part weights": sparse},
     parameter="λ (locality)",
     score="",
 )
