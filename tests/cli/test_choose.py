@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_iris
 
+from partwise import NMF, choose_k
 from partwise.apps.cli import main
 
 
@@ -129,4 +130,39 @@ def test_a_range_ends_where_there_are_no_more_parts(tmp_path, command):
     assert code == 0
     assert "30 samples of 4 features have at most 4 parts" in " ".join((out + err).split())
     code, _, err = command(*words, "--range", "6-8")
-    assert code == 2 and "--range begins at 6" in err
+    assert code == 2 and "--range" in err and "6" in err
+
+
+@pytest.mark.filterwarnings("ignore:The lowest error is at")
+def test_settings_of_the_command_are_those_of_the_fits(counts, command, tmp_path):
+    words = ("choose", counts, "--range", "1-3", "--runs", 0, "--splits", 2, "--scale", "none")
+    more = ("--set", "alpha_W=0.05", "--set", "l1_ratio=1.0", "--max-iter", 7, "--json")
+    code, said, err = command(*words, *more, "--out", tmp_path / "a", "--method", "nmf-kl")
+    assert not code, err
+    with np.load(counts) as file:
+        X = file["X"]
+    model = NMF(beta_loss="kullback-leibler", alpha_W=0.05, l1_ratio=1.0, tol=1e-3, max_iter=7)
+    found = choose_k(X, [1, 2, 3], estimator=model, n_splits=2, n_runs=0, random_state=0)
+    errors = [row["error"] for row in json.loads(said)["tried"]]
+    np.testing.assert_allclose(errors, found.errors.mean(axis=1), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (("--set", "graph_reg=1"), "graph_reg"),
+        (("--parts", 3), "--parts"),
+        (("--grid", "alpha_W=0,1", "--parts", 2, "--runs", 3), "--runs"),
+        (("--grid", "alpha_W=0,1", "--range", "2-3"), "--grid"),
+        (("--grid", "random_state=0,1", "--parts", 2), "random_state"),
+    ],
+)
+def test_options_without_effect_are_refused_by_name(words, name, counts, command, tmp_path):
+    code, _, err = command("choose", counts, *words, "--out", tmp_path / "o", "--method", "nmf")
+    assert code == 2 and name in err
+
+
+def test_k_auto_names_the_settings_that_it_leaves_out(counts, command, tmp_path):
+    words = ("cluster", counts, "--method", "gnmf", "--set", "graph_reg=0.5", "-k", "auto")
+    code, _, err = command(*words, "--runs", 0, "--no-report", "--out", tmp_path / "o")
+    assert not code and "graph_reg" in err

@@ -518,13 +518,33 @@ def test_compare_without_labels(command, refused, tmp_path, rng):
     data = ("compare", tmp_path / "m.npy", "-k", "2")
     code, text, _ = command(*data, "--methods", "nmf,gnmf", "--runs", "2", "--json")
     found = json.loads(text)
-    assert code == 0 and "stable" in found["scored"]
+    assert code == 0 and "stability" in found["scored"]
     assert [row["stability"] for row in found["methods"]] == [1.0, 1.0]
     assert all(row["matched_accuracy"] is None for row in found["methods"])
     # a method that cannot take the data is said to, and the others go on
     code, text, _ = command(*data, "--methods", "nmf,cnmf", "--runs", "1")
     assert code == 0 and "needs labels" in " ".join(text.split())
     assert "'x'" in refused(*data, "--methods", "x")
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_compare_fits_with_the_settings_of_the_command(command, tmp_path, rng):
+    X = rng.random((40, 6))
+    np.save(tmp_path / "m.npy", X)
+    settings = ("--set", "graph_reg=0.2", "--max-iter", "9", "--parts", "3", "--scale", "none")
+    words = ("compare", tmp_path / "m.npy", "-k", "2", "--methods", "gnmf,cf", "--runs", "2")
+    code, text, err = command(*words, *settings, "--json")
+    assert code == 0, err
+    made = {"n_clusters": 2, "graph_reg": 0.2, "max_iter": 9}
+    clusters = [
+        partwise.GNMF(3, random_state=seed, init=None if seed == 0 else "random", **made)
+        .fit(X)
+        .labels_
+        for seed in (0, 1)
+    ]
+    gnmf, cf = json.loads(text)["methods"]
+    assert gnmf["stability"] == pytest.approx(partwise.metrics.adjusted_rand(*clusters), abs=1e-4)
+    assert cf["stability"] is None and "graph_reg" in cf["note"]  # it has no such parameter
 
 
 def test_the_score_looks_at_unseen_labels_only():

@@ -88,7 +88,7 @@ class Setting:
 
     @property
     def dense(self):
-        return self.X.toarray() if sp.issparse(self.X) else self.X
+        return self.X.toarray() if sp.issparse(self.X) else np.ma.getdata(self.X)
 
     def parameter(self, name):
         return getattr(self.estimator, name, None)
@@ -114,6 +114,12 @@ SETTINGS = {
     "missing_values=-1": lambda: missing(-1.0),
     "missing_values=0": lambda: missing(0, sp.csr_array),
     "missing_values=0, dense": lambda: missing(0),
+    "masked": lambda: Setting(
+        NMF(missing_values=np.nan, **short()),
+        X=np.ma.array(FULL + 1e6 * ~SEEN, mask=~SEEN),
+        seen=SEEN,
+    ),
+    "masked, complete": lambda: Setting(NMF(**short()), X=np.ma.array(FULL, mask=~SEEN)),
     "sample_weight": lambda: Setting(
         NMF(**short()), {"sample_weight": np.where(np.arange(N) < 13, 3.0, 0.5)}
     ),
@@ -519,6 +525,7 @@ FUNCTIONS = {
 #: Cells that are refused, and the name that the error has.
 REFUSED = {
     **{(function, "unknown"): "unknown" for function in FUNCTIONS},
+    **{(function, "masked, complete"): "X" for function in FUNCTIONS},
     **{(function, "init=custom"): "custom" for function in ("choose_k", "consensus")},
     **{
         (function, name): "beta_loss"

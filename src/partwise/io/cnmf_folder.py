@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import glob
 import io
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +56,13 @@ class CnmfFolder:
         found = self.home.glob(f"cnmf_tmp/{glob.escape(self.name)}.spectra.k_*.df.npz")
         parts = [file.name[len(self.name) :].split(".") for file in found]
         return sorted({int(p[2][2:]) for p in parts if p[2][2:].isdigit() and len(p) > 4})
+
+    def loss(self) -> str | None:
+        """Return the loss of the runs; None if the folder does not name it."""
+        path = self.path("nmf_idvrun_params.yaml")
+        text = path.read_text("utf-8") if path.is_file() else ""
+        found = re.search(r"^beta_loss: *'?([\w-]+)", text, re.MULTILINE)
+        return None if found is None else found[1]
 
     def runs(self, k: int) -> list[int]:
         """Return the numbers of the existing runs."""

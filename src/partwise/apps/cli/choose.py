@@ -27,7 +27,9 @@ from partwise.persistence.atomic import sweep, write_whole
 from partwise.selection.parameters import select
 from partwise.selection.rank import choose_k
 
-#: What the folder of a search may hold; the first is written as it goes, the others at the end.
+#: Iterations of a fit unless --max-iter asks for others.
+DEFAULT_ITERATIONS = 200
+#: Files in the folder of a search. The first is written during the search, the others at the end.
 FILES = ("results.jsonl", "choice.csv", "choice.json", "choice.html")
 
 
@@ -49,12 +51,16 @@ def run_choose(
     reading: dict[str, Any],
     command: str,
 ) -> None:
-    """Everything that `choose` does; what is done is on disk, so that a stopped one goes on."""
+    """Choose the number of parts or a grid of parameters, and write the folder of results."""
     began = time.perf_counter()
     ends, values = span(range, "--range"), grid_of(grid)
     numbers = None if ends is None else builtins.range(ends[0], ends[1] + 1)
     if values and numbers is not None:
-        raise ValueError("--range tries numbers of parts and --grid other parameters; give one.")
+        raise ValueError("--range is for numbers of parts, --grid for other parameters; pass one.")
+    if values and runs is not None:
+        raise ValueError("--runs measures the stability of numbers of parts; --grid has none.")
+    if parts is not None and not values:
+        raise ValueError("--parts is the number of parts for --grid; --range compares numbers.")
     hidden = [p.name for p in out.iterdir() if p.name[0] == "."] if out.is_dir() else []
     outputs.check_place(out, [*FILES, *hidden])
     errors = Console(stderr=True)
@@ -63,7 +69,7 @@ def run_choose(
         task = work.read_task(data, bar, label_share=label_share, seed=seed, reading=reading)
         if task.samples.also is not None:
             raise ValueError("choose takes one view; add --embeddings-only to --embeddings.")
-        hear = _hearer(bar, state)
+        progress = _progress(bar, state)
         out.mkdir(exist_ok=True)
         sweep(out)
         for name in FILES if force else ():
@@ -72,12 +78,12 @@ def run_choose(
         try:
             if values:
                 found: Any = _selected(
-                    task, method, values, parts, splits, seed, max_iter, file, hear
+                    task, method, values, parts, splits, seed, max_iter, file, progress
                 )
             else:
                 found = chosen(
-                    task, method, numbers, runs=runs, splits=splits, seed=seed, results=file,
-                    progress=hear,
+                    task, method, numbers, runs=runs, splits=splits, seed=seed, max_iter=max_iter,
+                    strict=True, results=file, progress=progress,
                 )  # fmt: skip
         except KeyboardInterrupt:
             bar.start("stopping")
@@ -89,13 +95,13 @@ def run_choose(
         except ValueError as error:
             if "another search" in str(error):
                 raise ValueError(
-                    f"{out} holds a search with other data or settings; --force overwrites it, "
-                    "--out chooses another folder."
+                    f"{out} holds a search with other data or settings. Use --force to overwrite "
+                    "it, or --out for another folder."
                 ) from error
             raise
     summary = _summary(found, task, command, time.perf_counter() - began)
     _write(out, found, task, summary, command)
-    _say(found, summary, out, as_json=as_json)
+    _print(found, summary, out, as_json=as_json)
 
 
 def chosen(
@@ -106,30 +112,36 @@ def chosen(
     runs: int | None,
     splits: int | None = None,
     seed: int,
+    max_iter: int | None = None,
+    strict: bool = False,
     results: Path | None = None,
     progress: Any = None,
 ) -> Any:
-    """`choose_k` on the samples of a task."""
+    """Run `choose_k` on the samples of a task, with plain NMF under the loss of the method.
+
+    Settings of the task that NMF has apply to it. Others are refused if ``strict``, and are named
+    in a note otherwise.
+    """
     X = task.samples.X
     low = float(X.min())
     if low < 0:
         raise ValueError(
-            f"a number of parts is chosen for data without negative values, and there are some "
-            f"(down to {low:.3g}); give -k a number."
+            f"the number of parts can only be chosen for data without negative values, and the "
+            f"lowest is {low:.3g}; pass a number with -k."
         )
     if isinstance(X, np.memmap):
-        raise ValueError("a number of parts is chosen for data in memory; give -k a number.")
+        raise ValueError(
+            "the number of parts can only be chosen for data in memory; pass a number with -k."
+        )
     most = min(X.shape)
     if numbers is not None and numbers[-1] > most:
         of = f"{X.shape[0]:,} samples of {X.shape[1]:,} features have at most {most} parts"
         if numbers[0] > most:
-            raise ValueError(f"--range begins at {numbers[0]}, and {of}.")
+            raise ValueError(f"--range starts at {numbers[0]}, but {of}.")
         task.notes.append(f"{of}, so --range ends there.")
         numbers = range(numbers[0], most + 1)
-    settings = {} if method == "auto" else work.find_method(method).settings
-    loss = settings.get("beta_loss")
-    model = None if loss is None else NMF(beta_loss=loss, tol=1e-3)  # plain parts, under its loss
-    with warnings.catch_warnings():  # the page, and what is printed, say the same
+    model = _plain_model(task, method, max_iter, strict=strict)
+    with warnings.catch_warnings():  # the page and the output contain the same remark
         warnings.filterwarnings("ignore", message="The lowest error is at")
         return choose_k(
             X, numbers, estimator=model, n_splits=splits, n_runs=runs, random_state=seed,
@@ -137,26 +149,50 @@ def chosen(
         )  # fmt: skip
 
 
+def _plain_model(task: work.Task, method: str, max_iter: int | None, *, strict: bool) -> Any:
+    """NMF with the loss of the method and the settings of the task; None for the default model."""
+    own = {} if method == "auto" else dict(work.find_method(method).settings)
+    asked = {"beta_loss": own["beta_loss"]} if "beta_loss" in own else {}
+    asked |= task.settings
+    known = NMF().get_params()
+    other = [name for name in asked if name not in known]
+    if other and strict:
+        raise ValueError(
+            f"{other[0]} has no effect on the number of parts, which is chosen with plain NMF. "
+            "Use --grid to choose parameters of a method."
+        )
+    if method not in ("auto", "nmf", "nmf-kl") or other:
+        without = f", without {', '.join(other)}" if other else ""
+        task.notes.append(
+            f"The number of parts was chosen with plain NMF under the loss of {method}{without}."
+        )
+    settings = {name: value for name, value in asked.items() if name in known}
+    if max_iter not in (None, DEFAULT_ITERATIONS):
+        settings["max_iter"] = max_iter
+    return NMF(**{"tol": 1e-3, **settings}) if settings else None
+
+
 def auto_k(task: work.Task, method: str, bar: Bar, seed: int) -> Any:
-    """The choice behind ``-k auto``: without runs for stability, which take longest."""
-    return chosen(task, method, runs=0, seed=seed, progress=_hearer(bar, {}))
+    """Choose the number for ``-k auto``, without the runs for stability, which take longest."""
+    return chosen(task, method, runs=0, seed=seed, progress=_progress(bar, {}))
 
 
-def _hearer(bar: Bar, state: dict[str, int]) -> Any:
-    def hear(done: int, total: int, what: str) -> None:
+def _progress(bar: Bar, state: dict[str, int]) -> Any:
+    def progress(done: int, total: int, what: str) -> None:
         state.update(done=done, total=total)
-        bar.step(done, total, "how many parts" if what.startswith("k = ") else "trying the grid")
+        name = "choosing the number of parts" if what.startswith("k = ") else "comparing the grid"
+        bar.step(done, total, name)
 
-    return hear
+    return progress
 
 
 def _selected(
     task: work.Task, method: str, grid: dict[str, list[Any]], parts: int | None, splits: int | None,
-    seed: int, max_iter: int, file: Path, hear: Any,
+    seed: int, max_iter: int, file: Path, progress: Any,
 ) -> Any:  # fmt: skip
     size = parts or len(task.classes) or None
     if size is None and "n_components" not in grid:
-        raise ValueError("--grid needs --parts, the number of parts, since there are no labels.")
+        raise ValueError("--grid needs --parts, the number of parts, if there are no labels.")
     model, name, _ = work.build(task, method, k=size or 1, parts=None, seed=seed, max_iter=max_iter)
     wrong = [key for key in grid if key not in model.get_params()]
     if wrong:
@@ -164,7 +200,7 @@ def _selected(
         raise ValueError(f"--method {name} has no parameter {wrong[0]!r}; it has {known}.")
     return select(
         task.samples.X, model, grid, y=task.given, n_splits=splits or 5, random_state=seed,
-        results=file, progress=hear,
+        results=file, progress=progress,
     )  # fmt: skip
 
 
@@ -210,7 +246,7 @@ def _write(out: Path, found: Any, task: work.Task, summary: dict[str, Any], comm
 # -- output ---------------------------------------------------------------------------------------
 
 
-def _say(found: Any, summary: dict[str, Any], out: Path, *, as_json: bool) -> None:
+def _print(found: Any, summary: dict[str, Any], out: Path, *, as_json: bool) -> None:
     if as_json:
         print(outputs.as_json({**summary, "out": str(out)}))
         return

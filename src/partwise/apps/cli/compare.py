@@ -40,7 +40,7 @@ ON_EMBEDDINGS = "-on-embeddings"
 
 
 def run_methods(*, as_json: bool) -> None:
-    """The table of methods."""
+    """Print the table of methods."""
     if as_json:
         rows = [
             {
@@ -66,7 +66,7 @@ def run_methods(*, as_json: bool) -> None:
 
 
 def run_datasets(data_home: Path | None, *, as_json: bool) -> None:
-    """The table of data sets."""
+    """Print the table of data sets."""
     from partwise.io.datasets import available
     from partwise.io.datasets.catalogue import CATALOGUE
 
@@ -99,23 +99,23 @@ def run_compare(
     as_json: bool,
     reading: dict[str, Any],
 ) -> None:
-    """Methods side by side: on labels they have not seen, else by how stable they are."""
+    """Compare methods by accuracy on held-out labels, or without labels by stability."""
     if out is not None:
         check_target(out, force=force)
     with Bar(Console(stderr=True)) as bar:
         task = work.read_task(data, bar, label_share=label_share, seed=seed, reading=reading)
         size = work.n_clusters(task, k, bar, seed=seed)
         names = _names(methods, task)
-        looked = profile(task.samples.X, task.given, kind=task.samples.kind)
-        chosen = choose(looked, size).method
+        found = profile(task.samples.X, task.given, kind=task.samples.kind)
+        chosen = choose(found, size).method
         rounds = Rounds(task, seed) if task.n_labelled else None
         if rounds is not None and rounds.n_scored:
-            columns, scored = CLASSIFIED, rounds.said(task.n_labelled)
+            columns, scored = CLASSIFIED, rounds.sentence(task.n_labelled)
             names = names if methods is not None else default_methods(names, task)
             rows = _rows(
                 names,
                 columns,
-                lambda name: _named(rounds, runner(task, name, size, parts, seed, max_iter)),
+                lambda name: _accuracy(rounds, runner(task, name, size, parts, seed, max_iter)),
                 bar.step,
                 patient=methods is not None,
             )
@@ -125,7 +125,7 @@ def run_compare(
             rows = _rows(
                 names,
                 columns,
-                lambda name: _stable(task, name, size, parts, seed, runs, max_iter),
+                lambda name: _agreement(task, name, size, parts, seed, runs, max_iter),
                 bar.step,
             )
     if task.samples.also is not None:
@@ -148,7 +148,7 @@ def run_compare(
 
 
 def _names(methods: str | None, task: work.Task) -> list[str]:
-    """The methods that were asked for, or all that can take the data."""
+    """The names in --methods, or all methods that can take the data."""
     if methods is not None:
         names = [name.strip() for name in methods.split(",") if name.strip()]
         for name in names:
@@ -169,13 +169,13 @@ def _names(methods: str | None, task: work.Task) -> list[str]:
 
 
 def _unscored(task: work.Task) -> str:
-    """Which labels score the methods where none was given to them, or none can be held out."""
+    """Describe the scores of methods that cluster."""
     if task.given is None and task.samples.y is not None:
-        return "Scored on all labels in the data, of which the methods saw none."
+        return "Scored on all labels in the data, which the methods did not use."
     if task.n_labelled:
-        task.notes.append("One label a class: none is left to score on.")
-        return "All labels were used: methods are compared by how stable they are."
-    return "There are no labels: methods are compared by how stable they are."
+        task.notes.append("Each class has one label, so no label can be held out.")
+        return "All labels were used, so methods are compared by their stability."
+    return "There are no labels, so methods are compared by their stability."
 
 
 def _rows(
@@ -186,14 +186,16 @@ def _rows(
     *,
     patient: bool = True,
 ) -> list[dict[str, Any]]:
-    """A row for each method: what `score` says of it, or a note on why it says nothing."""
+    """A row per method with its scores, or with a note on why it has none."""
     rows, began = [], time.perf_counter()
     for number, name in enumerate(names):
         step(number, len(names), f"comparing ({name})")
         row = dict.fromkeys(columns) | {"method": name, "note": ""}
         rows.append(row)
         if not patient and time.perf_counter() - began > PATIENCE:
-            row["note"] = f"left out after {PATIENCE / 60:.0f} minutes; --methods {name} runs it"
+            row["note"] = (
+                f"left out after {PATIENCE / 60:.0f} minutes; use --methods {name} to run it"
+            )
             continue
         try:
             with work.as_notes([]):
@@ -204,10 +206,10 @@ def _rows(
     return rows
 
 
-def _stable(
+def _agreement(
     task: work.Task, name: str, k: int, parts: int | None, seed: int, runs: int, max_iter: int
 ) -> dict[str, Any]:
-    """Means over the runs, which differ in the seed and the random start."""
+    """Mean scores over runs with different seeds, and how well the runs agree."""
     found, seconds = [], []
     for run in range(runs):
         began = time.perf_counter()
@@ -226,7 +228,7 @@ def _stable(
 def _clusters(
     task: work.Task, name: str, k: int, parts: int | None, seed: int, max_iter: int, *, fresh: bool
 ) -> Any:
-    """Clusters of one run; `fresh` starts at random where the usual start has no seed."""
+    """Clusters of one run; ``fresh`` uses a random start if the usual one does not depend on it."""
     X = task.samples.X
     if name == "k-means":
         return KMeans(k, n_init=20, random_state=seed).fit_predict(X)
@@ -264,17 +266,17 @@ def _print(
     console.print(scored)
     console.print(table)
     if columns is COLUMNS and runs > 1:
-        console.print(f"Means of {runs} runs; stability: their mean adjusted Rand index.")
+        console.print(f"Means of {runs} runs. Stability is their mean adjusted Rand index.")
 
 
 # -- accuracy on held-out labels ------------------------------------------------------------------
 
 
 class Rounds:
-    """Which labels a method sees and on which it is scored, round by round.
+    """The labels that a method sees, and those that it is scored on, in each round.
 
-    Where some labels in the data were kept from the methods there is one round; else the given
-    ones are held out in turn, all but the only label of a class.
+    If some labels in the data were hidden from the methods, there is one round. Otherwise the given
+    labels are held out in turn, except for the only label of a class.
     """
 
     def __init__(self, task: work.Task, seed: int) -> None:
@@ -301,17 +303,17 @@ class Rounds:
     def n_scored(self) -> int:
         return sum(out.size for _, out in self.rounds)
 
-    def said(self, n_labels: int) -> str:
-        """One sentence for the head of the table."""
+    def sentence(self, n_labels: int) -> str:
+        """Describe the scored labels."""
         if not self.cross:
-            return f"Accuracy on the {self.n_scored:,} labels that the methods have not seen."
+            return f"Accuracy on the {self.n_scored:,} labels that the methods did not see."
         return (
             f"Accuracy on {self.n_scored:,} of the {n_labels:,} labels, each held out once "
             f"({len(self.rounds)} rounds)."
         )
 
     def right(self, run: Callable[[Any], Any]) -> np.ndarray:
-        """For every scored label whether its name was right; ``run`` maps labels seen to names."""
+        """Whether each scored label was predicted; ``run`` predicts labels from those it sees."""
         found = []
         for seen, out in self.rounds:
             names = np.array([str(name) for name in np.asarray(run(seen), dtype=object)[out]])
@@ -320,7 +322,7 @@ class Rounds:
 
 
 def default_methods(names: list[str], task: work.Task) -> list[str]:
-    """The methods that labels steer, the best first, and the usual alternatives."""
+    """The best method that uses labels, the baselines, then the other methods that use labels."""
     ours = [name for name in names if name in METHODS and METHODS[name].uses_labels]
     second = [name + ON_EMBEDDINGS for name in BASELINES if task.samples.also is not None]
     return [*ours[:1], *BASELINES, *second, *ours[1:]]
@@ -329,7 +331,7 @@ def default_methods(names: list[str], task: work.Task) -> list[str]:
 def runner(
     task: work.Task, name: str, k: int, parts: int | None, seed: int, max_iter: int
 ) -> Callable[[Any], Any]:
-    """Names of all samples from the labels that a method may see."""
+    """Return a function that predicts labels of all samples from those that it sees."""
     X = task.samples.X
     if name.removesuffix(ON_EMBEDDINGS) in BASELINES:
         Z = task.samples.also if name.endswith(ON_EMBEDDINGS) else X
@@ -349,7 +351,7 @@ def runner(
 
 
 def _dense(X: Any, k: int, seed: int) -> Any:
-    """X, or where it is sparse the clusters of k-means as codes, which then only get names."""
+    """X, or for a sparse X the indicators of its k-means clusters, which then only get labels."""
     if not hasattr(X, "toarray"):
         return X
     return np.eye(k)[KMeans(k, n_init=20, random_state=seed).fit_predict(X)]
@@ -373,8 +375,8 @@ def _baseline(name: str, X: Any, seen: Any) -> Any:
     return classes[model.fit(X[known], codes).predict(X)]
 
 
-def _named(rounds: Rounds, run: Callable[[Any], Any]) -> dict[str, Any]:
-    """Return the accuracy, its standard error, seconds, and which samples were right."""
+def _accuracy(rounds: Rounds, run: Callable[[Any], Any]) -> dict[str, Any]:
+    """The accuracy, its standard error, seconds, and whether each scored label was right."""
     began = time.perf_counter()
     right = rounds.right(run)
     share = float(right.mean())
@@ -387,10 +389,10 @@ def _named(rounds: Rounds, run: Callable[[Any], Any]) -> dict[str, Any]:
 
 
 def too_close(rows: list[dict[str, Any]]) -> str:
-    """A sentence on methods that these labels cannot tell from the best one; "" if there are none.
+    """Return a sentence on methods that do not differ significantly from the best one, or "".
 
-    Two methods are told apart where one is right on more of the labels on which they differ than a
-    fair coin would be in 19 of 20 cases.
+    Two methods differ if the labels that only one of them predicts correctly are divided more
+    unevenly than by a fair coin in 95% of cases.
     """
     scored = sorted(
         (row for row in rows if row["accuracy"] is not None), key=lambda row: -row["accuracy"]

@@ -1,4 +1,4 @@
-"""The command ``consensus``: from counts to gene expression programs, in the layout of cnmf."""
+"""The command ``consensus``: gene expression programs from counts, in the layout of cnmf."""
 
 from __future__ import annotations
 
@@ -44,9 +44,11 @@ from partwise.persistence.atomic import sweep, write_whole
 from partwise.solvers.checkpoint import describe
 
 SUFFIXES = (".h5ad", ".mtx", ".npz", ".npy")
-#: Counts up to which they are written for cnmf unasked.
+#: Number of counts up to which they are written for cnmf by default.
 MANY = 200_000_000
 LOSSES = ("frobenius", "kullback-leibler")
+#: Number of genes by default.
+GENES = 2000
 
 
 def run_consensus(
@@ -71,17 +73,19 @@ def run_consensus(
     reading: dict[str, Any],
     command: str,
 ) -> None:
-    """Everything that `consensus` does; each run is on disk before the next ends."""
+    """Find gene expression programs, and write each run to disk as soon as it ends."""
     clock = Stages()
     theirs = CnmfFolder(Path(data)) if (Path(data) / "cnmf_tmp").is_dir() else None
     out = out or (theirs.home if theirs is not None else Path("programs"))
     folder = CnmfFolder(out)
     going_on = theirs is not None and theirs.home.absolute() == out.absolute()
     if parts is not None and range is not None:
-        raise ValueError("--parts is one number of programs and --range several; give one option.")
+        raise ValueError("--parts is one number of programs and --range several; pass one.")
     numbers = [parts] if parts else numbers_of(range, "--range")
     numbers = numbers or (folder.numbers() if going_on else [])
     _check(numbers, loss, density_threshold, neighborhood, out)
+    if theirs is not None:
+        _check_folder(theirs, loss if going_on else None, reading)
     errors = Console(stderr=True)
     with Bar(errors) as bar:
         bar.start("reading the counts")
@@ -90,7 +94,8 @@ def run_consensus(
         n, p = prepared.seen.shape
         if max(numbers) > min(n, p):
             raise ValueError(
-                f"{max(numbers)} programs are more than the {n} cells with counts or the {p} genes."
+                f"--parts or --range asks for {max(numbers)} programs, more than the {n} cells "
+                f"with counts or the {p} genes."
             )
         settings = {"genes": genes, "loss": loss, "seed": seed, "max_iter": max_iter}
         if not (going_on or estimate):
@@ -103,20 +108,20 @@ def run_consensus(
             clock.end("to the device")
         model = model_of_runs(loss, max_iter)
         missing = {number: _missing(folder, number, runs) for number in numbers}
-        bar.start("how long it will take")
-        asked = _estimate(prepared, missing, model, place)
-        errors.print(asked["sentence"], highlight=False, markup=False, soft_wrap=True)
+        bar.start("estimating the time")
+        expected = _estimate(prepared, missing, model, place)
+        errors.print(expected["sentence"], highlight=False, markup=False, soft_wrap=True)
         if estimate:
             if as_json:
-                print(json.dumps(asked, indent=2))
+                print(json.dumps(expected, indent=2))
             return
         clock.end("estimate")
         notes = list(prepared.notes)
         if not going_on:
             bar.start("writing the counts")
             notes += _hand_over(folder, prepared, numbers, runs, seed, loss, counts)
-        places, said = _places(Path(data), prepared.cells) if report else (None, [])
-        notes += said
+        places, without = _places(Path(data), prepared.cells) if report else (None, [])
+        notes += without
         try:
             clock.end("counts for cnmf")
             _run(folder, prepared, missing, runs, model, seed, bar, report=report)
@@ -125,7 +130,7 @@ def run_consensus(
                 folder, prepared, numbers, density_threshold, neighborhood, loss, seed, bar,
                 report=report, places=places,
             )  # fmt: skip
-            clock.end("what comes back")
+            clock.end("consensus")
         except KeyboardInterrupt:
             total = len(numbers) * runs
             done = total - sum(len(_missing(folder, number, runs)) for number in numbers)
@@ -144,7 +149,7 @@ def run_consensus(
             "genes_seen": len(prepared.kept),
             "runs": runs,
             "device": place or "cpu",
-            "estimate": {name: asked[name] for name in ("seconds", "bytes")},
+            "estimate": {name: expected[name] for name in ("seconds", "bytes")},
             "numbers": [one.facts for one in found],
             "notes": notes,
         }
@@ -165,22 +170,22 @@ def run_consensus(
         summary["stages"] = clock.seconds
         summary["seconds"] = round(sum(clock.seconds.values()), 3)
         _write(folder, found, density_threshold, summary, page)
-    _say(summary, out, as_json=as_json)
+    _print(summary, out, as_json=as_json)
 
 
-#: What is imported while copies leave this interpreter idle: for what comes back, for the report.
+#: Modules that are imported while other processes run: for the consensus, and for the report.
 LATER = ("sklearn.cluster", "partwise.apps.view.report.programmes_page")
 DRAWS, WRITES = ("matplotlib",), ("matplotlib.figure", "jinja2")
 
 
 def _get_ready(names: Sequence[str]) -> None:
     for name in names:
-        with suppress(Exception):  # whoever needs it says what is wrong
+        with suppress(Exception):  # the code that needs the module raises the error
             import_module(name)
 
 
 class Stages:
-    """Seconds of each stage, on disk as soon as it ends: a stopped command tells where it was."""
+    """Seconds of each stage, written when it ends, so that an interrupted command has them too."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -188,7 +193,7 @@ class Stages:
         self._last = time.perf_counter()
 
     def end(self, name: str) -> None:
-        """What went on since the last end; a name that comes again is added up."""
+        """Add the time since the last stage ended to the stage of this name."""
         now = time.perf_counter()
         self.seconds[name] = round(self.seconds.get(name, 0) + now - self._last, 3)
         self._last = now
@@ -202,19 +207,32 @@ class Stages:
 def _check(numbers: Sequence[int], loss: str, threshold: float, share: float, out: Path) -> None:
     if not numbers:
         raise ValueError(
-            "Give the number of programs with --parts 10, or several with --range 5-15."
+            "Pass the number of programs with --parts 10, or several with --range 5-15."
         )
     if loss not in LOSSES:
-        raise ValueError(f"--loss can be {' or '.join(LOSSES)}; got {loss!r}.")
+        raise ValueError(f"--loss must be {' or '.join(LOSSES)}; got {loss!r}.")
     if not 0 < threshold <= 2:
-        raise ValueError(f"--density-threshold is above 0 and at most 2; got {threshold:g}.")
+        raise ValueError(f"--density-threshold must be above 0 and at most 2; got {threshold:g}.")
     if not 0 < share <= 1:
-        raise ValueError(f"--neighborhood is above 0 and at most 1; got {share:g}.")
+        raise ValueError(f"--neighborhood must be above 0 and at most 1; got {share:g}.")
     outputs.check_place(out, [p.name for p in out.iterdir()] if out.is_dir() else ())
 
 
+def _check_folder(theirs: CnmfFolder, loss: str | None, reading: dict[str, Any]) -> None:
+    """Refuse options that a folder of cnmf has decided already; ``loss`` is that of its runs."""
+    for name in ("layer", "transpose"):
+        if reading.get(name):
+            raise ValueError(f"--{name} is for counts in a file; {theirs.home} has its own counts.")
+    used = theirs.loss()
+    if loss is not None and used is not None and used != loss:
+        raise ValueError(
+            f"--loss {loss}: the runs in {theirs.home} use {used}; pass --loss {used}, or --out "
+            "for another folder."
+        )
+
+
 def _device(asked: str) -> str | None:
-    """The torch device that was asked for, or that there is; None: this processor."""
+    """The requested torch device, or one that is available; None for the processor."""
     if asked == "cpu":
         return None
     try:
@@ -226,7 +244,7 @@ def _device(asked: str) -> str | None:
     if asked == "auto":
         return "cuda" if torch.cuda.is_available() else None
     if asked.startswith("cuda") and not torch.cuda.is_available():
-        raise ValueError(f"--device {asked}: torch sees no GPU here.")
+        raise ValueError(f"--device {asked}: torch finds no GPU; use --device cpu.")
     return asked
 
 
@@ -234,19 +252,24 @@ def _read(
     data: str, theirs: CnmfFolder | None, genes: int, bar: Bar, reading: dict[str, Any],
     place: str | None, clock: Stages,
 ) -> PreparedCounts:  # fmt: skip
-    """Counts from a file, or what cnmf made of them."""
+    """Read counts from a file, or as cnmf prepared them."""
     if theirs is not None:
         ready = _prepared_by(theirs)
+        if (genes or len(ready.genes)) not in (GENES, len(ready.kept)):
+            raise ValueError(
+                f"--genes {genes}: {theirs.home} was prepared with {len(ready.kept)} genes; leave "
+                "--genes out, or pass a file with counts."
+            )
         clock.end("reading")
         return ready
     path = Path(data)
     if path.suffix.lower() not in SUFFIXES:
         raise ValueError(
-            f"{path}: counts are a file that ends in {', '.join(SUFFIXES)}, or a folder of cnmf's "
-            "with cnmf_tmp in it."
+            f"{path}: counts must be a file that ends in {', '.join(SUFFIXES)}, or a folder of "
+            "cnmf with cnmf_tmp in it."
         )
     cells, own = _names_beside(path)
-    if cells and own and not reading.get("transpose"):  # genes in rows, as Cell Ranger writes them
+    if cells and own and not reading.get("transpose"):  # Cell Ranger writes genes in rows
         from scipy.io import mminfo
 
         rows = int(mminfo(path)[0])
@@ -255,7 +278,7 @@ def _read(
     X = samples.X
     cells = cells if cells and len(cells) == X.shape[0] else samples.ids
     names = own if own and len(own) == X.shape[1] else samples.feature_names
-    if place is not None and not sp.issparse(X):  # the passes over all counts are made there
+    if place is not None and not sp.issparse(X):  # compute moments on the device
         import torch
 
         plain = X.dtype.name in ("uint8", "int8", "int16", "int32", "float32")
@@ -266,18 +289,18 @@ def _read(
     bar.start("genes that vary most")
     ready = prepare(X, genes, cells=cells, genes=names, source=str(path))
     clock.end("genes that vary most")
-    said = tuple(note for note in samples.notes if "all zero" not in note)
-    return replace(ready, notes=(*said, *ready.notes))
+    notes = tuple(note for note in samples.notes if "all zero" not in note)
+    return replace(ready, notes=(*notes, *ready.notes))
 
 
 def _places(path: Path, cells: list[str]) -> tuple[Any, list[str]]:
-    """Coordinates of the cells in ``obsm["spatial"]`` of a .h5ad file; a note on who has none."""
+    """Coordinates in ``obsm["spatial"]`` of a .h5ad file, and a note on cells without any."""
     if path.suffix.lower() != ".h5ad":
         return None, []
     adata = read_plain(path, obsm="spatial")
     if adata is None:
         adata = read_quietly(path, backed="r")
-        adata.file.close()  # what lies beside X is here
+        adata.file.close()  # everything but X is in memory
     held = adata.obsm.get("spatial")
     if held is None or held.shape[1] < 2:
         return None, []
@@ -286,14 +309,16 @@ def _places(path: Path, cells: list[str]) -> tuple[Any, list[str]]:
     gone = np.flatnonzero(~np.isfinite(places).all(axis=1))
     if not gone.size:
         return places, []
-    have = "cell has" if gone.size == 1 else "cells have"
+    what = "cell" if gone.size == 1 else "cells"
     names = shown(cells[i] for i in gone)
-    note = f'{gone.size} {have} no coordinate in obsm["spatial"] ({names}): not on the map.'
+    note = (
+        f'The map leaves out {gone.size} {what} without a coordinate in obsm["spatial"]: {names}.'
+    )
     return (places if gone.size < len(cells) else None), [note]
 
 
 def _names_beside(path: Path) -> tuple[list[str], list[str]]:
-    """Cells and genes of a Matrix Market file, from the tables that lie beside it."""
+    """Names of cells and genes of a Matrix Market file, from the tables in its folder."""
     found: list[list[str]] = []
     for kinds in (("barcodes",), ("features", "genes")):
         files = [path.parent / f"{kind}.tsv{end}" for kind in kinds for end in ("", ".gz")]
@@ -305,20 +330,20 @@ def _names_beside(path: Path) -> tuple[list[str], list[str]]:
         rows = [line.split("\t") for line in content.decode("utf-8").splitlines()]
         column = 1 if kinds[0] == "features" and all(len(row) > 1 for row in rows) else 0
         names = [row[column] for row in rows]
-        if len(set(names)) < len(names):  # a symbol may be of several genes, an id is not
+        if len(set(names)) < len(names):  # several genes may share a symbol, but not an id
             names = [row[0] for row in rows]
         found.append(names)
     return found[0], found[1]
 
 
 def _prepared_by(folder: CnmfFolder) -> PreparedCounts:
-    """What cnmf's ``prepare``, or this command, left in a folder."""
+    """Read the counts that ``cnmf prepare``, or this command, wrote to a folder."""
     seen, cells, kept = folder.read_counts("norm_counts")
     tpm, _, genes = folder.read_counts("tpm")
     at = {name: j for j, name in enumerate(genes)}
     gone = [name for name in kept if name not in at]
     if gone or tpm.shape[0] != seen.shape[0]:
-        raise ValueError(f"{folder.home}: norm_counts and tpm are not of the same cells and genes.")
+        raise ValueError(f"{folder.home}: norm_counts and tpm have different cells or genes.")
     tpm = sp.csr_array(tpm, dtype=np.float32) if sp.issparse(tpm) else tpm.astype(np.float32)
     seen = sp.csr_array(seen, dtype=np.float32) if sp.issparse(seen) else seen.astype(np.float32)
     mean, variance = moments(tpm)
@@ -337,7 +362,7 @@ def _claim(
     *,
     force: bool,
 ) -> None:
-    """The folder for these counts and settings: new, or what a stopped command left."""
+    """Create the folder for these counts and settings, or continue in it."""
     import hashlib
 
     some = to_numpy(prepared.seen[:200])
@@ -352,8 +377,8 @@ def _claim(
             same = False
         if not same and not force:
             raise FileExistsError(
-                f"{folder.home} holds something else than the runs of this command on these "
-                "counts; --out names another folder, --force begins anew there."
+                f"{folder.home} has other files than the runs of this command on these counts. Use "
+                "--out for another folder, or --force to overwrite."
             )
         if not same or force:
             for old in folder.home.glob(f"cnmf_tmp/{folder.name}.spectra.k_*"):
@@ -365,7 +390,7 @@ def _claim(
 
 
 def _missing(folder: CnmfFolder, k: int, runs: int) -> list[int]:
-    """The runs that are still to be made; none where cnmf left only the table of all."""
+    """The numbers of missing runs; none if cnmf left only the table of all runs."""
     there = set(folder.runs(k))
     if not there and folder.path(f"spectra.k_{k}.merged.df.npz").is_file():
         return []
@@ -377,7 +402,7 @@ def _hand_over(
     loss: str,
     counts: bool | None,
 ) -> list[str]:  # fmt: skip
-    """What cnmf needs to go on from this folder; a note where it will not be able to."""
+    """Write the files that cnmf needs to continue from this folder, or return a note."""
     folder.write_prepared(
         numbers, runs, seed=seed, loss=loss, genes=prepared.genes, kept=prepared.kept_genes,
         mean=prepared.mean, deviation=prepared.deviation,
@@ -385,13 +410,13 @@ def _hand_over(
     n, p = prepared.tpm.shape
     held = prepared.tpm.nnz if sp.issparse(prepared.tpm) else n * p
     if counts is False or (counts is None and held > MANY):
-        return ["The counts were not written, so cnmf cannot go on from here; --counts does it."]
+        return ["The counts were not written, so cnmf cannot continue; use --counts to write them."]
     try:
         import h5py  # noqa: F401
     except ImportError:
         if counts:
             raise ImportError("--counts needs anndata: pip install 'partwise[cells]'") from None
-        return ["Without anndata (partwise[cells]) cnmf cannot go on from here."]
+        return ["Without anndata (partwise[cells]), cnmf cannot continue from this folder."]
     for kind, X, names in (
         ("norm_counts", prepared.seen, prepared.kept_genes),
         ("tpm", prepared.tpm, prepared.genes),
@@ -407,11 +432,11 @@ def _hand_over(
 def _estimate(
     prepared: PreparedCounts, missing: dict[int, list[int]], model: Any, place: str | None
 ) -> dict[str, Any]:
-    """Seconds and bytes, and a sentence on them."""
+    """Estimate seconds and bytes, with a sentence."""
     wanted = [k for k, left in missing.items() for _ in left]
     memory = memory_of(prepared, max(missing))
     if not wanted:
-        return {"seconds": 0.0, "bytes": memory, "sentence": "All runs are there already."}
+        return {"seconds": 0.0, "bytes": memory, "sentence": "All runs are done already."}
     numbers = sorted(set(wanted))
     most = max(len(left) for left in missing.values())
     seconds = seconds_of(prepared, numbers, most, model=model, clock=time.perf_counter)
@@ -421,7 +446,7 @@ def _estimate(
         "seconds": seconds,
         "bytes": memory,
         "sentence": f"{len(wanted)} runs: about {duration(seconds)} and {memory / 2**30:.1f} GB "
-        f"{where}, by a few iterations.",
+        f"{where}, estimated from a few iterations.",
     }
 
 
@@ -429,7 +454,7 @@ def _run(
     folder: CnmfFolder, prepared: PreparedCounts, missing: dict[int, list[int]], runs: int,
     model: Any, seed: int, bar: Bar, *, report: bool,
 ) -> None:  # fmt: skip
-    """All runs that are not there yet, groups of them at once; each is on disk when it ends."""
+    """Make the missing runs, groups of them in parallel; each is written when it ends."""
     total = sum(k * runs for k in missing)
     before = total - sum(k * len(left) for k, left in missing.items())
     genes = prepared.kept_genes
@@ -439,7 +464,7 @@ def _run(
             folder.write_run(k, number, H, genes)
             yield k
 
-    def told(k: int) -> None:
+    def ended(k: int) -> None:
         nonlocal before
         before += k
         bar.step(before, total, "runs")
@@ -447,16 +472,16 @@ def _run(
     bar.step(before, total, "runs")
     tasks = [
         (k, only)
-        for k, left in sorted(missing.items(), reverse=True)  # the longest first
+        for k, left in sorted(missing.items(), reverse=True)  # the slowest first
         for only in groups_of_runs(prepared, k, left)
     ]
     later = (*LATER, *(DRAWS if report else ()))
-    spread(one, tasks, told, at_once(prepared), partial(_get_ready, later))
+    spread(one, tasks, ended, at_once(prepared), partial(_get_ready, later))
 
 
 @dataclass(frozen=True)
 class Agreed:
-    """What the summary, the table of genes and the report say of one k."""
+    """Results for one k: for the summary, the table of genes and the report."""
 
     k: int
     stability: float
@@ -470,7 +495,7 @@ def _agree(
     folder: CnmfFolder, prepared: PreparedCounts, numbers: Sequence[int], threshold: float,
     share: float, loss: str, seed: int, bar: Bar, *, report: bool, places: Any,
 ) -> list[Agreed]:  # fmt: skip
-    """What the runs of each k have in common: its tables, and its pictures."""
+    """Compute and write the programs of each k, and draw them for the report."""
     found: dict[int, Agreed] = {}
     genes = prepared.kept_genes
 
@@ -501,17 +526,17 @@ def _agree(
         pictures = drawn(made, places) if report else None
         yield Agreed(k, made.stability, made.error, facts, leading, pictures)
 
-    def told(agreed: Agreed) -> None:
+    def ended(agreed: Agreed) -> None:
         found[agreed.k] = agreed
-        bar.step(len(found), len(numbers), "what comes back")
+        bar.step(len(found), len(numbers), "consensus")
 
-    bar.step(0, len(numbers), "what comes back")
+    bar.step(0, len(numbers), "consensus")
     later = partial(_get_ready, WRITES if report else ())
-    spread(one, [(k,) for k in sorted(numbers, reverse=True)], told, at_once(prepared), later)
+    spread(one, [(k,) for k in sorted(numbers, reverse=True)], ended, at_once(prepared), later)
     return [found[k] for k in numbers]
 
 
-# -- what is said ---------------------------------------------------------------------------------
+# -- output ---------------------------------------------------------------------------------------
 
 
 def _write(
@@ -531,7 +556,7 @@ def _write(
         write_whole(folder.home / name, text, force=True)
 
 
-def _say(summary: dict[str, Any], out: Path, *, as_json: bool) -> None:
+def _print(summary: dict[str, Any], out: Path, *, as_json: bool) -> None:
     if as_json:
         print(outputs.as_json({**summary, "out": str(out)}))
         return
