@@ -80,6 +80,7 @@ def opened(browser, page):
 
     browser.get_log("browser")  # forget what other pages said
     browser.get(page.as_uri())
+    elements(browser, "#tab-map")[0].click()
     wait = WebDriverWait(browser, 30)
     wait.until(lambda b: elements(b, "[data-figure=map] .point"))
     yield browser
@@ -102,7 +103,7 @@ def test_hover_shows_the_sample(opened):
     opened.execute_script("arguments[0].scrollIntoView({block: 'center'})", point)
     ActionChains(opened).move_to_element(point).perform()
     WebDriverWait(opened, 20).until(lambda b: tip.is_displayed())
-    assert "cluster" in tip.text and "confidence" in tip.text and HOSTILE in tip.text
+    assert "class digit" in tip.text and "confidence" in tip.text and HOSTILE in tip.text
     (image,) = elements(opened, "#tip img")
     assert image.get_property("src").startswith("data:image/png")
     assert image.get_property("naturalWidth") == 8
@@ -111,7 +112,7 @@ def test_hover_shows_the_sample(opened):
 def test_tabs_show_one_section_and_draw_its_charts(opened):
     tabs = elements(opened, "[role=tab]")
     sections = [tab.get_attribute("aria-controls") for tab in tabs]
-    assert sections == ["map", "parts", "clusters", "labels", "quality", "repeat"]
+    assert sections == ["clusters", "map", "parts", "labels", "quality", "repeat"]
     for tab in tabs:
         tab.click()
         shown = [s for s in elements(opened, "[role=tabpanel]") if s.is_displayed()]
@@ -119,7 +120,7 @@ def test_tabs_show_one_section_and_draw_its_charts(opened):
         for chart in shown[0].find_elements("css selector", "[data-figure]"):
             assert chart.find_elements("css selector", "svg.main-svg")
             assert chart.size["width"] > 600
-    tabs[0].send_keys("\ue014")  # arrow to the right
+    tabs[1].send_keys("\ue014")  # arrow to the right
     assert elements(opened, "#parts")[0].is_displayed()
     assert elements(opened, "#parts img")[0].get_property("naturalWidth") == 8
 
@@ -199,5 +200,38 @@ def test_every_tab_fits_a_phone(browser, digits, tmp_path, few_trees):
             tab.click()
             wide = browser.execute_script("return document.documentElement.scrollWidth")
             assert wide <= 390, tab.text
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+@pytest.mark.parametrize("width", [390, 1000, 1400])
+def test_names_of_the_confusion_chart_are_not_cut(browser, tmp_path, width):
+    """Also long ones, of many classes; the last name ends within the chart."""
+    from partwise import PartsClassifier
+
+    names = [f"class number {j} with a long name" for j in range(9)]
+    rng = np.random.default_rng(0)
+    y = np.array([names[i % 9] for i in range(90)], dtype=object)
+    X = np.eye(9)[np.arange(90) % 9] + 0.3 * rng.random((90, 9))
+    model = PartsClassifier(random_state=0).fit(X, y)
+    samples = Samples(X, [str(i) for i in range(90)], "table", y=y)
+    found = {"cluster": model.transduction_, "confidence": model.label_confidence_}
+    page = write_report(
+        tmp_path / "r.html", model=model, X=X, dataset=samples, labels=y, assignments=found
+    )
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        browser.get(page.as_uri())
+        elements(browser, "#tab-labels")[0].click()
+        boxes = browser.execute_script(
+            """const chart = document.querySelector("#labels .chart");
+            const outer = chart.getBoundingClientRect(), room = name => {
+              const r = name.getBoundingClientRect(), { left, right, top, bottom } = outer;
+              return [r.left - left, right - r.right, r.top - top, bottom - r.bottom]; };
+            return [...chart.querySelectorAll(".xtick text, .ytick text")].map(room);"""
+        )
+        assert len(boxes) == 18
+        assert min(map(min, boxes)) >= -0.5
     finally:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

@@ -8,11 +8,18 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_iris
 
+import studio_inputs
 from partwise import CF, CNMF, NMF, NSNMF, PartsClassifier, bootstrap_intervals
-from partwise.apps.view.report import charts, pictures, report_page, stability, write_report
-from partwise.apps.view.report import page as whole_page
+from partwise.apps.view.report import (
+    charts,
+    members,
+    pictures,
+    report_page,
+    stability,
+    write_report,
+)
 from partwise.apps.view.report.layout import lay_out
-from partwise.apps.view.report.page import recipe
+from partwise.apps.view.report.repeat import recipe
 from partwise.evaluation.metrics import adjusted_rand
 from partwise.io import keep_share, read_samples
 from partwise.io.samples import Samples
@@ -155,8 +162,7 @@ def test_hostile_texts_stay_texts(rng):
     assert point["id"] == f"{HOSTILE}0" and point["label"] == HOSTILE
     names = [t["name"] for t in parsed.json["figures"]["map"]["data"]]
     assert not any("<" in name for name in names), "plotly reads tags in names"
-    words = [t.get("text") for t in parsed.json["figures"]["terms"]["data"]]
-    assert not any("<" in word for column in words if column for word in column)
+    assert f"{HOSTILE}0" in parsed.texts, "names of features are texts"
 
 
 def test_hidden_labels_are_scored_apart(digits):
@@ -177,7 +183,8 @@ def test_without_labels_and_with_a_table():
     samples = Samples(iris.data, [str(i) for i in range(150)], "table", list(iris.feature_names))
     page = report_page(**fitted(samples))
     parsed = Page(page)
-    assert "terms" in parsed.json["figures"] and 'id="labels"' not in page
+    assert 'class="terms"' in page and 'id="labels"' not in page
+    assert set(iris.feature_names) <= set(parsed.texts)
     assert parsed.json["points"][3]["image"] is None
 
 
@@ -210,7 +217,7 @@ def test_samples_of_another_size_are_refused(digits):
 
 
 def test_thumbnails_stay_within_the_budget(digits, monkeypatch):
-    monkeypatch.setattr(whole_page, "MAX_THUMBNAILS", 10)
+    monkeypatch.setattr(members, "MAX_THUMBNAILS", 10)
     page = report_page(**fitted(images(digits)))
     points = Page(page).json["points"]
     assert sum(point["image"] is not None for point in points) <= 10
@@ -220,7 +227,7 @@ def test_thumbnails_stay_within_the_budget(digits, monkeypatch):
 def test_own_thumbnails_are_used_and_large_ones_left_out(digits):
     small = pictures.png(np.eye(4))
     samples = images(digits, thumbnails=lambda i: small if i else b"x" * 50_000)
-    found = whole_page.Thumbnails(samples)
+    found = members.Thumbnails(samples)
     assert found(0) is None and found(1) == pictures.picture_uri(small)
 
 
@@ -357,7 +364,7 @@ def test_names_stay_apart_however_they_are_cut():
 
 
 def test_what_to_label_next_is_unclear_unlabelled_and_various():
-    from partwise.apps.view.report.page import to_label_next
+    from partwise.apps.view.report.members import to_label_next
 
     clusters = ["a"] * 6 + ["b"] * 4
     confidence = np.array([0.1, 0.2, 0.3, 0.4, 0.05, 0.06, 0.9, 0.8, 0.7, 0.6])
@@ -388,3 +395,118 @@ def test_the_script_of_the_charts_is_packed():
     packed = script()
     assert gzip.decompress(base64.b64decode(packed)).decode() == get_plotlyjs()
     assert len(packed) < len(get_plotlyjs()) / 2
+
+
+# -- tables ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def customers(tmp_path_factory):
+    """A report on customer data, by classes and by clusters; the amount decides."""
+    path = studio_inputs.table(tmp_path_factory.mktemp("table") / "k.csv", 90)
+    samples = read_samples(path)
+    y = np.array([("low", "high", "top")[i % 3] if i < 30 else None for i in range(90)], object)
+    model = PartsClassifier(random_state=0).fit(samples.X, y)
+    found = {"cluster": model.transduction_, "confidence": model.label_confidence_}
+    page = report_page(model=model, X=samples.X, dataset=samples, assignments=found, labels=y)
+    plain = NSNMF(3, random_state=0, tol=1e-2).fit(samples.X)
+    found = {"cluster": plain.labels_}
+    other = report_page(model=plain, X=samples.X, dataset=samples, assignments=found)
+    return samples, page, other
+
+
+def cards(page):
+    """Headings and rows of the tables in the section of the classes or clusters."""
+    section = page[page.index('<section id="clusters"') :].partition("</section>")[0]
+    for table in re.findall(r'<table class="rows">(.*?)</table>', section, re.S):
+        heads = re.findall(r"<th scope[^>]*>(.*?)</th>", table)
+        rows = [re.findall(r"<td([^>]*)>(.*?)</td>", row) for row in table.split("<tr>")[2:]]
+        yield heads, rows
+
+
+def test_rows_of_a_table_are_shown_as_in_the_file(customers):
+    samples, page, clusters = customers
+    frame = samples.table.set_index("Kundennummer")
+    for text, count in ((page, 3), (clusters, 2)):
+        shown = list(cards(text))
+        assert len(shown) >= 3
+        for heads, rows in shown:
+            assert heads[:count] == ["Kundennummer", "Name", "Umsatz"][:count]
+            for row in rows:
+                values = dict(zip(heads, (value for _, value in row)))
+                for name in heads[1:6]:
+                    if name in frame:
+                        assert values[name] == str(frame.loc[values["Kundennummer"], name])
+
+
+def test_columns_that_contribute_are_bold(customers):
+    _, page, _ = customers
+    bold = [
+        head
+        for heads, rows in cards(page)
+        for row in rows
+        for head, (mark, _) in zip(heads, row)
+        if "changed" in mark
+    ]
+    assert bold.count("Umsatz") > 0.8 * len(bold)
+
+
+def test_points_of_a_table_show_their_row(customers):
+    samples, page, _ = customers
+    for point in Page(page).json["points"][:5]:
+        row = samples.table[samples.table["Kundennummer"].astype(str) == point["id"]].iloc[0]
+        assert f"Name: {row['Name']}" in point["text"] and row["Umsatz"] in point["text"]
+
+
+def test_parts_with_signs_have_two_sides():
+    from partwise.apps.view.describe import two_sides
+
+    H = np.array([[1.0, -2.0, 0.0], [0.0, 0.5, -1.0]])
+    sides, names = two_sides(H, ["age", "size", "town = Ulm"])
+    assert names[3:] == ["low age", "low size", "town ≠ Ulm"]
+    np.testing.assert_array_equal(sides[:, :3] - sides[:, 3:], H)
+    assert two_sides(abs(H), ["a", "b", "c"])[1] == ["a", "b", "c"]
+
+
+# -- notes, texts, names -------------------------------------------------------------------------
+
+
+def test_the_report_mentions_what_was_skipped_dropped_and_filled(digits):
+    notes = ("The colours of all images were dropped; --rgb keeps them.", "3 values were filled.")
+    skipped = (("a.jpg", "cannot be read"), ("b.pdf", "is no image"))
+    page = report_page(**fitted(images(digits, notes=notes, skipped=skipped)))
+    texts = Page(page).texts
+    for text in (*notes, *(part for pair in skipped for part in pair)):
+        assert text in texts
+    assert 'id="notes"' not in report_page(**fitted(images(digits)))
+
+
+def test_photos_open_with_pictures_and_other_data_with_the_map(digits, customers):
+    for page, first in ((report_page(**fitted(images(digits))), "clusters"), (customers[1], "map")):
+        assert re.findall(r'aria-controls="(\w+)"', page)[0] == first
+
+
+def test_groups_that_have_the_names_of_labels_are_classes(digits):
+    y = labels(digits)
+    page = report_page(**fitted(images(digits, y=y)), labels=y)
+    assert "Classes</button>" in page and "Clusters</button>" not in page
+    assert "Clusters</button>" in report_page(**fitted(images(digits)))
+
+
+def test_texts_stand_next_to_the_ids_of_doubtful_labels(rng):
+    words = np.array([f"w{j}" for j in range(30)])
+    group = np.arange(90) % 3
+    X = rng.random((90, 30)) * 0.1
+    for g in range(3):
+        X[group == g, 10 * g : 10 * g + 10] += 1
+    y = np.array([f"g{g}" for g in group], dtype=object)
+    y[45:] = None
+    y[0], y[1] = "g1", "g2"  # wrong
+    texts = [f"text of sample {i}" for i in range(90)]
+    samples = Samples(X, [f"t{i}" for i in range(90)], "texts", list(words), texts=texts)
+    model = PartsClassifier(random_state=0).fit(X, y)
+    found = {"cluster": model.transduction_, "confidence": model.label_confidence_}
+    page = report_page(model=model, X=X, dataset=samples, assignments=found, labels=y)
+    section = page[page.index('<section id="labels"') :].partition("</section>")[0]
+    odd = [doubt.sample for doubt in model.doubtful_labels_]
+    assert odd and all(f"text of sample {i}" in section for i in odd)

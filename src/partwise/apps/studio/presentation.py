@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from partwise.apps.view.describe import two_sides
 from partwise.apps.view.report.charts import natural
 from partwise.apps.view.report.layout import lay_out
 from partwise.apps.view.rows import Rows
@@ -83,8 +84,9 @@ def part(
     H = predictor.parts[j]
     words = None
     if samples.feature_names is not None:
-        top = np.argsort(-H, kind="stable")[:WORDS]
-        words = ", ".join(samples.feature_names[t] for t in top if H[t] > 0)
+        sides, names = two_sides(H[None], samples.feature_names)
+        top = np.argsort(-sides[0], kind="stable")[:WORDS]
+        words = ", ".join(names[t] for t in top if sides[0, t] > 0)
     name = predictor.settings.names.get(j)
     address = f"/api/picture/part/{j}?{predictor.edition}"
     return {

@@ -19,6 +19,7 @@ __all__ = [
     "number_like_parts",
     "specificity",
     "top_features",
+    "two_sides",
     "words_of_parts",
 ]
 
@@ -98,7 +99,24 @@ def words_of_parts(H: Any, samples: Samples, most: int = 3) -> list[str]:
     """Return a few words for each part; nothing if features have no names."""
     if H is None or samples.feature_names is None:
         return []
-    return [", ".join(words) for words in top_features(H, samples.feature_names, most)]
+    return [", ".join(words) for words in top_features(*two_sides(H, samples.feature_names), most)]
+
+
+def two_sides(H: NDArray[Any], names: Sequence[str]) -> tuple[NDArray[Any], list[str]]:
+    """Return the high and the low sides of parts with signs as features of their own.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from partwise.apps.view.describe import two_sides
+    >>> two_sides(np.array([[2.0, -1.0]]), ["age", "town = Ulm"])[1]
+    ['high age', 'town = Ulm', 'low age', 'town ≠ Ulm']
+    """
+    if not (np.asarray(H) < 0).any():
+        return H, list(names)
+    high = [name if " = " in name else f"high {name}" for name in names]
+    low = [name.replace(" = ", " ≠ ", 1) if " = " in name else f"low {name}" for name in names]
+    return np.hstack([np.maximum(H, 0), np.maximum(-H, 0)]), high + low
 
 
 # -- classifiers -----------------------------------------------------------------------------------

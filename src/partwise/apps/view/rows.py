@@ -21,8 +21,9 @@ SHORT = 40
 class Rows:
     """The columns of a table, identifying ones first, with their original values.
 
-    `fit` approximates the log-odds of the classes by a linear function of the features. A column
-    contributes to a prediction as far as its features move the log-odds away from their mean.
+    `fit` approximates the log-odds of the classes by a sum over columns: linear in their features,
+    and quadratic in numbers, since a class may have middle values. A column contributes to a
+    prediction as far as it moves the log-odds away from their mean.
     """
 
     def __init__(self, samples: Samples) -> None:
@@ -35,10 +36,12 @@ class Rows:
         self.identifying += [n for n in columns if n in identifying and n != id_column]
         used = [n for n in columns if n not in self.identifying]
         self.columns = [*self.identifying, *sorted(used, key=lambda name: name in left_out)]
-        specs = samples.recipe.get("columns", ()) if "reader" in samples.recipe else ()
+        specs = samples.recipe.get("columns", ())
         widths = [len(s["values"]) if s["as"] == "category" else 1 for s in specs]
         self.used = [str(spec["name"]) for spec in specs]
-        self._owner = np.repeat(np.arange(len(specs)), widths)
+        owner = np.repeat(np.arange(len(specs)), widths)
+        self._squared = np.flatnonzero(np.repeat(widths, widths) == 1)
+        self._owner = np.append(owner, owner[self._squared])
         self._effects: NDArray[Any] | None = None
 
     def _identifies(self, name: str) -> bool:
@@ -50,7 +53,7 @@ class Rows:
     def of(cls, samples: Samples) -> Rows | None:
         """Return the rows of a table; None for other data."""
         is_table = samples.table is not None and samples.recipe.get("reader") == "a table"
-        return cls(samples) if is_table else None
+        return cls(samples) if is_table and not samples.is_sparse else None
 
     def values(self, i: int) -> list[tuple[str, str]]:
         """Return name and original value of each column; missing values are "–"."""
@@ -63,19 +66,26 @@ class Rows:
     def fit(self, P: NDArray[Any]) -> Rows:
         """Approximate the class probabilities P of all rows."""
         some = np.random.default_rng(0).permutation(len(P))[:FITTED]
-        log_odds = np.log(np.maximum(P, 1e-6))
-        log_odds = (log_odds - log_odds.mean(axis=1, keepdims=True))[some]
-        self._mean = self._X.mean(axis=0)
-        Z = self._X[some] - self._mean
+        log_odds = np.log(np.maximum(P[some], 1e-6))
+        log_odds -= log_odds.mean(axis=1, keepdims=True)
+        self._middle = self._X[some].mean(axis=0)
+        Z = self._features(some)
+        self._mean = Z.mean(axis=0)
+        Z -= self._mean
         gram = Z.T @ Z
         gram[np.diag_indices_from(gram)] += max(RIDGE * np.trace(gram) / len(gram), 1e-12)
         self._effects = np.linalg.solve(gram, Z.T @ (log_odds - log_odds.mean(axis=0)))
         return self
 
+    def _features(self, rows: Any) -> NDArray[Any]:
+        """Return the features of rows, and the squares of those that are numbers."""
+        Z = self._X[rows] - self._middle
+        return np.hstack([Z, Z[:, self._squared] ** 2])
+
     def contributions(self, i: int, c: int) -> dict[str, float]:
         """Return by how much each column moves the log-odds of class c for a row."""
         if self._effects is None or len(self._effects) != len(self._owner):
             return {}
-        moves = (self._X[i] - self._mean) * self._effects[:, c]
+        moves = (self._features([i])[0] - self._mean) * self._effects[:, c]
         sums = np.bincount(self._owner, moves, minlength=len(self.used))
         return dict(zip(self.used, sums.tolist()))

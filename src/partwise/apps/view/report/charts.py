@@ -14,6 +14,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,7 @@ def need_plotly() -> None:
         raise ImportError("The report needs plotly: pip install plotly")
 
 
+@cache
 def script() -> str:
     """Return plotly's script as base64 of gzip, which browsers unpack."""
     from plotly.offline import get_plotlyjs
@@ -163,60 +165,20 @@ def samples_map(
     )
 
 
-def top_terms(H: NDArray[Any], names: Sequence[str], titles: Sequence[str]) -> dict[str, Any]:
-    """Return one small bar chart per part, with the features that distinguish it.
+def top_terms(H: NDArray[Any], names: Sequence[str], titles: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the features that distinguish each part, with shares and weights.
 
-    Bars show `specificity`, because features that are common everywhere have large weights in
-    every part.
+    Shares are relative to the largest `specificity`, because features that are common everywhere
+    have large weights in every part.
     """
-    from plotly.subplots import make_subplots
-
-    scores = specificity(H)
-    columns = min(4, len(H))
-    rows = math.ceil(len(H) / columns)
-    count = min(TERMS, H.shape[1])
-    figure = make_subplots(
-        rows,
-        columns,
-        subplot_titles=[plain(title, 32) for title in titles],
-        horizontal_spacing=0.02,
-        vertical_spacing=min(0.3 / rows, 40 / (rows * (count * 19 + 60))),
-    )
-    for i, (row, score) in enumerate(zip(H, scores)):
-        order = np.argsort(-score, kind="stable")[:count]
+    found = []
+    for row, score, title in zip(H, specificity(H), titles):
+        order = np.argsort(-score, kind="stable")[:TERMS]
         order = order[score[order] > 0]
-        top = float(score[order[0]]) if len(order) else 1.0
-        place = {"row": i // columns + 1, "col": i % columns + 1}
-        y = np.arange(len(order))
-        words = [plain(names[j], 28) for j in order]
-        figure.add_bar(
-            x=score[order] / top,
-            y=y,
-            orientation="h",
-            marker={"color": ACCENT, "opacity": 0.4, "line": {"width": 0}},
-            customdata=[[word, float(value)] for word, value in zip(words, row[order])],
-            hovertemplate="%{customdata[0]}: weight %{customdata[1]:.4g}<extra></extra>",
-            **place,
-        )
-        figure.add_scatter(
-            x=np.zeros(len(order)),
-            y=y,
-            mode="text",
-            text=words,
-            textposition="middle right",
-            textfont={"size": 12},
-            hoverinfo="skip",
-            **place,
-        )
-    quiet = {"visible": False, "fixedrange": True}
-    figure.update_xaxes(range=[0, 1.02], **quiet)
-    figure.update_yaxes(range=[count - 0.4, -0.6], **quiet)
-    figure.update_annotations(font={"size": 13})
-    made = figure.to_plotly_json()
-    made["layout"].pop("template", None)  # the page sets a light or dark one
-    margin = {"l": 4, "r": 4, "t": 36, "b": 8}
-    how = {**made["layout"], "showlegend": False, "bargap": 0.15, "margin": margin}
-    return _figure(made["data"], rows * (count * 19 + 60) + 20, **how)
+        top = float(score[order].max(initial=0.0)) or 1.0
+        terms = [(names[j], float(score[j]) / top, float(row[j])) for j in order]
+        found.append({"title": title, "terms": terms})
+    return found
 
 
 def confusion(
@@ -246,8 +208,8 @@ def confusion(
     return _figure(
         [heat],
         max(220, table.shape[0] * side + 110),
-        xaxis=_axis(group, **_named(clusters, 40)),
-        yaxis=_axis("label", autorange="reversed", **_named(labels, 48)),
+        xaxis=_axis(group, **_named(clusters, 28)),
+        yaxis=_axis("label", autorange="reversed", **_named(labels, 28)),
     )
 
 

@@ -26,6 +26,11 @@
   const draw = (box, look, width) => {
     const figure = figures[box.dataset.figure];
     const layout = { ...figure.layout, template: templates[look] };
+    const names = layout.xaxis && layout.xaxis.ticktext;
+    if (names) {  // names that do not fit side by side stand upright, so that none is cut
+      const upright = 7 * names.join("").length + 14 * names.length > 0.65 * (width || box.clientWidth);
+      layout.xaxis = { ...layout.xaxis, tickangle: upright ? -90 : 0 };
+    }
     if (width) Object.assign(layout, { width, autosize: false });
     else if (box.dataset.figure === "map" && box.clientWidth < 640) {
       // on a phone, place the legend below the map
@@ -90,7 +95,7 @@
       const margin = point.confidence === null ? "" : `, ${tip.dataset.sure} ${point.confidence}`;
       line(`${tip.dataset.group} ${point.cluster}${margin}`);
       if (point.label !== null) line(`label ${point.label}`);
-      line(`parts ${point.parts}`);
+      if (point.parts) line(`parts ${point.parts}`);
       tip.style.display = "block";
       place();
     });
