@@ -1,13 +1,13 @@
 # Everything here needs only Python 3.11+ and make: each target sets up what it uses in .venv.
 #
 #   make demo        learn parts of the digits, print a table, write partwise-demo.html
-#   make test        ruff, mypy and the tests        make test-long   the long tests alone
+#   make test        make lint and the tests         make test-long   the long tests alone
 #   make test-oldest the tests on the lowest versions that pyproject.toml names
 #   make test-anywhere the tests as other processors, Pythons, threads; build/anywhere/table.md
 #   make mutate      whether the tests notice small wrong changes, a sample of them
 #   make bench       quick benchmarks                make bench-full  all of them
 #   make docs        the documentation, in build/docs
-#   make lint        ruff and mypy                   make format      let ruff rewrite the files
+#   make lint        ruff, codespell and mypy        make format      let ruff rewrite the files
 #   make release     wheel, sdist and conda recipe in dist/, built and checked
 #   make clean       remove .venv and what was built
 
@@ -84,6 +84,7 @@ docs: .venv/.docs
 lint: .venv/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 	$(BIN)/mypy
 
 format: .venv/.test

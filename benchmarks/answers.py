@@ -50,7 +50,7 @@ BINS = 10
 
 @lru_cache(maxsize=1)
 def load(folder: Path, name: str) -> tuple[Any, Any]:
-    """Samples as they are in the file, and codes of their classes."""
+    """Return the samples as stored in the file, and their classes as integers."""
     import numpy as np
     import scipy.sparse as sp
 
@@ -75,7 +75,7 @@ def budgets(y: Any, left: int) -> list[int]:
 
 
 def draw(y: Any, m: int, seed: int) -> Any:
-    """m labels of every class, the others -1; or labels of samples drawn at random."""
+    """Return m labels of every class, or of samples drawn at random; -1 for all others."""
     import numpy as np
 
     rng = np.random.RandomState(seed)
@@ -213,7 +213,7 @@ def calibration(p: Any, y: Any, rest: Any) -> list[list[float]]:
 
 @lru_cache(maxsize=6)
 def kept(name: str, which: str = "") -> Any:
-    """A model of its own for each set: graph and codes, which know no label, are found once."""
+    """Return the model of a set, which computes views without labels only once."""
     from partwise import PartsClassifier
 
     return PartsClassifier(warm_start=True)
@@ -240,7 +240,7 @@ def whole(folder: Path, name: str, seed: int, m: int) -> dict[str, Any]:
 
 
 def others(folder: Path, name: str, seed: int, m: int) -> dict[str, Any]:
-    """The same of the baselines."""
+    """Return the results of the baselines in the same form."""
     import numpy as np
 
     X, y = load(folder, name)
@@ -320,7 +320,7 @@ def views(folder: Path, name: str, seed: int, m: int) -> dict[str, Any]:
 
 
 def job(kind: str, folder: str, name: str, draws: list[tuple[int, int]]) -> dict[str, Any]:
-    """Some draws and budgets of one set."""
+    """Run some draws and numbers of labels of one data set."""
     warnings.simplefilter("ignore")
     run = {"whole": whole, "others": others, "halves": halves, "views": views}[kind]
     found: dict[str, Any] = {}

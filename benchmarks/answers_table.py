@@ -236,10 +236,10 @@ def two_views(store: dict[str, Any]) -> str:
 
 
 def calibration_error(draws: list[Any]) -> tuple[float, float]:
-    """Expected calibration error pooled over draws, and that of a perfectly calibrated classifier.
+    """Return the calibration error pooled over draws, and that of a calibrated classifier.
 
-    With the same confidences its right answers in a bin scatter by Σ conf (1 - conf), and the mean
-    of a normal variable's size is √(2/π) of its spread.
+    For calibrated confidences, the number of correct labels in a bin has variance Σ conf (1-conf).
+    The mean absolute value of a normal variable is √(2/π) of its standard deviation.
     """
     n, sure, right, spread = np.sum([draw[OURS]["calibration"] for draw in draws], axis=0)
     error = np.abs(right - sure).sum() / n.sum()

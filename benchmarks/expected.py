@@ -42,7 +42,7 @@ WRONG = (0.0, 0.05, 0.15, 0.3)
 
 
 def samples(folder: Path, name: str, most: int) -> tuple[Any, Any]:
-    """Samples, and codes of their classes."""
+    """Return the samples, and their classes as integers."""
     if name in BUNDLED:
         import sklearn.datasets
 
@@ -86,7 +86,7 @@ def asked(model: Any, y: Any, seed: int) -> Any:
 
 
 def judged(model: Any, known: Any, y: Any) -> dict[str, float] | None:
-    """What the model says of itself, and the truth."""
+    """Return the model's estimates and the true values."""
     model.relabel(known)
     rest = known < 0
     if not model.held_out_[2].size:
@@ -158,7 +158,7 @@ def half_labelled(folder: str, name: str, seed: int, most: int) -> dict[str, flo
 
 
 def others(tasks: list[tuple[str, str, int, int]], workers: Any) -> str:
-    """A table of the mean over draws for each set of four classes or more."""
+    """Return a table of the mean over draws for each set of four classes or more."""
     tasks = [t for t in tasks if samples(Path(t[0]), t[1], t[3])[1].max() >= 3]
     found: dict[str, list[dict[str, float]]] = {}
     for task, row in zip(tasks, workers.map(half_labelled, *zip(*tasks, strict=True))):

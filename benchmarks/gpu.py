@@ -133,7 +133,7 @@ def bandwidth(bench: Bench) -> None:
 
 
 def check_float64(bench: Bench) -> None:
-    """The device against ndarrays in float64: 20 iterations of mu, 200 of hals."""
+    """Compare the device with numpy arrays in float64: 20 iterations of mu, 200 of hals."""
     rng = np.random.default_rng(0)
     X = rng.random((600, 8)) @ rng.random((8, 300)) + 0.1 * rng.random((600, 300))
     X *= rng.random(X.shape) < 0.5
@@ -174,7 +174,7 @@ def check_float64(bench: Bench) -> None:
 
 
 def check_fused(bench: Bench) -> None:
-    """The Triton kernels against tensor operations in float64."""
+    """Compare the Triton kernels with tensor operations in float64."""
     if not bench.device.startswith("cuda"):
         bench.add("check", "fused kernels: not on this device", float("nan"), "")
         return
@@ -313,7 +313,7 @@ def check_products(
 
 
 def check_summed(verdict: Any, what: str, data: Any, ranks: Sequence[int]) -> None:
-    """The same where labelled rows are summed: these lie first, or among the others."""
+    """Compare sums of labelled rows, which come first or lie among the others."""
     n, p = data.shape
     for where, labelled in (("first", np.arange(n) < n // 10), ("among", np.arange(n) % 9 == 0)):
         index = np.where(labelled, np.arange(n) % 7, 6 + np.cumsum(~labelled))
@@ -365,7 +365,7 @@ GOALS = {10: 1.4, 20: 1.4, 50: 2.0, 100: 3.0}
 
 
 def nmf(bench: Bench) -> None:
-    """Iterations in float32 and with X in 16 bits, beside the floor; objectives beside float64."""
+    """Measure iterations in float32 and with X in 16 bits, and objectives in float64."""
     counts = (bench.X * 100).round_().clamp_(max=2047)
     for word, X in (("float32", bench.X), ("16 bits", counts)):
         for k in RANKS:

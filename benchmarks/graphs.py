@@ -18,7 +18,7 @@ K = 5
 
 
 def made_samples(n: int, p: int, seed: int = 0) -> np.ndarray:
-    """A hundred clusters in 30 dimensions of the p, with noise in all; not negative."""
+    """Return a hundred noisy clusters in 30 dimensions of the p, without negative values."""
     rng = np.random.default_rng(seed)
     centers, basis = rng.gamma(1.0, size=(100, 30)), rng.gamma(0.5, size=(30, p))
     inner = centers[rng.integers(100, size=n)] + 0.3 * np.abs(rng.standard_normal((n, 30)))

@@ -68,7 +68,7 @@ def samson(folder: Path, times: int, jobs: int) -> dict[str, Any]:
 
 
 def degrees(a: np.ndarray, b: np.ndarray) -> float:
-    """The spectral angle."""
+    """Return the spectral angle in degrees."""
     cosine = a @ b / (np.linalg.norm(a) * np.linalg.norm(b))
     return float(np.degrees(np.arccos(np.clip(cosine, -1, 1))))
 
@@ -118,7 +118,7 @@ def topics(folder: Path, times: int, jobs: int) -> dict[str, Any]:
 
 
 def topic_of(model: NMF) -> np.ndarray:
-    """The part that has most of each document, parts at length one."""
+    """Return the largest part of each document, with parts of length one."""
     return np.argmax(model.embedding_ * np.linalg.norm(model.components_, axis=1), axis=1)
 
 

@@ -68,7 +68,7 @@ def tf_idf(X: sp.csr_array) -> sp.csr_array:
 
 
 def start(X: Any, k: int) -> dict[str, np.ndarray]:
-    """The same positive start for everyone."""
+    """Return the same positive start for every method."""
     rng = np.random.default_rng(0)
     size = np.sqrt(X.mean() / k)
     W, H = (size * (0.1 + rng.random(shape)) for shape in ((X.shape[0], k), (k, X.shape[1])))
@@ -83,10 +83,10 @@ def ours(X: Any, k: int, loss: str, begin: dict[str, np.ndarray], n: int, **more
 
 
 def naive(held: Any, k: int, loss: str, begin: dict[str, np.ndarray], n: int) -> Any:
-    """The factors of the naive updates after n iterations.
+    """Return the factors of the naive updates after n iterations.
 
-    Dense: tests/reference.py, which knows nothing of the package. Sparse, where that would take
-    gigabytes and days: solver="mu", which tests/backends/test_gaps.py holds equal to it to 1e-9.
+    Dense data uses tests/reference.py, which is independent of the package. Sparse data, for which
+    that needs too much memory, uses solver="mu"; a test compares the two to 1e-9.
     """
     if sp.issparse(held.X):
         return ours(held.X, k, loss, begin, n, solver="mu")
@@ -100,7 +100,7 @@ def naive(held: Any, k: int, loss: str, begin: dict[str, np.ndarray], n: int) ->
 
 
 def error_of(held: Any, pair: Any, loss: str) -> float:
-    """The mean loss at hidden entries."""
+    """Return the mean loss at hidden entries."""
     if not isinstance(pair, NMF):
         model = NMF(pair[1].shape[0], beta_loss=loss, missing_values=np.nan)
         model.embedding_, model.components_ = pair

@@ -179,7 +179,7 @@ print(json.dumps({"part": mcr.ST_opt_[2].tolist(), "seconds": time.perf_counter(
 
 
 def pymcr_third(X: np.ndarray, known: np.ndarray) -> dict[str, Any]:
-    """pymcr with the same two spectra held, the third from the mean of X."""
+    """Run pymcr with the same two spectra fixed and the third from the mean of X."""
     if not Path(PYMCR).exists():
         return {"skipped": "pymcr is not in an environment of its own (PARTWISE_PYMCR)"}
     with tempfile.TemporaryDirectory() as folder:

@@ -57,7 +57,7 @@ class Kept(GNMF):
 
 
 def without(name, weight):
-    """The fit of a set without pairs."""
+    """Return the fit of a data set without pairs."""
     warnings.simplefilter("ignore")
     X, y = loaded(name)
     return GNMF(len(set(y)), graph_reg=weight, random_state=0).fit(X)

@@ -24,7 +24,7 @@ import numpy as np
 
 
 def make(path: Path, n: int, p: int, k: int = 10, seed: int = 0) -> None:
-    """Counts of k programmes, by blocks, on a GPU where there is one."""
+    """Write counts of k programmes in blocks, drawn on a GPU if there is one."""
     rng = np.random.default_rng(seed)
     H = rng.gamma(0.3, size=(k, p))
     H *= 1500 / H.sum(axis=1, keepdims=True)
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def timed(given: argparse.Namespace, counts: Path, folder: Path) -> dict[str, Any]:
-    """The command on the counts: its seconds, or those of its stages when it was stopped."""
+    """Run the command on the counts; return its seconds, or those of its finished stages."""
     words = [counts, "--range", given.numbers, "--runs", given.runs, "--genes", 0, "--no-counts"]
     words += ["--max-iter", given.max_iter, "--device", given.device]
     words += ["--out", folder / "out", "--json"]
@@ -101,7 +101,7 @@ def timed(given: argparse.Namespace, counts: Path, folder: Path) -> dict[str, An
 
 
 def so_far(out: Path, began: float) -> dict[str, Any]:
-    """What a command that goes on has written until now."""
+    """Return what a running command has written until now."""
     hidden = out / "cnmf_tmp"
     file = hidden / "out.seconds.json"
     return {

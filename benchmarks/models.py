@@ -49,7 +49,7 @@ def problem(name: str, quick: bool) -> Problem:
 
 
 def model(kind: str, problem: Problem, solver: str, loss: str, iterations: int) -> Any:
-    """The estimator and what its fit takes besides X; clusters cost nothing with one of them."""
+    """Return the estimator and the arguments of its fit in addition to X."""
     import partwise
 
     options: dict[str, Any] = {"solver": solver, "init": "custom", "tol": 0, "max_iter": iterations}
@@ -124,9 +124,9 @@ def _costs(data: Problem, loss: str, solver: str, settings: Settings) -> Iterato
 
 
 def unit_solvers(settings: Settings) -> dict[str, Any]:
-    """The fastest solver to the objective of multiplicative updates after 1000 iterations.
+    """Return the fastest solver to the objective of multiplicative updates after 1000 iterations.
 
-    They are the slowest monotone ones, and what the papers print.
+    The papers print multiplicative updates, which are the slowest monotone ones.
     """
     iterations = 30 if settings.quick else 1000
     rows = []

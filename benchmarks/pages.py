@@ -50,7 +50,7 @@ def content(page: str) -> dict[str, Any]:
 
 
 def converted() -> list[Path]:
-    """The pages whose JSON is made here."""
+    """Return the pages whose JSON file is written from their text."""
     pages = []
     for page in sorted(RESULTS.glob("*.md")):
         beside = page.with_suffix(".json")

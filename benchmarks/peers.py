@@ -33,7 +33,7 @@ DENSE_ONLY = {"nmf-rs", "nmf-torch"}  # they take no sparse array
 
 
 def groups(text: str) -> list[tuple[list[str], bool]]:
-    """(requirements, with dependencies) of each line of peers.txt."""
+    """Return (requirements, with dependencies) for each line of peers.txt."""
     found = []
     for line in text.splitlines():
         words = line.split("#")[0].split()
@@ -48,7 +48,7 @@ def python_of(venv: Path) -> Path:
 
 
 def ensure(venv: Path = VENV, *, log: bool = True) -> Path | None:
-    """The peers' Python, installed where it is not there yet; None if that cannot be done."""
+    """Return the peers' Python, and install it if it is missing; None if that fails."""
     text = REQUIREMENTS.read_text(encoding="utf-8")
     ours = {name: version for name, version in versions().items() if name in LIBRARIES}
     key = hashlib.sha256(f"{sys.version}{text}{ours}".encode()).hexdigest()

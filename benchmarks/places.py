@@ -31,7 +31,7 @@ WEIGHTS = (0.0, 0.1, 1.0, 10.0)
 
 
 def tissue(n: int, p: int, domains: int, types: int, depth: float, seed: int) -> Any:
-    """Counts (csr float32), places, the domain of each cell."""
+    """Return counts (csr float32), places, and the domain of each cell."""
     rng = np.random.default_rng(seed)
     side = int(np.ceil(np.sqrt(n)))
     places = pixel_places((side, side))[:n]

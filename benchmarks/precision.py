@@ -106,7 +106,7 @@ def fit(name: str, small: bool, folder: Path) -> dict[str, Any]:
 
 
 def objective(model: Any, X: Any, kind: str, params: dict[str, Any]) -> float:
-    """The naive formula in float64."""
+    """Return the objective by the naive formula in float64."""
     X = (X.toarray() if hasattr(X, "toarray") else X).astype(float)
     V = model.embedding_.astype(float)
     if kind == "CF":
@@ -137,7 +137,7 @@ def graph(X: np.ndarray, params: dict[str, Any]) -> Any:
 
 
 def residual(name: str, small: bool, factors: Path) -> float | None:
-    """The KKT residual in float64; None for GNMF (21), whose fixed points are no KKT points."""
+    """Return the KKT residual in float64; None for GNMF (21), whose limits are no KKT points."""
     import partwise
     from partwise import fitting
     from partwise.fitting.concept_fitting import state_concepts

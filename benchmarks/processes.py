@@ -73,7 +73,7 @@ def imports(settings: Settings) -> dict[str, Any]:
 
 
 def first_fit(settings: Settings) -> dict[str, Any]:
-    """The first fit less the second, in a process that finds the compiled code on disk."""
+    """Time the first fit minus the second, with compiled code on disk."""
     rows = []
     for what, request in {
         "dense, Frobenius": {"n": 400, "p": 1024, "k": 40, "loss": "frobenius", "density": 1.0},
@@ -95,7 +95,7 @@ def first_fit(settings: Settings) -> dict[str, Any]:
 
 
 def _nothing_compiled(settings: Settings) -> list[dict[str, Any]]:
-    """The first small fit where there is no compiled code yet, as after installation."""
+    """Time the first small fit without compiled code, as after installation."""
     rows = []
     for what, request in {
         "dense, Frobenius": {"loss": "frobenius"},

@@ -68,7 +68,7 @@ class Ours:
         self.objectives: dict[int, float] = {}
 
     def iterations_to(self, target: float) -> int | None:
-        """The first iteration whose returned factors have an objective of at most the target."""
+        """Return the first iteration with an objective of at most the target."""
         size = max(50, len(self.history))
         while True:
             if len(self.history) < size:
@@ -189,7 +189,7 @@ def _pair(
 
 
 def _point(contestant: Contestant, iterations: int) -> tuple[float, float | None]:
-    """A point of the plot, for which the shortest of a few short runs will do."""
+    """Return a point of the plot from the shortest of a few short runs."""
     first = contestant.run(iterations, evaluate=True)
     more = 2 if first.seconds < 0.5 * _SHORT else 0
     return min(
@@ -217,7 +217,7 @@ def not_reached(result: dict[str, Any], against: str | None = None) -> list[str]
 
 
 def best_ratio(result: dict[str, Any], against: str | None = None) -> tuple[float, str] | None:
-    """The lowest ratio, and the peer it is against: nobody is faster than that."""
+    """Return the lowest ratio and its peer: no other peer is faster."""
     ratios = [
         (entry["ratio"], entry["peer"])
         for entry in result["entries"]

@@ -26,7 +26,7 @@ def verdict(reached: bool | None) -> str:
 
 
 def markdown(summary: dict[str, Any]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     results = summary["parts"]
     races = [part for part in results.values() if part["kind"] == "race"]
     others = {name: part for name, part in results.items() if part["kind"] != "race"}
@@ -116,7 +116,7 @@ def warm_ups(races: list[dict[str, Any]]) -> str:
 
 
 def _seen(results: dict[str, Any]) -> dict[str, tuple[float | None, str]]:
-    """What each line of the tables says, with its unit."""
+    """Return the value of each line of the tables, with its unit."""
     found = {}
     for part in results.values():
         if part["kind"] == "race":

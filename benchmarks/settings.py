@@ -70,7 +70,7 @@ def available_cores() -> int:
 
 
 def set_threads(threads: int) -> None:
-    """The same number of threads for every contestant; call before numpy is imported."""
+    """Set the same number of threads for every package; call it before numpy is imported."""
     for name in THREAD_VARIABLES:
         os.environ[name] = str(threads)
 
@@ -103,7 +103,7 @@ def machine() -> dict[str, Any]:
 
 
 def fingerprint() -> str:
-    """A name for the code that is measured: results of other code are not resumed."""
+    """Return a hash of the measured code: results of other code are not resumed."""
     import partwise
 
     digest = hashlib.sha256()

@@ -21,7 +21,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """numpy scalars as numbers, what is not finite as None."""
+    """Convert numpy scalars to numbers, and values that are not finite to None."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -47,7 +47,7 @@ class Store:
         write_json(self.path(part), {"key": self.key, "result": result})
 
     def load(self, part: str) -> dict[str, Any] | None:
-        """The stored result, or None if there is none, it is damaged or of other code."""
+        """Return the stored result, or None if it is missing, damaged or from other code."""
         try:
             stored = json.loads(self.path(part).read_text(encoding="utf-8"))
         except (OSError, ValueError):

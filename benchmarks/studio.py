@@ -33,7 +33,7 @@ AHEAD = 9  # samples that the studio asks for at once
 
 
 def made(n: int) -> tuple[Any, Any]:
-    """Samples of ten overlapping classes: four prototypes each, mixed, with noise."""
+    """Return samples of ten overlapping classes: four prototypes each, mixed, with noise."""
     import numpy as np
 
     rng = np.random.default_rng(0)
@@ -263,7 +263,7 @@ NAMES = {
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """The summary as the documentation has it."""
+    """Return the summary as a table for the documentation."""
     lines = [
         ".. list-table::",
         "   :header-rows: 1",

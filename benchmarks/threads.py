@@ -217,7 +217,7 @@ class Process:
 
 
 def steps_to(history: list[float], target: float) -> int | None:
-    """The first iteration at or below the target."""
+    """Return the first iteration at or below the target."""
     return next((n for n, value in enumerate(history, 1) if value <= target), None)
 
 
@@ -246,7 +246,7 @@ def targets(process: Process, row: Row, seeds: int, known: dict[str, Any]) -> di
 def least_steps(
     process: Process, order: dict[str, Any], target: float, guess: int | None = None
 ) -> int | None:
-    """The least iterations of ours with which a fit ends at or below the target."""
+    """Return the smallest number of our iterations that reaches the target."""
     if guess is not None:  # of another machine
         ours = process.ask("fit", who="partwise", iterations=guess, **order)
         if ours["objective"] <= target:
@@ -571,7 +571,7 @@ def draw(result: dict[str, Any], path: Path) -> None:
 
 
 def slug(machine: dict[str, Any]) -> str:
-    """A machine's name as a file's."""
+    """Return a machine's name as a file name."""
     name = f"{machine.get('processor', 'this machine')} {machine.get('cores', 1)} cores".lower()
     kept = "".join(c if c.isalnum() else "-" for c in name)
     return "-".join(part for part in kept.split("-") if part and part not in ("r", "tm", "cpu"))

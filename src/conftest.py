@@ -1,4 +1,4 @@
-"""Examples in docstrings that need an optional package skip where it is absent, with the reason."""
+"""Skip examples in docstrings that need a package that is not installed."""
 
 import doctest
 from collections.abc import Generator
@@ -8,6 +8,7 @@ import pytest
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Skip the example if it failed with an ImportError."""
     try:
         return (yield)
     except Exception as error:

@@ -116,7 +116,7 @@ TOOLS = ("pytest>=8.3", "pytest-timeout>=2.3", "hypothesis>=6.120")
 
 
 def environment(name: str, python: str, extras: tuple[str, ...]) -> str:
-    """The interpreter of an environment with these extras, newest versions; made where missing."""
+    """Return the Python of an environment with these extras; create it if it is missing."""
     folder = BUILD / name
     own = folder / "bin" / "python"
     if not (folder / "made").exists():

@@ -21,7 +21,7 @@ def missing(package: str) -> bool:
 
 
 def needs(package: str) -> Any:
-    """A mark that skips where a package is not installed."""
+    """Return a mark that skips a test where a package is not installed."""
     reason = f"{package} is not installed: partwise[{NEEDS[package]}]"
     return pytest.mark.skipif(missing(package), reason=reason)
 
@@ -103,7 +103,7 @@ def product(model: Any) -> np.ndarray:
 
 
 def two_workers(processes: bool = True) -> Any:
-    """A client of two workers, for a fixture to yield from; for use with as_current().
+    """Yield a client of two workers; use it with ``as_current()``.
 
     In this process they start at once, and all that they are sent goes through a socket.
     """

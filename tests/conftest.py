@@ -70,7 +70,7 @@ def pytest_collection():
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(collector):
-    """A file of tests that imports what is not installed skips, and says what."""
+    """Skip a file of tests whose imports are not installed, and report which."""
     report = yield
     absent = re.search(r"No module named '(\w+)", str(report.longrepr)) if report.failed else None
     if absent and absent[1] in COMMAND:
@@ -116,7 +116,7 @@ def rng():
 
 @pytest.fixture
 def few_trees(monkeypatch):
-    """A tenth of the trees of `PartsClassifier`, which take most of the time with few samples."""
+    """Use a tenth of the trees of `PartsClassifier`, which take most of the time."""
     from partwise.classify import ensemble
 
     monkeypatch.setattr(ensemble, "TREES", 10)
@@ -139,7 +139,7 @@ def use_threads(monkeypatch):
 
 @pytest.fixture(params=[1, 3], ids=["serial", "threads"])
 def threads_or_none(request, use_threads):
-    """The same test on one thread and on three."""
+    """Run the same test on one thread and on three."""
     use_threads(request.param)
 
 

@@ -230,7 +230,7 @@ def _module(name: str, source: Any, **more: Any) -> types.ModuleType:
 
 
 def _maker(make: Any) -> Any:
-    """A function that takes numpy's arrays too: the way to the GPU."""
+    """Return a function that also takes numpy arrays, as on the way to the GPU."""
 
     def call(a: Any, *args: Any, **kwargs: Any) -> Any:
         return wrap(make(a._a if isinstance(a, ndarray) else a, *args, **kwargs))

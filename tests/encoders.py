@@ -77,7 +77,7 @@ PACKAGED = [
 
 
 def hashed(texts, dimensions=16):
-    """A stand-in for an encoder: counts of characters, by their code modulo ``dimensions``."""
+    """Encode texts by counts of characters, by their code modulo ``dimensions``."""
     V = np.zeros((len(texts), dimensions), np.float32)
     for row, text in zip(V, texts):
         np.add.at(row, np.frombuffer(text.encode("utf-32-le"), "<u4") % dimensions, 1)
@@ -90,7 +90,7 @@ STAND_IN = Encoder(
 
 
 def brightness(pictures):
-    """A stand-in for pictures: the mean of each of 4 x 4 fields and 3 channels."""
+    """Encode images by the mean brightness of 4 x 4 fields in 3 channels."""
     small = [np.asarray(image.convert("RGB").resize((4, 4)), np.float32) for image in pictures]
     return np.stack(small).reshape(len(pictures), 48)
 

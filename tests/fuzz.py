@@ -89,7 +89,7 @@ class Case:
 
 
 def beyond(number: int) -> Any:
-    """The module that draws and runs the cases of these numbers; None for those of this file."""
+    """Return the module that draws and runs the cases of these numbers; None for this file."""
     import fuzz_classifier
     import fuzz_others
 
@@ -97,7 +97,7 @@ def beyond(number: int) -> Any:
 
 
 def draw(number: int) -> Any:
-    """The case of a number."""
+    """Return the case of a number."""
     if (other := beyond(number)) is not None:
         return other.draw(number)
     rng = np.random.default_rng([20260, number])
@@ -158,7 +158,7 @@ EXACT32 = {"float32", "csr32"}
 
 
 def draw_scale(case: Case, rng: np.random.Generator) -> None:
-    """A tenth of the fits at scales where squares overflow or vanish."""
+    """Rescale a tenth of the fits so that squares overflow or vanish."""
     if rng.random() < 0.1 and case.kind not in ("int", "memmap", "dask", "torch"):
         top = 18 if case.kind in EXACT32 else 150
         case.scale = float(10.0 ** rng.integers(-top, top + 1))
@@ -448,7 +448,7 @@ def as_kind(X: np.ndarray, kind: str, folder: Path) -> Any:
 
 
 def available(kind: str) -> str:
-    """The kind, or a plain one where its package is not installed."""
+    """Return the kind of array, or a plain one where its package is not installed."""
     needs = {"torch": "torch", "dask": "dask", "frame": "pandas"}
     if kind in needs:
         from importlib.util import find_spec
@@ -570,7 +570,7 @@ def kl_graph(case: Case) -> bool:
 
 
 def noise_of(case: Case) -> float:
-    """Rounding of the value, which is a difference of large sums."""
+    """Return the rounding error of the value, which is a difference of large sums."""
     beta = BETA.get(case.params.get("beta_loss", "frobenius"), case.params.get("beta_loss"))
     gamma = gamma_of(case)
     size = float((gamma[:, None] * np.abs(case.X)).sum())
@@ -597,7 +597,7 @@ def gamma_of(case: Case) -> np.ndarray:
 
 
 def check_objective(case: Case, model: Any) -> None:
-    """The stored value is that of the stored factors, by the naive formula."""
+    """Check that the stored objective is that of the stored factors, by the naive formula."""
     V, U = factors(model)
     with np.errstate(over="ignore", invalid="ignore"):
         expected = naive(case, model, V, U)
@@ -612,7 +612,7 @@ def check_objective(case: Case, model: Any) -> None:
 
 
 def last_bits(case: Case, V: np.ndarray) -> float:
-    """What the graph term changes by with a last bit of each code: all, where neighbours agree."""
+    """Return the change of the graph term when the last bit of each part weight changes."""
     if not case.params.get("graph_reg"):
         return 0.0
     a, b = V[:, None, :], V[None, :, :]
@@ -711,17 +711,17 @@ def check_saved(case: Case, model: Any, X: Any, folder: Path) -> None:
 
 
 def kind_of(number: int) -> int:
-    """The first number of the kind of a case."""
+    """Return the first number of the kind of a case."""
     return number % ROUND // TURN * TURN
 
 
 def nth(kind: int, index: int) -> int:
-    """The number of a kind's case, counted from 0."""
+    """Return the number of a kind's case, counted from 0."""
     return kind + index // TURN * ROUND + index % TURN
 
 
 def failure(number: int) -> str | None:
-    """The line that replays the case and what went wrong, or None."""
+    """Return the line that replays the case and the error, or None."""
     if kind_of(number) == PAIRS:
         import fuzz_pairs
 
@@ -736,12 +736,12 @@ def failure(number: int) -> str | None:
 
 
 def failures(first: int, count: int) -> list[str]:
-    """The lines of all cases that fail."""
+    """Return the lines of all cases that fail."""
     return failures_among(range(first, first + count))
 
 
 def failures_among(numbers: Iterable[int]) -> list[str]:
-    """The lines of those cases that fail; one BLAS thread, as several processes share the cores."""
+    """Return the lines of those cases that fail, with one BLAS thread per process."""
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1, user_api="blas"):

@@ -59,7 +59,7 @@ class Case:
 
 
 def draw(number: int) -> Case:
-    """The case of a number."""
+    """Return the case of a number."""
     rng = np.random.default_rng([20261, number])
     n, p = int(rng.integers(3, 51)), int(rng.choice([1, 2, 5, 12, 60, 120]))
     c = int(min(n, rng.choice([1, 2, 2, 3, 5, 10, n])))
@@ -163,7 +163,7 @@ def fit(case: Case, **params: Any) -> PartsClassifier:
 
 @contextmanager
 def trees_of(number: int) -> Iterator[None]:
-    """A tenth of the trees, which take most of the time, but for every fourth case."""
+    """Use a tenth of the trees, except in every fourth case."""
     before = ensemble.TREES, ensemble.FEWER
     if number % 4:
         ensemble.TREES, ensemble.FEWER = 10, 4

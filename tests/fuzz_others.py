@@ -57,7 +57,7 @@ class Case:
 
 
 def draw(number: int) -> Case:
-    """The case of a number."""
+    """Return the case of a number."""
     rng = np.random.default_rng([20262, number])
     name = str(rng.choice(list(KINDS), p=np.array(list(SHARES.values())) / sum(SHARES.values())))
     n, p = (int(rng.choice([2, 3, 5, 9, 20, 30])) for _ in range(2))
@@ -376,7 +376,7 @@ def do_function(case: Case) -> None:
 
 
 def give_new_samples(case: Case, rng: np.random.Generator) -> None:
-    """A fit of `fuzz.py`, without what is wrong on purpose."""
+    """Fit a case of `fuzz.py`, without the errors that it makes on purpose."""
     number = int(rng.integers(100_000)) + pick(rng, 0, fuzz.NEWER)
     drawn = fuzz.draw(number)
     while drawn.broken or drawn.kind in ("torch", "dask") or drawn.name == "SymNMF":
@@ -411,7 +411,7 @@ def do_new_samples(case: Case) -> None:
 
 
 def check_company(drawn: Any, model: Any, new: np.ndarray, codes: Any, one: Any) -> None:
-    """A sample alone is coded as in company."""
+    """Check that a sample alone gets the same part weights as among others."""
     # Frobenius codes are solved to the end, but for two steps that stop at a tolerance, as all do
     # under other losses; or after max_iter of them, from a start that is the mean of the company
     exact = drawn.params.get("beta_loss", "frobenius") == "frobenius"

@@ -58,7 +58,7 @@ class Case:
 
 
 def draw(number: int) -> Case:
-    """The case of a number: its pair comes round, and sometimes a third joins."""
+    """Return the case of a number: every pair of options in turn, and sometimes a third option."""
     rng = np.random.default_rng([26, number])
     features = set(PAIRS[number % len(PAIRS)])
     if rng.random() < 0.3:
@@ -142,7 +142,7 @@ def printed_rule(case: Case) -> bool:
 
 
 def rounding(case: Case, history: np.ndarray) -> float:
-    """What a value may be off by: a step that is judged by its value is never reported to rise.
+    """Return the rounding error of a value: no step may raise the objective by more.
 
     Multiplicative updates are reported as they are: sums of as many terms as X has entries, each
     with an error of eps, of the size of the loss of nothing.
@@ -167,7 +167,7 @@ def rounding(case: Case, history: np.ndarray) -> float:
 
 
 def check(case: Case, model: Any) -> None:
-    """What must hold of a fit."""
+    """Check the properties that every fit has."""
     V, H = model.embedding_, model.components_
     for name, Z in (("embedding_", V), ("components_", H)):
         assert np.isfinite(Z).all() and (Z >= 0).all(), f"{name} is not finite and >= 0"
@@ -187,7 +187,7 @@ def check(case: Case, model: Any) -> None:
 
 
 def run(case: Case) -> Any:
-    """The fit; None where it is refused as it should be."""
+    """Return the fit, or None if it is refused as it should be."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", ConvergenceWarning)

@@ -48,7 +48,7 @@ class Problem:
         return reference.label_matrix(self.y)
 
     def D(self, per_class: int = 1) -> np.ndarray:
-        """A class that k leaves without components costs nothing, which the papers do not say."""
+        """Return the costs; they are 0 for a class without components (not in the papers)."""
         D = reference.class_cost(self.y, self.k, per_class)
         D[self.y >= -(-self.k // per_class)] = 0.0
         return D
@@ -86,7 +86,7 @@ def make_problem(seed: int = 0, n: int = 28, p: int = 17, k: int = 4, *, gaps: b
 
 
 def make_clear_problem(seed: int = 0, n: int = 40, p: int = 24, k: int = 4) -> Problem:
-    """Groups of samples that each use one block of features, and a start that leans towards them.
+    """Return samples that each use one block of features, and a start close to these blocks.
 
     All ways down lead to one valley here, so that solvers can be compared by where they end.
     """
@@ -179,7 +179,7 @@ class Method:
         return value(q.X, V, U, **self.terms(q))
 
     def model(self, q: Problem, scale: str = "paper") -> Any:
-        """The `FactorModel` that the estimator builds for the problem."""
+        """Return the `FactorModel` that the estimator builds for the problem."""
         from partwise.backends import as_data
         from partwise.fitting.checking.labels import check_knowledge
         from partwise.fitting.description import Given
@@ -386,6 +386,6 @@ def assert_close(got: Any, expected: Any, tolerance: float) -> None:
 
 
 def rise(history: Any, start: float = np.inf) -> float:
-    """The largest relative rise from one value to the next; 0 where there is none."""
+    """Return the largest relative rise from one value to the next, or 0."""
     values = np.concatenate([[start] if np.isfinite(start) else [], history])
     return float(np.max(np.diff(values) / np.abs(values[:-1]), initial=0.0))

@@ -180,7 +180,7 @@ def changed(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def quiet(node: ast.AST) -> bool:
-    """What is for people or for a type checker: its change is no wrong answer."""
+    """Return whether a node is text for people or types: changing it gives no wrong result."""
     return (
         isinstance(node, (ast.Raise, ast.Assert, ast.JoinedStr, ast.Import, ast.ImportFrom))
         or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
@@ -272,7 +272,7 @@ class Changed(importlib.abc.MetaPathFinder):
 
 
 def preload() -> None:
-    """What every test needs and no mutant changes."""
+    """Import what every test needs and no mutant changes."""
     for name in (
         "numpy", "scipy.sparse", "scipy.optimize", "scipy.stats", "scipy.cluster.hierarchy",
         "sklearn.cluster", "sklearn.linear_model", "sklearn.semi_supervised", "sklearn.datasets",
@@ -311,7 +311,7 @@ def forked(works: Iterable[tuple[Any, Any, float]], jobs: int) -> Iterator[tuple
 
 
 def started(work: Any) -> int:
-    """The process that does it; what it prints is in build/mutants/log-N, the last ones alone."""
+    """Start a process for the work; it prints to build/mutants/log-N, which is overwritten."""
     sys.stdout.flush()
     pid = os.fork()
     if pid:
@@ -430,7 +430,7 @@ class Reach:
 
 
 def reach(modules: list[str], jobs: int) -> dict[str, Any]:
-    """The tests of these modules with their seconds, and those that reach each line."""
+    """Return the tests of these modules with their seconds, and the tests that reach each line."""
     names = {name for module in modules for name in TESTS[module]}
     parts = {}
     for name in sorted(names, key=lambda name: -anywhere.SHARES.get(name[5:], 1)):
@@ -460,7 +460,7 @@ def reach(modules: list[str], jobs: int) -> dict[str, Any]:
 
 
 def trace(kept: Path, name: str, share: str, modules: list[str], mark: str) -> int:
-    """Runs a share of a file of tests and writes what it reached."""
+    """Run a share of a file of tests and write the lines that it reached."""
     plugin = Reach({str(path_of(module)): module for module in modules})
     plugin.watch()
     os.environ[anywhere.SHARE] = share
@@ -516,7 +516,7 @@ def at_import(mutant: dict[str, Any]) -> bool:
 
 
 def trial(mutant: dict[str, Any], known: dict[str, Any]) -> tuple[Any, float] | str:
-    """What a process has to do and its patience, or what is known of the mutant without one."""
+    """Return the work for a process and its time limit, or the known result of the mutant."""
     tests = tests_for(mutant, known)
     if not tests:
         return "unreached"
@@ -562,7 +562,7 @@ def explained() -> dict[tuple[str, str, str], str]:
 
 
 def marks_of(module: str) -> dict[str, str]:
-    """What a result holds for: the module, and its tests."""
+    """Return the hashes that a result depends on: those of the module and its tests."""
     tests = digest(*(test_file(test) for test in TESTS[module]))
     return {"of": digest(path_of(module)), "tests": tests}
 

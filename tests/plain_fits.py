@@ -109,7 +109,7 @@ def make_start(n, p, k=4, seed=0, scale=1.0, dtype=np.float64):
 
 
 def scaled(penalty, n, p):
-    """The penalty's weights in the reference's names; scikit-learn's scaling is in this line."""
+    """Return the penalty's weights in the reference's names, scaled as in scikit-learn."""
     alpha_W, ratio = penalty.get("alpha_W", 0.0), penalty.get("l1_ratio", 0.0)
     on_V, on_U = alpha_W * p, penalty.get("alpha_H", alpha_W) * n
     return {

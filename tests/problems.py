@@ -43,7 +43,7 @@ BACKENDS = {
 
 
 def slow_newton(X, Z, B, cost, ridge, sweeps):
-    """The step that `_newton_row` describes, with y made anew for each coordinate."""
+    """Compute the step that `_newton_row` describes, with y recomputed for each coordinate."""
     X, Z, B = X.astype(float), Z.astype(float).copy(), B.astype(float)
     cost = np.broadcast_to(cost, Z.shape)
     ridge = np.broadcast_to(ridge, Z.shape)
@@ -138,7 +138,7 @@ LOSS_IDS = ["frobenius", "kl"]
 
 
 def make_case(rng, name, loss, kind="dense"):
-    """A model, its naive objective as a function of (Z, U), and a positive point."""
+    """Return a model, its naive objective as a function of (Z, U), and a positive point."""
     spec = dict(MODELS[name])
     X = zeros_in(rng, N, P, density=0.7)
     gamma = rng.uniform(0.2, 2.0, N) if spec.pop("gamma", False) else None

@@ -97,7 +97,7 @@ def normalize_columns(V, U, norm=2):
 
 
 def kkt_residual(V, U, split_V, split_U, zero=0.0):
-    """max over the factors of ‖PG‖ / (‖pos‖ + ‖neg‖), with gradient = pos - neg.
+    """Return max over the factors of ‖PG‖ / (‖pos‖ + ‖neg‖), with gradient = pos - neg.
 
     PG is the projected gradient: the gradient where Z > 0, min(gradient, 0) where Z = 0.
     split_V = (neg, pos), split_U = (neg, pos), as `split_*` give them. With hard labels the
@@ -138,7 +138,7 @@ def ncw_weights(X):
 
 
 def label_matrix(y):
-    """A of CNMF (3) and NMF-DC (3): one column a class (sorted), then one a sample without label.
+    """Return A of CNMF (3) and NMF-DC (3): a column per class, then one per unlabelled sample.
 
     Slip: NMF-DC (3) wants C (c, l) with C_ij = 1 if sample *j* has class *i*.
     """
@@ -191,7 +191,7 @@ def class_cost_in_doubt(P, n_components, components_per_class=1):
 
 
 def mixing_matrix(P):
-    """A of LpCNMF: one column a class with the probabilities, then one a sample without any."""
+    """Return A of LpCNMF: a column of probabilities per class, then one per unlabelled sample."""
     unknown = np.flatnonzero(np.isnan(P).any(axis=1))
     A = np.hstack([np.nan_to_num(P), np.zeros((len(P), len(unknown)))])
     for column, sample in enumerate(unknown, start=P.shape[1]):
@@ -235,7 +235,7 @@ def smoothing_matrix(n_components, delta):
 
 
 def kl_entries(X, Y):
-    """x log(x/y) - x + y, with 0 log 0 = 0 (GNMF (2))."""
+    """Return x log(x/y) - x + y, with 0 log 0 = 0 (GNMF (2))."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(X > 0, X * np.log(X / Y), 0.0) - X + Y
 
@@ -352,12 +352,12 @@ def cnmf_frobenius_as_printed(X, V, U):
 
 
 def cdnmf_frobenius_as_printed(X, V, U, *, D, class_reg):
-    """cdNMF (14): ‖X - W Sᵀ‖² + λ Σ d_jk s_jk. Twice ours."""
+    """Return the objective of cdNMF (14), ‖X - W Sᵀ‖² + λ Σ d_jk s_jk: twice ours."""
     return float(((X - V @ U.T) ** 2).sum() + class_reg * (D * V).sum())
 
 
 def cdnmf_kl_as_printed(X, V, U, *, D, class_reg, cost_once=False):
-    """cdNMF (21). Slip: as printed the cost stands inside Σ_ij and counts once per feature.
+    """Return the objective of cdNMF (21); as printed, the cost counts once per feature.
 
     cost_once=True counts it once, which is what the update (23) and our objective do.
     """
@@ -492,7 +492,7 @@ def nmf_frobenius(
 
 
 def em_minimiser(c, b, l2=0.0):
-    """argmin over z >= 0 of -c log z + b z + l2/2 z²: z = 2c / (b + sqrt(b² + 4 l2 c))."""
+    """Return argmin over z >= 0 of -c log z + b z + l2/2 z²: z = 2c / (b + sqrt(b² + 4 l2 c))."""
     return 2.0 * c / floor(b + np.sqrt(b**2 + 4.0 * l2 * c))
 
 
@@ -649,7 +649,7 @@ def gnmf_gradient_descent(X, V0, U0, n_iter, *, W, lam, order="VU"):
 
 
 def solve_graph_system(b, c, M, l2=None):
-    """v >= 0 with diag(b) v + l2 v² + M v = c (M = λL), the system of GNMF (21) with an l2 term.
+    """Solve diag(b) v + l2 v² + M v = c for v >= 0 (M = λL): GNMF (21) with an l2 term.
 
     Linear without l2. With it, Newton: the Jacobian is an M-matrix and the map is convex, so the
     iterates fall monotonically from the second on. A part of the graph in which b and c are 0
@@ -771,10 +771,10 @@ def cnmf_kl(X, V0, U0, n_iter, *, A, order="UV"):
 
 
 def cdnmf_frobenius(X, V0, U0, n_iter, *, D, class_reg=1.0, order="UV"):
-    """cdNMF (11)(12). Paper's order: the basis (11), then the coefficients (12). Monotone.
+    """Iterate cdNMF (11)(12) in the paper's order: the basis (11), then the coefficients (12).
 
     (12) has λD/2: the gradient λD of (14) over the 2 of the squared norm, so it is the update of
-    ½‖·‖² + λ/2 ⟨D, V⟩.
+    ½‖·‖² + λ/2 ⟨D, V⟩. The objective never rises.
     """
 
     def step_V(V, U):  # (12)
@@ -790,9 +790,10 @@ def cdnmf_frobenius(X, V0, U0, n_iter, *, D, class_reg=1.0, order="UV"):
 
 
 def cdnmf_kl(X, V0, U0, n_iter, *, D, class_reg=10.0, order="UV"):
-    """cdNMF (22)(23). Paper's order: the basis (22), then the coefficients (23). Monotone.
+    """Iterate cdNMF (22)(23) in the paper's order: the basis (22), then the coefficients (23).
 
-    γ enters whole. Slip: (21) sums the cost over i as well; (23) has it once.
+    γ enters whole. The objective never rises. Slip: (21) sums the cost over i as well; (23) has it
+    once.
     """
 
     def step_V(V, U):  # (23)
@@ -1004,7 +1005,7 @@ def constrained_kl(
     X, V0, U0, n_iter, *, A=None, S=None, W=None, lam=0.0, D=None, class_reg=0.0, gamma=None,
     l1_V=0.0, l2_V=0.0, l1_U=0.0, l2_U=0.0, order="VU",
 ):  # fmt: skip
-    """EM steps; with a graph the systems of GNMF (21), one a component:
+    """Iterate EM steps; with a graph, solve the systems of GNMF (21), one per component.
 
     (diag(b_k) + λ AᵀLA) z_k = c_k,   b = Aᵀγ ⊗ colsum(B) + Aᵀ(class_reg D + l1),   B = U Sᵀ,
     c = Z ∘ Aᵀ(γ X / VBᵀ) B. An l2 penalty adds l2 AᵀA z_k² on the left (AᵀA is diagonal), which
@@ -1127,7 +1128,7 @@ def sparseness(x):
 
 
 def hoyer_projection(s, l1, l2):
-    """The closest non-negative vector to s with Σv = l1 and ‖v‖₂ = l2 (Hoyer 2004, section 3.2).
+    """Return the closest non-negative vector to s with Σv = l1 and ‖v‖₂ = l2 (Hoyer 2004, 3.2).
 
     Needs l2 <= l1 <= √n l2. From the midpoint of the current face along s to the sphere; entries
     that come out negative are set to zero for good. Where s is constant on the face every direction
@@ -1275,7 +1276,7 @@ def edges_to(new, X, W, n_neighbors, weighting="binary", bandwidth=1.0):
 
 
 def codes_beside(new, U, E, V, lam):
-    """min over v >= 0 of ½‖x - Uv‖² + lam/2 Σ_j E_ij ‖v - v_j‖², as one long least squares."""
+    """Minimise ½‖x - Uv‖² + lam/2 Σ_j E_ij ‖v - v_j‖² over v >= 0, as one least squares problem."""
     from scipy.optimize import nnls
 
     k = U.shape[1]
@@ -1345,7 +1346,7 @@ def links_cost(V, must=(), cannot=(), must_reg=0.0, cannot_reg=0.0):
 
 
 def must_matrix(n, must, y=None):
-    """A with one column for each group that must-links (and labels) join, by repeated union."""
+    """Return A with one column per group that must-links (and labels) join, by repeated union."""
     group = list(range(n))
     pairs = list(must)
     if y is not None:
@@ -1495,7 +1496,7 @@ def symmetric_sweeps(S, V0, n_iter):
 
 
 def nonnegative_rows(C, G):
-    """argmin over Z >= 0 of ½ tr(Z G Zᵀ) - ⟨C, Z⟩, row by row."""
+    """Return argmin over Z >= 0 of ½ tr(Z G Zᵀ) - ⟨C, Z⟩, row by row."""
     root = np.linalg.cholesky(G).T
     return np.array([nnls(root, np.linalg.solve(root.T, c))[0] for c in C])
 
@@ -1548,7 +1549,7 @@ def batches_kl(batches, U0, forget, steps):
 
 
 def damped_newton(X, Z, B, cost, ridge, sweeps, hold=0.01):
-    """The damped second-order step on rows of KL that `partwise.backends.curvature` describes."""
+    """Take the damped second-order step on rows of KL of `partwise.backends.curvature`."""
     out = np.zeros_like(Z)
     for i, (x, z) in enumerate(zip(X, Z, strict=True)):
         y = B @ z
@@ -1586,7 +1587,7 @@ def log_loss(p, y):
 
 
 def gaussian_classes(Z, M, S, shrink):
-    """log N(z; m_c, (1-g) S + g tr(S)/d I) for each row z and class c, up to a constant."""
+    """Return log N(z; m_c, (1-g) S + g tr(S)/d I) for each row z and class c, up to a constant."""
     d = len(S)
     inverse = np.linalg.inv((1 - shrink) * S + shrink * np.trace(S) / d * np.eye(d))
     return np.array([[-0.5 * (z - m) @ inverse @ (z - m) for m in M] for z in Z])

@@ -26,7 +26,7 @@ PAGES = [
 
 
 def anchors(page):
-    """The places of a Markdown page that a link may name."""
+    """Return the headings of a Markdown page that a link may point to."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.M)
     plain = (re.sub(r"[^\w\- ]", "", heading).strip().lower() for heading in headings)
     return {text.replace(" ", "-") for text in plain}

@@ -13,7 +13,7 @@ PAGES = Path(__file__).parents[1] / "docs/how_to"
 
 
 def example(page, title):
-    """The Python code of one section."""
+    """Return the Python code of one section."""
     text = (PAGES / page).read_text("utf-8")
     section = re.search(rf"^{title}\n-+\n(.*?)(?=^[\w ]+\n---|\Z)", text, re.S | re.M)
     (code,) = re.findall(r"\.\. code-block:: python\n\n(.*?)(?=^\S|\Z)", section[1], re.S | re.M)
@@ -58,7 +58,7 @@ def decoupler(found):
 
 
 def make_pbmc():
-    """Counts of two programmes, whose genes come first."""
+    """Return counts of two programmes; marker genes come first."""
     anndata = pytest.importorskip("anndata", reason="the example needs anndata")
     rng = np.random.default_rng(0)
     programmes = np.full((2, 60), 0.2)

@@ -46,7 +46,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 
 def part_of(file):
-    """The module or package that has a place in the list and that a file belongs to."""
+    """Return the listed module or package that a file belongs to."""
     return place(file.relative_to(ROOT).with_suffix("").parts)
 
 
@@ -92,7 +92,7 @@ def _imported_parts(file):
 
 
 def named_modules(call):
-    """What ``importlib.import_module("partwise.x")`` or ``__import__("partwise.x")`` imports."""
+    """Return the modules that ``importlib.import_module`` or ``__import__`` imports in a call."""
     name = getattr(call.func, "attr", getattr(call.func, "id", ""))
     text = call.args[0] if call.args else None
     if name not in ("import_module", "__import__") or not isinstance(text, ast.Constant):
@@ -124,7 +124,7 @@ PUBLIC_MODULES = next(names for names in LAYERS if "graph" in names)
 
 
 def outside_the_public_names(text, own):
-    """Imports of partwise that are neither public names nor modules of the application itself."""
+    """Return imports of private names of partwise from outside the application itself."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             yield from (a.name for a in node.names if a.name.startswith("partwise"))

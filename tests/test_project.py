@@ -74,7 +74,7 @@ def test_the_entry_for_scverse_repeats_the_project():
 
 @pytest.fixture(scope="module")
 def release(tmp_path_factory):
-    """The names of the files in a wheel and in an sdist, and what an index shows."""
+    """Return the file names of a wheel and an sdist, and the description for the package index."""
     sdist = pytest.importorskip("hatchling.builders.sdist", reason="hatchling is not installed")
     from hatchling.builders.wheel import WheelBuilder
 

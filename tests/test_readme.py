@@ -22,14 +22,14 @@ QUICK = "partwise reproduce cnmf/table1"  # minutes where README says so; here a
 
 
 def commands() -> list[str]:
-    """The lines of README that begin with ``$ partwise``, once each, without their remarks."""
+    """Return the lines of README that begin with ``$ partwise``, each once, without comments."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     found = re.findall(r"^\$ (partwise .*?)(?:\s+#.*)?$", text, flags=re.MULTILINE)
     return [f"{c} --quick" if c == QUICK else c for c in dict.fromkeys(found)]
 
 
 def make_inputs(folder: Path) -> None:
-    """What the commands name: photos in sub-folders with a few labels, mails, customers, cells."""
+    """Write the inputs of the commands: photos with a few labels, mails, customers and cells."""
     sys.path.insert(0, str(ROOT / "docs"))
     import walk_data
 

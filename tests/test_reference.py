@@ -28,7 +28,7 @@ def never_rises(history, start=np.inf):
 
 @pytest.fixture(params=["dense", "gaps"])
 def problem(request):
-    """A start, a graph and labels; "gaps" has many zeros, a zero sample and a zero feature."""
+    """Return a start, a graph and labels; "gaps" has many zeros and a zero row and column."""
     rng = np.random.default_rng(3)
     X = rng.gamma(1.0, 1.0, size=(N, P))
     if request.param == "gaps":
@@ -216,7 +216,7 @@ def test_beta_ratio_rule_with_l2_is_no_descent_step(beta, x, v):
 
 
 def test_kl_ratio_rule_with_l2_oscillates():
-    """min -log z + l2/2 z² (b -> 0): c / (b + l2 z) has period two, the exact minimiser stops."""
+    """The ratio rule c / (b + l2 z) has period two for -log z + l2/2 z², small b."""
     c, b, l2, z = 1.0, 1e-12, 4.0, 3.0
     once = c / (b + l2 * z)
     assert c / (b + l2 * once) == pytest.approx(z)
@@ -268,8 +268,10 @@ FIXED = {
 
 @pytest.mark.parametrize("name", FIXED)
 def test_long_runs_satisfy_complementarity(problem, name):
-    """Z ∘ gradient -> 0: what multiplicative updates can promise. An entry that came near 0 on the
-    way may be stuck there with a negative gradient, so the KKT residual itself need not vanish.
+    """Check Z ∘ gradient -> 0, which is all that multiplicative updates guarantee.
+
+    An entry that came near 0 on the way may be stuck there with a negative gradient, so the KKT
+    residual itself need not vanish.
     """
     loss, terms = FIXED[name]
     terms = terms(problem)

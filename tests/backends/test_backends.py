@@ -70,7 +70,7 @@ def expected():
 
 @pytest.fixture(scope="module")
 def worst(request):
-    """The largest difference of each kind, which ``pytest -v`` prints at the end."""
+    """Collect the largest difference of each kind, which ``pytest -v`` prints at the end."""
     found = {}
 
     def note(what, kind, value):
@@ -190,7 +190,7 @@ def test_same_divergence_on_workers(method, forms, client, worst):
 
 @pytest.fixture
 def one_sweep(monkeypatch):
-    """hals without extrapolation and with one sweep, so that blocks cannot stop at another time."""
+    """Run hals without extrapolation and with one sweep, so that blocks stop at the same time."""
     plain = stating.settings_for
     monkeypatch.setattr(
         stating, "settings_for", lambda *args: replace(plain(*args), extrapolate=False)

@@ -17,7 +17,7 @@ pytest.importorskip("distributed", reason="distributed is not installed: partwis
 
 @pytest.fixture(scope="module")
 def workers():
-    """A client of two worker processes, which all tests of this file share."""
+    """Yield a client of two worker processes, which all tests of this file share."""
     yield from two_workers()
 
 
@@ -37,7 +37,7 @@ def on_cluster(X, rows, columns=None, sparse=False):
 
 @contextlib.contextmanager
 def counted(client):
-    """The number of tasks that the workers run inside."""
+    """Return the number of tasks that the workers run inside the context."""
     from distributed.diagnostics.plugin import SchedulerPlugin
 
     class Count(SchedulerPlugin):

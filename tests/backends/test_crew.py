@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(crew.os.name != "posix", reason="threads of the 
 
 @nb.njit(nogil=True)
 def told(small, large, whole, yes, matrix, turned, out, own, lo, hi):
-    """What it was given, in places of its own."""
+    """Copy the arguments into the outputs."""
     for i in range(lo, hi):
         out[i, 0], out[i, 1], out[i, 2], out[i, 3] = small, large, whole, yes
         out[i, 4], out[i, 5] = matrix[i, 1], turned[1, i]

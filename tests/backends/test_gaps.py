@@ -284,7 +284,7 @@ def test_held_out_entries_are_scored_and_no_others(loss, make):
 
 
 def test_a_held_out_divergence_is_no_less_than_zero_where_the_model_is_right(rng):
-    """x log(x/y) - x + y is x (off² / 2 - off³ / 3 + ..) for y = x (1 + off)."""
+    """Compare with the series off² / 2 - off³ / 3 + ... of the divergence for y = x (1 + off)."""
     X = 3 * rng.random((30, 20)) + 1e6
     held = partwise.metrics.hold_out(X, 0.3, random_state=0)
     x = held.values

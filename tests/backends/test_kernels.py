@@ -32,7 +32,7 @@ from problems import (
 
 
 def slow_coordinate_descent(Z, C, G, d, r, sweeps):
-    """min ½ d zᵀGz + ½ r·z² - cᵀz, z >= 0, one coordinate of one row at a time."""
+    """Minimise ½ d zᵀGz + ½ r·z² - cᵀz over z >= 0, one coordinate of one row at a time."""
     Z = Z.astype(float).copy()
     for i in range(len(Z)):
         di, ri = d[i if len(d) > 1 else 0], np.broadcast_to(r, Z.shape)[i]
@@ -182,7 +182,7 @@ def test_plain_rows_are_coordinate_descent_without_weights(rng, n, k, threads, d
 
 
 def kl_row_values(X, Z, B, cost, ridge):
-    """f of each row: Σ (a + ½ ridge z) z - Σ x log y."""
+    """Return the objective of each row: Σ (a + ½ ridge z) z - Σ x log y."""
     with np.errstate(divide="ignore"):
         logs = np.where(X > 0, X * np.log(np.where(X > 0, Z @ B.T, 1.0)), 0.0)
     return ((cost + 0.5 * ridge * Z) * Z).sum(axis=1) - logs.sum(axis=1)

@@ -45,7 +45,7 @@ def saved(folder, X, name="X.npy"):
 
 
 def read_both(path, monkeypatch, **options):
-    """Loaded, then from disk."""
+    """Read a file twice: into memory, and as a memory-mapped file."""
     with monkeypatch.context() as here:
         here.setattr(_common, "STREAM_FROM", 10**12)
         loaded = read_samples(path, **options)

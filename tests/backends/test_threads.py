@@ -250,7 +250,7 @@ with threadpool_limits(3):
 
 
 def test_one_blas_thread_whichever_thread_asks():
-    """threadpoolctl 3.8 lets the first thread that sets a limit set others, and ignores the rest.
+    """The limit holds for every thread: threadpoolctl 3.8 ignores all threads but the first.
 
     A product whose BLAS uses two threads differs in the last digits on many processors.
     """

@@ -17,7 +17,7 @@ FIRST = np.array([i % 3 if i < 12 else -1 for i in range(N)])
 
 
 def to_rows(codes):
-    """The row of each sample: classes in order, then the others in order."""
+    """Return the row of each sample: classes in order, then unlabelled samples in order."""
     index = codes.copy()
     index[codes < 0] = 3 + np.arange((codes < 0).sum())
     return index, int(index.max()) + 1

@@ -464,7 +464,7 @@ def test_marker_scores_are_the_formula():
 
 
 def as_dask(adata):
-    """The same with chunks of sparse rows."""
+    """Return the same data with chunks of sparse rows."""
     da = pytest.importorskip("dask.array")
     X = da.from_array(adata.X.toarray(), chunks=(25, -1)).map_blocks(sp.csr_matrix)
     return anndata.AnnData(X, obs=adata.obs.copy(), var=adata.var.copy())

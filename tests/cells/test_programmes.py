@@ -9,7 +9,7 @@ from partwise.apps.cells import programmes as steps
 
 
 def made(n=80, p=60, k=3, *, depth=800, seed=0):
-    """Counts of k programmes, the programmes and their shares."""
+    """Return counts of k programmes, the programmes and their shares."""
     rng = np.random.default_rng(seed)
     H = rng.gamma(0.2, size=(k, p))
     H /= H.sum(axis=1, keepdims=True)

@@ -21,7 +21,7 @@ def softmax(S):
 
 
 def posteriors(rng, n, c=4, spread=1.5):
-    """True probabilities (n, c) of the classes of n samples, and classes drawn by them."""
+    """Return true class probabilities (n, c) of n samples, and classes drawn from them."""
     q = softmax(spread * rng.standard_normal((n, c)))
     return q, (q.cumsum(axis=1) < rng.random((n, 1))).sum(axis=1)
 

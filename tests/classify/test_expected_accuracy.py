@@ -198,7 +198,7 @@ def test_all_labelled_and_no_two_of_a_class(digits):
 
 
 def summary_of(X, given, ids=None):
-    """What `partwise cluster` writes of a classifier."""
+    """Return the summary that ``partwise classify`` writes for a classifier."""
     from partwise.apps.cli.cluster import _summary
     from partwise.apps.cli.work import Fitted, Task
     from partwise.io.samples import Samples

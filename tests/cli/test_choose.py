@@ -17,7 +17,7 @@ from partwise.apps.cli import main
 
 @pytest.fixture
 def counts(tmp_path):
-    """A table of three parts."""
+    """Write a table with three parts."""
     rng = np.random.default_rng(1)
     Y = rng.gamma(0.5, size=(60, 3)) @ rng.gamma(0.4, size=(3, 25))
     path = tmp_path / "counts.npz"

@@ -23,7 +23,7 @@ QUICK = ("--no-report", "--max-iter", "60")
 
 @pytest.fixture
 def refused(command, tmp_path):
-    """A command that must fail: one line, exit code 2, and nothing new in the folder."""
+    """Run a command that must fail with one line, exit code 2 and no new file."""
 
     def run(*arguments):
         before = sorted(str(path) for path in tmp_path.rglob("*"))
@@ -52,7 +52,7 @@ def photo_folder(tmp_path_factory):
 
 @pytest.fixture
 def iris(tmp_path):
-    """A table with an id, numbers, a text and a class that few rows name."""
+    """Write a table with an id, numbers, a text column and a class that few rows have."""
     pytest.importorskip("pandas", reason="tables need pandas")
     data = load_iris()
     path = tmp_path / "iris.csv"

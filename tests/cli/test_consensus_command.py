@@ -28,7 +28,7 @@ def made(n=60, p=40, k=3, seed=0):
 
 @pytest.fixture
 def cells(tmp_path):
-    """A .h5ad file of 60 cells and 40 genes of three programmes."""
+    """Write a .h5ad file of 60 cells and 40 genes with three programmes."""
     import pandas as pd
 
     obs, var = (
@@ -203,7 +203,7 @@ def test_all_that_cnmf_looks_for_is_there(cells, command, tmp_path):
 
 
 def starcat(out):
-    """The table for starCAT: names of programmes and genes, and numbers."""
+    """Return the table for starCAT: programmes, genes and numbers."""
     with (out / f"{out.name}.starcat_spectra.k_3.dt_0_5.txt").open() as file:
         (_, *genes), *rows = csv.reader(file, delimiter="\t")
     return [row[0] for row in rows], genes, np.array([row[1:] for row in rows], dtype=float)
@@ -335,7 +335,7 @@ def test_a_gpu_that_is_not_there_is_said(cells, command, tmp_path):
 
 
 def test_tensors_find_the_same_programmes(cells, command, tmp_path):
-    """ "cpu" is numpy; "cpu:0" are tensors on this processor, the way that a GPU takes."""
+    """Device "cpu" uses numpy; "cpu:0" uses tensors on the CPU, with the code for a GPU."""
     pytest.importorskip("torch")
     plain, tensors = tmp_path / "plain", tmp_path / "tensors"
     assert command(cells, "--parts", "3", *QUICK, "--out", plain)[0] == 0

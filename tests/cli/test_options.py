@@ -24,7 +24,7 @@ QUICK = ("--method", "nmf", "-k", "2", "--max-iter", "5", "--json", "--force")
 
 @pytest.fixture
 def fit(command, tmp_path):
-    """A fit of some data with some options: its summary, the model, and how data was prepared."""
+    """Return a function that fits data with options: summary, model and preparation of the data."""
 
     def run(data, *options):
         out = tmp_path / "m.partwise"
@@ -212,7 +212,7 @@ def texts(tmp_path):
 
 
 def words_of(fitted):
-    """The words of a fit, by the recipe that new texts are read with."""
+    """Return the vocabulary of a fit, which its recipe stores for new texts."""
     return set(fitted[2]["vocabulary"] if "vocabulary" in fitted[2] else fitted[2]["words"])
 
 

@@ -95,8 +95,10 @@ SAME_WEIGHTS = (
 
 
 def parametrized(estimators: Any) -> Any:
-    """scikit-learn's own, with our marks: an expected failure fails on every processor, and is no
-    crash. A check whose outcome hangs on rounding says nothing, and is left out.
+    """Return scikit-learn's checks with our marks.
+
+    An expected failure fails on every processor and is no crash. A check whose result depends on
+    rounding proves nothing, and is left out.
     """
     made = parametrize_with_checks(estimators)
     names, cases = made.args
@@ -235,7 +237,7 @@ def test_clusterers_become_classifiers_with_labels(estimator):
 
 
 def listed() -> dict[str, list[str]]:
-    """Checks that are expected to fail, by the reason."""
+    """Return the checks that are expected to fail, by reason."""
     found: dict[str, list[str]] = {}
     for case in parametrized(ESTIMATORS).args[1]:
         estimator, check = case.values

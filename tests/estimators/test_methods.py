@@ -49,7 +49,7 @@ FREE = ("NMF", "NMF-KL", "CNMF", "CNMF-KL")
 
 
 def as_printed(method: Method, q, n_iter=50):
-    """The reference's factors and history, with columns scaled at start and end where ours are."""
+    """Return the reference's factors and history, with columns scaled as Partwise scales them."""
     V, U = q.V, q.U
     scaled = method.has_scale and not method.unscaled
     if scaled:
@@ -235,14 +235,14 @@ def every_solver(methods):
 
 
 def start_value(method: Method, q):
-    """The objective at the start as the loop sees it."""
+    """Return the objective at the start as the loop computes it."""
     model = method.model(q, "unit")
     V = model.fit_scale(q.V, q.U)
     return model.value(*model.normalize(model.reduce(V), q.U))
 
 
 def unit_lengths(method: Method, U):
-    """What "unit" holds: each column's length, or with smoothing the mean over the columns."""
+    """Return the length of each column, or with smoothing the mean over the columns."""
     if method.loss == FROBENIUS:
         squares = (U**2).sum(axis=0)
         return np.sqrt(squares.mean() if method.unscaled else squares)

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 
 def planted(n=400, p=30, k=4, noise=0.1, seed=0, dtype=np.float64):
-    """Samples of k parts, sorted by their largest one, as files often are."""
+    """Return samples of k parts, sorted by their largest one, as files often are."""
     rng = np.random.default_rng(seed)
     V = rng.gamma(0.4, size=(n, k))
     V = V[np.argsort(V.argmax(axis=1), kind="stable")]

@@ -147,7 +147,7 @@ ITERATIONS = 30
 
 
 def end_of(solver, X, k, loss, seed):
-    """The objective after 30 iterations (mu: 300) from the start of that number."""
+    """Return the objective after 30 iterations (mu: 300) from the start of that number."""
     scale = np.sqrt(X.mean() / k) / 0.55  # the start's mean is 0.55
     W, H = make_start(*X.shape, k=k, seed=seed, scale=scale, dtype=X.dtype)
     iterations = 10 * ITERATIONS if solver == "mu" else ITERATIONS

@@ -44,7 +44,7 @@ OTHER_STEPS = {
 
 
 def _load() -> Any:
-    """A fresh copy of the module with our estimator under the names it uses."""
+    """Load a fresh copy of the module with our estimator under the names it uses."""
     spec = importlib.util.find_spec(original.__name__)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -68,7 +68,7 @@ def _swap(value: Any) -> Any:
 
 
 def _cases(function: Any) -> list[Any]:
-    """The parametrisations of a test with our classes in place of theirs."""
+    """Return the parametrisations of a test with our classes instead of scikit-learn's."""
     cases: list[dict[str, Any]] = [{}]
     for mark in getattr(function, "pytestmark", []):
         if mark.name != "parametrize":

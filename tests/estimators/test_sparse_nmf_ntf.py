@@ -157,7 +157,7 @@ def test_extremes():
 
 
 def stack(seed=0, n=24, height=7, width=5, k=3):
-    """An exact sum of k images that are outer products, with weights."""
+    """Return an exact sum of k images that are outer products, with weights."""
     rng = np.random.default_rng(seed)
     V, A, B = (rng.random((m, k)) * (rng.random((m, k)) < 0.6) + 0.05 for m in (n, height, width))
     return np.einsum("nk,ik,jk->nij", V, A, B), V, A, B
@@ -211,7 +211,7 @@ class TestNTF:
             NTF(3, image_shape=shape).fit(Q.X)
 
     def test_the_svd_start_of_odd_stacks_is_finite_and_warns_of_nothing(self):
-        """tensorly's own divides by the length of an empty half, and warns of fewer rows."""
+        """The SVD start of tensorly divides by the length of an empty half, which is zero."""
         rng = np.random.default_rng(0)
         single = np.zeros((3, 4))
         single[0, 1] = 0.2

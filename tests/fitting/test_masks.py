@@ -34,7 +34,7 @@ def estimator(name, **params):
 
 
 def masked(values, hidden, wrong=1e6):
-    """A masked array with values below the mask that must never be seen."""
+    """Return a masked array whose values below the mask must never be used."""
     spoiled = np.array(values)
     spoiled[hidden] = wrong
     return np.ma.array(spoiled, mask=hidden)

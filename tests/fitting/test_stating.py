@@ -114,7 +114,7 @@ def test_zero_rows_and_columns_are_explained_by_nothing():
 
 
 def test_rank_one_is_exact():
-    """k = 1: the best rank-one approximation, from the SVD (Perron: it is non-negative)."""
+    """The best rank-one approximation comes from the SVD, which is non-negative here (Perron)."""
     X = make_data(positive=True)
     s = np.linalg.svd(X, compute_uv=False)
     for solver in ("hals", "nesterov", "mu"):

@@ -51,7 +51,7 @@ def test_the_named_formats_are_read(tmp_path, suffix):
 
 @pytest.fixture
 def low_limit(monkeypatch):
-    """The same at a thousandth of the size."""
+    """Lower the size limit to a thousandth."""
     monkeypatch.setattr(archives, "FREE", 500_000)
 
 

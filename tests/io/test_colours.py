@@ -23,7 +23,7 @@ def photos(tmp_path):
 
 
 def keep(samples, **counts):
-    """The first labels of each class."""
+    """Keep the first labels of each class."""
     y = np.full(samples.n_samples, None, dtype=object)
     for name, count in counts.items():
         y[np.flatnonzero(samples.y == name)[:count]] = name

@@ -101,7 +101,7 @@ def test_numbers_as_people_write_them(values, sign, numbers):
 
 
 def test_a_german_file_without_a_fraction_in_one_column(tmp_path):
-    """pandas alone would take 43.006 for 43 and a bit."""
+    """Read 43.006 as a whole number of thousands; pandas alone reads a fraction."""
     rows = "\n".join(f"{i}.006;{i},5" for i in range(10, 40))
     path = tmp_path / "t.csv"
     path.write_text(f"umsatz;preis\n{rows}\n")

@@ -16,7 +16,7 @@ from partwise.io.datasets.catalogue import CATALOGUE, canonical
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    """An empty data folder, and nothing else to find: no PARTWISE_DATA, no user cache."""
+    """Provide an empty data folder, without PARTWISE_DATA and without a user cache."""
     monkeypatch.delenv("PARTWISE_DATA", raising=False)
     monkeypatch.setattr("partwise.io.datasets.loading.user_cache", lambda: tmp_path / "cache")
     folder = tmp_path / "data"
@@ -274,13 +274,13 @@ def write_bytes(content):
 
 
 def write_cut(path):
-    """The first half of a good file."""
+    """Write the first half of a good file."""
     np.savez_compressed(path, X=np.random.default_rng(0).random((50, 50)))
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
 def write_flipped(path):
-    """A good file with a damaged stretch in the middle."""
+    """Write a good file with a damaged stretch in the middle."""
     np.savez_compressed(path, X=np.random.default_rng(0).random((50, 50)))
     content = bytearray(path.read_bytes())
     middle = len(content) // 2
@@ -343,7 +343,7 @@ def write_mat_cut(path):
 @pytest.mark.parametrize("compressed", [False, True])
 @pytest.mark.parametrize("kind", [0, 8, 10, 11, 14, 15, 19, 20, 50, 200, 1000, 60_000])
 def test_an_undefined_type_of_mat_is_refused(home, kind, compressed):
-    """scipy 1.17.1 ends the process with a segmentation fault for each of these types."""
+    """Refuse the file: scipy 1.17.1 ends the process with a segmentation fault for each type."""
     path = home / "bad.mat"
     scipy.io.savemat(path, {"fea": np.arange(12.0).reshape(3, 4)})
     content = bytearray(path.read_bytes())

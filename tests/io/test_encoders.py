@@ -29,7 +29,7 @@ PAIRS = [
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch, tmp_path):
-    """The encoders of the tests, an empty cache, and no network."""
+    """Register the encoders of the tests, with an empty cache and no network."""
     encoders.register(monkeypatch)
     monkeypatch.setattr(registry, "user_cache", lambda: tmp_path / "cache")
 
@@ -41,7 +41,7 @@ def registered(monkeypatch, tmp_path):
 
 @pytest.fixture
 def counted(monkeypatch):
-    """The batches that the stand-in encodes."""
+    """Record the batches that the stand-in encodes."""
     batches = []
 
     def run(texts):
@@ -127,7 +127,7 @@ def test_a_missing_package_is_one_line_with_the_command(monkeypatch):
 
 @pytest.fixture
 def hub(monkeypatch, tmp_path):
-    """A stand-in for huggingface_hub with nothing in its cache; returns the downloads."""
+    """Replace huggingface_hub by a stand-in with an empty cache; return the downloads."""
     downloads = []
 
     class Missing(FileNotFoundError):
@@ -299,7 +299,7 @@ def test_a_multilingual_encoder_finds_translations():
 
 
 def as_static_model(folder):
-    """The weights of wordllama in the files of a model2vec model."""
+    """Write the weights of wordllama as the files of a model2vec model."""
     packages("wordllama", "model2vec", "tokenizers", "safetensors")
     from pathlib import Path
 

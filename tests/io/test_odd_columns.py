@@ -123,7 +123,7 @@ def test_text_among_numbers_is_said(tmp_path):
 
 @pytest.fixture
 def cells(tmp_path):
-    """Counts in .raw, logarithms in X, two cells without any count."""
+    """Write counts in .raw and logarithms in X, with two cells without any count."""
     anndata = pytest.importorskip("anndata", reason=".h5ad needs anndata")
     rng = np.random.default_rng(0)
     counts = rng.poisson(2.0, (30, 12)).astype(np.float32)

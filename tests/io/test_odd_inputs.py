@@ -294,7 +294,7 @@ def json_lines():
 
 
 def numbers():
-    """A small number is sea, a large one sky."""
+    """Return small numbers for class "sea" and large ones for "sky"."""
 
     def case(name, cell, *, heading="id,a,b", note="", **more):
         rows = "".join(f"r{i:02d};{cell(i)};{i % 5}\n" for i in range(N))
@@ -418,7 +418,7 @@ def test_there_are_more_than_a_hundred():
 
 
 def holds(samples, i):
-    """What a sample is, by what it holds."""
+    """Return the class of a sample from its content."""
     if samples.texts is not None:
         words = set(re.findall(r"\w+", samples.texts[i]))
         found = [kind for kind in KINDS if words & set(WORDS[kind])]

@@ -391,7 +391,7 @@ def test_known_sets_by_name_are_upright(digits):
 
 
 def test_images_of_matlab_are_upright(tmp_path, rng):
-    """fea holds a picture column by column, and --image-shape alone must be enough."""
+    """The field fea holds an image column by column, and --image-shape alone must be enough."""
     pictures = rng.random((5, 4, 3))
     scipy.io.savemat(tmp_path / "m.mat", {"fea": pictures.transpose(0, 2, 1).reshape(5, 12)})
     samples = read_samples(tmp_path / "m.mat", image_shape=(4, 3), scale="none")

@@ -14,7 +14,7 @@ from partwise.io import datasets
 
 
 def parts(layout="csr"):
-    """data, indices, indptr of 40 x 50 counts."""
+    """Return data, indices and indptr of 40 x 50 counts."""
     X = sp.random_array((40, 50), density=0.2, random_state=0, format=layout)
     X.data = np.ceil(5 * X.data)
     return {"data": X.data, "indices": X.indices.copy(), "indptr": X.indptr.copy()}
@@ -106,7 +106,7 @@ def write_h5ad(path, p, layout="csr"):
 
 
 def mat_bytes(p):
-    """A MATLAB 5 file with one sparse variable, fea, as MATLAB lays it out, unchecked."""
+    """Return the bytes of a MATLAB 5 file with one sparse variable, fea, without checks."""
 
     def element(kind, data):
         return (
@@ -360,7 +360,7 @@ def test_a_link_inside_of_an_h5ad_is_no_other_file(cells):
 
 @pytest.mark.parametrize("at", range(3), ids=["indices", "indptr", "data"])
 def test_an_element_of_a_type_that_there_is_not(tmp_path, at):
-    """scipy looks such a type up beside its table, and the process ends."""
+    """Refuse the file: scipy reads such a type beyond its table, and the process ends."""
     p = parts("csc")
     data = mat_bytes(p)
     sizes = [4 * p["indices"].size, 4 * p["indptr"].size, 8 * p["data"].size]

@@ -121,7 +121,7 @@ def test_a_neighbouring_language_is_not_found():
 
 
 def test_one_word_makes_no_language():
-    """ "due" is Italian for two; English invoices lost a word that matters."""
+    """The word "due" is Italian for two; English invoices lost it as a stop word."""
     texts = ["please pay the amount that is due and send it to the bank"] * 9
     texts += ["due due invoice payment", "due overdue payment account", "due bank"] * 4
     words, said = find_stop_words(texts, "auto", characters=False)

@@ -47,7 +47,7 @@ def test_unknown_does_not_contradict_a_label(tmp_path):
 
 
 def test_names_that_look_like_gaps_stay_names(tmp_path):
-    """pandas takes "NA" and "null" for gaps: among ids and texts they are Namibia and a surname."""
+    """Keep "NA" (Namibia) and "null" (a surname), which pandas reads as missing values."""
     path = write(tmp_path, "id,a,b\nNA,1,2\nnull,2,1\nDE,3,5\n", "t.csv")
     assert read_samples(path).ids == ["NA", "null", "DE"]
     texts = write(tmp_path, "who,body\n1,null and void\n2,NA\n3,void in NA\n", "m.csv")

@@ -28,14 +28,14 @@ SPARSE = [sp.csr_array, sp.csc_array, sp.csr_matrix, sp.coo_array]
 
 
 def brute_distances(X, k):
-    """The k smallest distances to other samples, by differences in float64."""
+    """Return the k smallest distances to other samples, by differences in float64."""
     D = cdist(X.astype(np.float64), X.astype(np.float64))
     np.fill_diagonal(D, np.inf)
     return np.sort(D, axis=1)[:, :k]
 
 
 def assert_neighbors(X, k, indices, distances, rtol=1e-12):
-    """The right distances, which belong to the samples named, none of them the sample itself."""
+    """Assert that distances are the smallest, match the indices, and exclude the sample itself."""
     dense = (X.toarray() if sp.issparse(X) else np.asarray(X)).astype(np.float64)
     n = dense.shape[0]
     assert indices.shape == distances.shape == (n, k)

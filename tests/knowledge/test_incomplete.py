@@ -14,7 +14,7 @@ from partwise.knowledge.graph._incomplete import IncompleteSamples, search
 
 
 def clusters(seed, n=90, p=40):
-    """Samples near three centres; each lacks a window of features that begins anywhere."""
+    """Return samples near three centres; each lacks a window of features that begins anywhere."""
     rng = np.random.default_rng(seed)
     V = np.eye(3)[rng.integers(0, 3, n)] + 0.02 * rng.random((n, 3))
     X = V @ rng.gamma(0.5, size=(3, p))
@@ -23,7 +23,7 @@ def clusters(seed, n=90, p=40):
 
 
 def incomplete(X, hidden, entry_weight=None, make=np.asarray):
-    """The samples as a fit hands them to the search."""
+    """Return the samples as a fit passes them to the search."""
     X, missing = (X, np.nan) if make is np.asarray else (np.where(hidden, 0, X), 0)
     X = np.where(hidden, np.nan, X) if make is np.asarray else X
     base, places, seen = without_gaps(make(X), missing)

@@ -31,7 +31,7 @@ TERMS = {
 
 
 def term_value(name, term, Z):
-    """The formula, independent of the class's methods."""
+    """Return the value of the formula, independent of the class's methods."""
     if isinstance(term, Linear):
         return (np.broadcast_to(term.cost, Z.shape) * Z).sum()
     if isinstance(term, Ridge):

@@ -38,7 +38,7 @@ ALL_SOLVERS = [*SAME_ORDER, (FROBENIUS, "mu"), (KL, "mu")]
 
 
 def run(estimator, y=None, *, data=None, start=START, ok=(), **settings):
-    """A fit of 40 iterations from one start; warnings other than those in `ok` are errors."""
+    """Fit 40 iterations from one start; warnings other than those in `ok` are errors."""
     model = estimator(4, **({"tol": 0.0, "max_iter": 40, "init": "custom"} | settings))
     with warnings.catch_warnings():
         for message in ok:
@@ -147,7 +147,7 @@ def test_nmfdc_without_smoothing_is_cnmf(solver):
 
 @pytest.mark.parametrize("loss, solver", SAME_ORDER)
 def test_one_label_a_class_voids_hard_labels_but_not_the_class_cost(loss, solver):
-    """cdNMF's point: a single label already says whose parts a sample should not use."""
+    """A single label already costs a sample the use of other classes' parts in cdNMF."""
     with pytest.warns(UserWarning, match=VOID):
         hard = CNMF(4, beta_loss=loss, solver=solver, max_iter=30, tol=0, random_state=0)
         hard.fit(Q.X, ONE_EACH)
@@ -263,8 +263,10 @@ def inner(x, y):
 @pytest.mark.parametrize("estimator", [CF, LCF])
 @pytest.mark.parametrize("kernel", ["precomputed", "callable"])
 def test_the_linear_kernel_by_another_name(kernel, estimator, solver, signed):
-    """XXᵀ given whole is the implicit one. For signed data "mu" splits K in another way, by
-    entries, and goes another way down."""
+    """Compare the kernel XXᵀ, passed as an array, with the implicit one.
+
+    For signed data "mu" splits K by entries, and ends in another minimum.
+    """
     if signed and solver == "mu":
         pytest.skip("another split of K, compared with the reference in test_concepts.py")
     X = Q.X - 0.4 if signed else Q.X
@@ -290,7 +292,7 @@ def test_lcf_without_locality_is_cf(solver):
 
 
 def counts():
-    """A table of documents and words, and a start of P(z), P(w|z), P(d|z)."""
+    """Return a table of documents and words, and a start of P(z), P(w|z), P(d|z)."""
     rng = np.random.default_rng(5)
     topics = rng.dirichlet(0.3 * np.ones(12), size=3)
     X = rng.poisson(40 * rng.dirichlet(0.5 * np.ones(3), size=15) @ topics).astype(float)

@@ -19,7 +19,7 @@ some_labels = st.lists(st.one_of(st.none(), st.integers(0, 5)), min_size=1, max_
 
 
 def matrix(rows):
-    """The 0/1 matrix A that SharedRows never builds."""
+    """Return the 0/1 matrix A that SharedRows never builds."""
     A = np.zeros((rows.n_samples, rows.n_rows))
     A[np.arange(rows.n_samples), rows.index] = 1
     return A

@@ -14,7 +14,7 @@ from problems import LOSS_IDS, LOSSES, K, N, P, factors, make_case, zeros_in
 
 
 def naive_kkt(Z, neg, pos, slopes, misfit):
-    """The residual as its docstring states it, entry by entry."""
+    """Return the KKT residual as its docstring defines it, entry by entry."""
     parts = np.zeros(3 + len(slopes))
     for i in range(Z.shape[0]):
         for j in range(Z.shape[1]):

@@ -144,7 +144,7 @@ GAMMA = 0.5 + rng.random(N)
 
 
 def solved(data, beta, step, term, goal, weights=None):
-    """The lowest value that steps on V reach, in at most 600 of them."""
+    """Return the lowest value that at most 600 steps on V reach."""
     loss = Frobenius() if beta == 2 else KullbackLeibler()
     model = FactorModel(data, loss, terms_V=[term], weights=weights)
     model.sweeps["V"] = 3

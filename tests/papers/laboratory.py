@@ -37,7 +37,7 @@ def with_labels(W, y, label_weight):
 
 
 def label_matrix(y):
-    """A of CNMF (3): a column per class, then one per sample without a label."""
+    """Return A of CNMF (3): a column per class, then one per unlabelled sample."""
     first = y.max() + 1
     index = np.where(y >= 0, y, first - 1 + np.cumsum(y < 0))
     return np.eye(index.max() + 1)[index]
@@ -120,7 +120,7 @@ def clusters(method, V, k, seed):
 
 
 def accuracy(truth, found):
-    """The share of samples in the cluster matched to their class, in per cent."""
+    """Return the percentage of samples whose cluster is matched to their class."""
     from scipy.optimize import linear_sum_assignment
 
     counts = np.zeros((truth.max() + 1, found.max() + 1))

@@ -31,7 +31,7 @@ CELLS = [
 
 
 def the_method(cell, sample):
-    """The cell's column in the independent program."""
+    """Return the cell's column in the independent program."""
     X = laboratory.unit_rows(np.asarray(sample.X))
     estimator, params = cell.column.method.estimator, cell.column.params(cell.data.name)
     if estimator == "CNMF":

@@ -42,7 +42,7 @@ NAIVE = {
 
 
 def call(name):
-    """The estimator of a page, with the sizes of this problem and a given start."""
+    """Return the estimator of a page, with the sizes of this problem and a given start."""
     page = (PAGES / f"{name.removesuffix('-kl')}.rst").read_text(encoding="utf-8")
     calls = re.findall(r"(?:model = |``)([A-Z]+\w*\(3, .*\))(?:$|``)", page, re.M)
     text = calls[name.endswith("-kl")]

@@ -71,7 +71,7 @@ def test_an_export_overwrites_nothing_and_needs_methods(tmp_path):
 
 @pytest.fixture
 def own(tmp_path, monkeypatch):
-    """A copy of LCF's synthetic figure, with a printed average and three methods more."""
+    """Copy LCF's synthetic figure, with a printed average and three additional methods."""
     (tmp_path / "partwise_own_method.py").write_text(METHOD)
     monkeypatch.syspath_prepend(tmp_path)
     path = tmp_path / "mine.toml"

@@ -115,7 +115,7 @@ def _accuracies(result, attempt=0):
 
 
 def one_thread(table, out):
-    """The same here: a start of Python and its imports take longer than the runs."""
+    """Run a table in this process, since starting Python takes longer than the runs."""
     with threadpool_limits(1):
         runner.reproduce(table, out, jobs=1)
 
@@ -156,7 +156,7 @@ def test_more_processes_give_the_same(table, tmp_path):
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    """What one process finds that nobody disturbs."""
+    """Return the results of one process that is never interrupted."""
     folder = tmp_path_factory.mktemp("calm")
     (folder / "mine.toml").write_text(PROTOCOL)
     (folder / "mine.csv").write_text(CSV)

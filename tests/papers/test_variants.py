@@ -594,7 +594,7 @@ def test_shares_on_the_part_of_the_own_class():
 
 
 def _one_method(table, columns, variant=None):
-    """A summary of a table with one accuracy for each (method, K, run)."""
+    """Return a summary of a table with one accuracy for each (method, K, run)."""
     protocol = load_protocol(table).under(variant)
     results = []
     for method, values in columns.items():

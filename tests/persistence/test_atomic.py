@@ -15,14 +15,14 @@ from partwise.persistence import atomic
 
 @pytest.fixture(scope="module")
 def dead():
-    """The number of a process that has ended."""
+    """Return the number of a process that has ended."""
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     return process.pid
 
 
 def left_by(pid, path, suffix="part"):
-    """The hidden name that a process would have used."""
+    """Return the hidden file name that a process would have used."""
     mine = atomic.beside(path, suffix)
     return mine.with_name(mine.name.replace(f"-{os.getpid()}-", f"-{pid}-"))
 
@@ -88,7 +88,7 @@ def test_on_windows_no_process_is_asked_since_that_would_end_it(tmp_path, dead, 
 
 @pytest.fixture
 def like_windows(monkeypatch):
-    """Renaming onto a folder fails, also onto an empty one."""
+    """Make renaming onto a folder fail, even onto an empty one, as on Windows."""
     real = {name: getattr(os, name) for name in ("rename", "replace")}
 
     def refuses(name):

@@ -48,7 +48,7 @@ MODELS = {
 
 @pytest.fixture
 def saved(tmp_path):
-    """A small model in a file, and the model."""
+    """Save a small model; return the file and the model."""
     model = partwise.CNMF(**QUICK).fit(X, KNOWN)
     return model.save(tmp_path / "m.partwise"), model
 
@@ -335,7 +335,7 @@ def test_every_truncation_and_every_flipped_byte_is_noticed(saved):
 
 
 def refused_or_same(path, model):
-    """A damaged file is refused, or nothing that counts was damaged."""
+    """Check that a damaged file is refused, or that the damage changed no result."""
     try:
         again = partwise.load(path)
     except PersistError:
@@ -424,7 +424,7 @@ def nested(value, where=()):
 
 
 def put(state, where, value):
-    """A copy of the nested state with one array replaced."""
+    """Return a copy of the nested state with one array replaced."""
     state = dict(state) if isinstance(state, dict) else list(state)
     state[where[0]] = value if len(where) == 1 else put(state[where[0]], where[1:], value)
     return state

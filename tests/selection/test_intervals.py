@@ -154,7 +154,7 @@ def test_moments_are_those_of_all():
 
 
 def by_hand(X, model, n_draws, seed, given, **settings):
-    """Standard deviations of the parts over refits to samples drawn with replacement."""
+    """Return standard deviations of the parts over refits to samples drawn with replacement."""
     rng = np.random.RandomState(seed)
     n, H, found = len(X), model.components_, []
     W, start = (np.maximum(Z, 1e-3 * Z.mean(axis=axis, keepdims=True))

@@ -25,7 +25,7 @@ def planted(seed=0, k=3):
 
 
 def stopped(after):
-    """A progress that is interrupted, as by Ctrl-C."""
+    """Return a progress callback that raises KeyboardInterrupt, as Ctrl-C does."""
 
     def hear(done, total, what):
         if done >= after:

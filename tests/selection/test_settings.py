@@ -168,7 +168,7 @@ SETTINGS = {
 
 
 def losses(setting, X, Y):
-    """The loss at each entry."""
+    """Return the loss at each entry."""
     beta = setting.parameter("beta_loss")
     if beta == KL:
         return np.where(X > 0, X * np.log(np.where(X > 0, X, 1) / Y), 0) - X + Y
@@ -178,7 +178,7 @@ def losses(setting, X, Y):
 
 
 def objective(setting, X, V, H, *, weights):
-    """The loss of X ≈ V S H and the penalties on both factors."""
+    """Return the loss of X ≈ V S H and the penalties on both factors."""
     delta = setting.parameter("smoothing") or 0
     mixed = (1 - delta) * H + delta * H.mean(axis=0)
     Y = V @ mixed
@@ -203,7 +203,7 @@ def _alpha_H(setting):
 
 
 def lowest(function, start, *, free=False, held=None):
-    """The minimum of a function of one factor, by L-BFGS-B; some entries may be held."""
+    """Minimise a function of one factor by L-BFGS-B; some entries may be fixed."""
     known = np.zeros(start.shape, bool) if held is None else ~np.isnan(held)
     full = np.where(known, 0 if held is None else held, start)
 
@@ -240,7 +240,7 @@ def quiet():
 
 
 def by_entries(setting, seed, settings, split=0, n_splits=2):
-    """The error of one fit to entries that one split hides."""
+    """Return the error of one fit to the entries that one split hides."""
     seeds = np.random.RandomState(seed).randint(2**31 - 1, size=(n_splits, 2))
     # every marker but the zeros of a sparse X becomes NaN
     value = setting.parameter("missing_values")
@@ -445,7 +445,7 @@ def check_bootstrap_intervals(setting, n_draws=10):
 
 
 def curvature_errors(setting, V, H):
-    """Standard errors of the parts by the curvature of the loss, feature by feature."""
+    """Return standard errors of the parts by the curvature of the loss, feature by feature."""
     found, w = np.zeros(H.shape), setting.weights
     for j in range(P):
         x, mu = np.where(w[:, j] > 0, setting.dense[:, j], 0), V @ H[:, j]

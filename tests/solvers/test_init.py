@@ -75,8 +75,11 @@ def test_gaps_are_filled_alike(kind, seen, tmp_path):
 
 
 def test_many_starts_on_a_device_share_a_pass_over_X(monkeypatch):
-    """In float64 a block at a time is hundreds of kernels: for 1,100 runs of a million cells it
-    took longer than the runs."""
+    """Draw the starts of many runs in one pass over X.
+
+    In float64 a block at a time is hundreds of kernels: for 1,100 runs of a million cells it
+    took longer than the runs.
+    """
     torch = pytest.importorskip("torch")
     from partwise import NMF
     from partwise.backends.numpy.float64_products import DoubleProducts

@@ -92,7 +92,7 @@ def test_nesterov_without_curvature_stays():
 
 @pytest.mark.parametrize("beta", [-0.5, 0.0, 0.5, 1.0, 1.3, 1.8])
 def test_em_with_ridge_solves_its_equation(rng, beta):
-    """cost q^max(β-1,0) + ridge Z q = product q^min(β-2,0): its root by bisection."""
+    """Solve cost q^max(β-1,0) + ridge Z q = product q^min(β-2,0) by bisection and compare."""
     Z, product, cost = (rng.uniform(0.05, 3.0, (6, 4)) for _ in range(3))
     ridge = 0.7
     sub = Divergence(
@@ -138,7 +138,7 @@ def test_zero_times_a_ratio_beyond_the_range_is_zero():
 
 @pytest.mark.parametrize("how", ["exact", "graph", "plain"])
 def test_coordinate_descent_takes_factors_by_columns(rng, how):
-    """numpy's products may be laid out so; the kernels are for rows."""
+    """Products of numpy may be stored by columns; the kernels need rows."""
     F = rng.random((40, 3)) + (0.0 if how == "graph" else 30.0)  # the last: nearly collinear
     C, Z = rng.random((20, 40)) @ F, rng.random((20, 3))
     W = sp.csr_array(np.ones((20, 20)) - np.eye(20))

@@ -17,7 +17,7 @@ from problems import K, factors
 
 @pytest.fixture
 def start(rng):
-    """A model of planted parts, and where it begins."""
+    """Return a model of planted parts, and a start."""
     X = rng.random((70, 4)) @ rng.random((4, 30)) + 0.1 * rng.random((70, 30))
     return FactorModel(as_data(X), Frobenius()), rng.random((70, 4)), rng.random((30, 4))
 

@@ -22,7 +22,7 @@ def samples():
 
 @pytest.fixture(scope="session")
 def kept(tmp_path_factory):
-    """A project with part weights and a map, so that a start is immediate."""
+    """Store a project with part weights and a map, so that it opens immediately."""
     from partwise.apps.studio.workspace import Workspace
 
     folder = tmp_path_factory.mktemp("studio") / "project"

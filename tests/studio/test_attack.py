@@ -149,7 +149,7 @@ for path in sys.argv[1:]:
 
 
 def read_all(paths, seconds=600):
-    """What became of each file, in a process of its own; the one that ended it is named."""
+    """Read each file in a process of its own; name the file that ends the process."""
     env = os.environ | {"OMP_NUM_THREADS": "1"}
     run = subprocess.run(
         [sys.executable, "-X", "faulthandler", "-c", READER, *map(str, paths)],
@@ -241,7 +241,7 @@ def test_every_container_gives_the_same_samples(tmp_path):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of one megabyte."""
+    """Mount a file system of one megabyte."""
     at = tmp_path / "small"
     at.mkdir()
     if os.name == "nt" or os.geteuid() != 0 or shutil.which("mount") is None:

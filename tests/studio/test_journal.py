@@ -83,7 +83,7 @@ def test_a_damaged_journal_names_its_line(tmp_path):
 
 
 def test_every_act_is_on_the_disk_before_it_is_acknowledged(tmp_path, monkeypatch):
-    """flush hands a line to the system; fsync, after it, to the disk."""
+    """Write each action with flush and then with fsync, which writes it to the disk."""
     import os
 
     journal, seen = Journal(tmp_path / "j"), []

@@ -58,7 +58,7 @@ def client(workspace):
 
 
 def task(workspace, i, **data):
-    """A task as Label Studio sends it."""
+    """Return a task as Label Studio sends it."""
     return {
         "id": 100 + i,
         "data": data or {"body": workspace.samples.whole_texts[i]},

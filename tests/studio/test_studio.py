@@ -688,7 +688,7 @@ class NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def cookie_of(studio):
-    """The cookie that the first visit brings."""
+    """Return the cookie that the first visit sets."""
     with pytest.raises(urllib.error.HTTPError) as welcome:
         urllib.request.build_opener(NoRedirect).open(studio.url)
     welcome.value.close()
@@ -895,7 +895,7 @@ def test_a_text_is_there_as_a_whole(tmp_path):
 
 
 def test_a_studio_that_ends_before_it_is_up_closes_its_door(samples, tmp_path, monkeypatch):
-    """uvicorn 0.34 leaves its sockets to the collector where it was told to end while starting."""
+    """A server that ends while it starts leaves its sockets open with uvicorn 0.34."""
     from partwise.apps.studio import server
 
     monkeypatch.setattr("uvicorn.Server.run", lambda self, sockets: None)

@@ -46,7 +46,7 @@ def serve(browser, digits, tmp_path):
 
 @pytest.fixture
 def serve_texts(browser, tmp_path):
-    """The same on 120 short texts of four kinds."""
+    """Open the studio on 120 short texts of four classes."""
     rng = np.random.default_rng(0)
     words = [
         "goal team match league",

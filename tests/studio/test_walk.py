@@ -79,7 +79,7 @@ class Walk:
         self.check()
 
     def check(self):
-        """The journal has the labels that were given, and no others."""
+        """Check that the journal has the labels that were given, and no others."""
         self.person.saved()
         assert journal(self.serve.folder)[0] == self.given
         wait_for(lambda: self.person.labels() == len(self.given))
@@ -141,7 +141,7 @@ class Walk:
         self.check()
 
     def restart(self):
-        """The page goes on with a studio that was started again."""
+        """Continue the page with a restarted studio."""
         self.process.send_signal(signal.SIGINT)
         self.process.wait(60)
         wait_for(lambda: self.person.find("trouble").is_displayed())
@@ -165,7 +165,7 @@ def walk(request, browser, tmp_path):
 
 
 def look_at_the_card(walk):
-    """The whole picture, the text, or the original row."""
+    """Open the whole image, the text, or the original row."""
     person, here = walk.person, walk.person.sample()
     if walk.kind == "photos":
         image = person.all("#cardBody img")[0]
@@ -182,7 +182,7 @@ def look_at_the_card(walk):
 
 
 def predict(walk, model, capsys):
-    """The exported model predicts new data by the command."""
+    """Predict new data with the exported model and the command."""
     from partwise.apps.cli import main
 
     new, ids = write(walk.kind, walk.serve.folder / "new", NEW, start=N)

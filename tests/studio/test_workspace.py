@@ -118,7 +118,7 @@ def test_a_label_that_was_taken_back_is_no_conflict(workspace):
 
 @pytest.fixture
 def coloured(tmp_path):
-    """A workspace on photos that only their colours tell apart, without labels."""
+    """Return a workspace on unlabelled photos that differ in colour only."""
     folder = photos(tmp_path / "photos", 45, coloured=True)
     workspace = Workspace(read_samples(folder), tmp_path / "p", compare_colours=True)
     workspace.prepare()
@@ -177,7 +177,7 @@ def test_edited_parts_are_not_replaced_by_coloured_ones(coloured):
 
 @pytest.fixture(scope="module")
 def customers(tmp_path_factory):
-    """A workspace on customer data with 18 labels; only the amount matters."""
+    """Return a workspace on customer data with 18 labels; only the amount matters."""
     folder = tmp_path_factory.mktemp("customers")
     workspace = Workspace(read_samples(table(folder / "k.csv", 60)), folder / "p")
     workspace.prepare()
@@ -243,7 +243,7 @@ def test_the_gain_of_further_labels_is_a_range():
 
 
 def advise(names, accuracy=0.99, low=0.97, share=1.0, half=1.0):
-    """The advice for labels in this order."""
+    """Return the studio's advice for labels given in this order."""
     labels = dict(enumerate(names))
     point = reviews.Point(len(labels), accuracy, low, 1.0)
     with pytest.MonkeyPatch.context() as patch:

@@ -17,7 +17,7 @@ HOSTILE = "<img src=x onerror=document.title='caught'>"
 
 @pytest.fixture(scope="module")
 def browser():
-    """A headless Chromium, or the reason why there is none."""
+    """Yield a headless Chromium, or skip with the reason."""
     pytest.importorskip("plotly", reason="the report needs plotly")
     webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
     names = ("chromium", "chromium-browser", "google-chrome")
@@ -42,7 +42,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def page(digits, tmp_path_factory):
-    """A report on 150 digits with a few labels and hostile names."""
+    """Return a report on 150 digits with a few labels and hostile names."""
     n = 150
     X = digits.X[:n] / 16.0
     truth = np.array([f"digit {v}" for v in digits.y[:n]], dtype=object)

@@ -402,7 +402,7 @@ def test_the_script_of_the_charts_is_packed():
 
 @pytest.fixture(scope="module")
 def customers(tmp_path_factory):
-    """A report on customer data, by classes and by clusters; the amount decides."""
+    """Return a report on customer data, by classes and by clusters; the amount decides."""
     path = studio_inputs.table(tmp_path_factory.mktemp("table") / "k.csv", 90)
     samples = read_samples(path)
     y = np.array([("low", "high", "top")[i % 3] if i < 30 else None for i in range(90)], object)
