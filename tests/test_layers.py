@@ -127,7 +127,7 @@ def outside_the_public_names(text, own):
     """Return imports of private names of partwise from outside the application itself."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
-            yield from (a.name for a in node.names if a.name.startswith("partwise"))
+            yield from (a.name for a in node.names if a.name.startswith("partwise."))
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("partwise"):
             package, module = (node.module + ".").split(".")[:2]
             for name in (alias.name for alias in node.names):
