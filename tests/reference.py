@@ -1649,6 +1649,72 @@ def expected_balanced_accuracy(p):
     return np.mean(shares)
 
 
+def measured_shares(counts, strengths):
+    """Return the posterior mean and deviation of shares, with Dirichlet distributions.
+
+    P(counts | a) = Π_i of the chance of each label in turn: (a + earlier of its class) over the
+    sum. All strengths a are equally probable before.
+    """
+    c, n = len(counts), sum(counts)
+    weights = []
+    for a in strengths:
+        seen, log_p = [0] * c, 0.0
+        for j in range(c):
+            for _ in range(counts[j]):
+                log_p += np.log((a + seen[j]) / (c * a + sum(seen)))
+                seen[j] += 1
+        weights.append(log_p)
+    weights = np.exp(np.array(weights) - max(weights))
+    weights /= weights.sum()
+    means, squares = np.zeros(c), np.zeros(c)
+    for w, a in zip(weights, strengths):
+        for j in range(c):
+            alpha, rest = a + counts[j], (c - 1) * a + n - counts[j]
+            mean = alpha / (alpha + rest)
+            means[j] += w * mean
+            squares[j] += w * (mean**2 + mean * (1 - mean) / (alpha + rest + 1))
+    return means, np.sqrt(np.maximum(squares - means**2, 0))
+
+
+def estimated_shares(p, rounds):
+    """Run Saerens' EM: the mean of the probabilities is the next estimate."""
+    c = len(p[0])
+    shares = [1 / c] * c
+    for _ in range(rounds):
+        new = np.zeros(c)
+        for row in p:
+            joint = np.array([row[j] * shares[j] for j in range(c)])
+            new += joint / joint.sum()
+        shares = new / len(p)
+    return shares
+
+
+def share_errors(shares, held, truth):
+    """Return standard errors of C⁻ᵀq where row j of C is a mean over labels of class j.
+
+    Each class has one more label, which is predicted as any one class with equal chance. The error
+    of C moves C⁻ᵀq by -C⁻ᵀ (δC)ᵀ s, and the errors of the rows are independent.
+    """
+    c = len(shares)
+    C = np.array([[(sum(h[k] for h in held[truth == j]) + 1 / c) / (np.sum(truth == j) + 1)
+                   for k in range(c)] for j in range(c)])  # fmt: skip
+    total = np.zeros((c, c))
+    for j in range(c):
+        rows = [*held[truth == j], *np.eye(c)]
+        weights = [1.0] * (len(rows) - c) + [1 / c] * c
+        spread = sum(w * np.outer(h - C[j], h - C[j]) for w, h in zip(weights, rows))
+        total += shares[j] ** 2 * spread / sum(weights) ** 2
+    inverse = np.linalg.inv(C)
+    return np.sqrt(np.minimum(np.diag(inverse.T @ total @ inverse), 1))
+
+
+def accuracy_range(recalls, low, high):
+    """Return the ends of Σ s_j r_j over s within bounds, by linear programmes."""
+    bounds, ones = list(zip(low, high)), np.ones((1, len(recalls)))
+    ends = [linprog(sign * recalls, A_eq=ones, b_eq=[1], bounds=bounds) for sign in (1, -1)]
+    return ends[0].fun, -ends[1].fun
+
+
 def outlyingness(codes, graph, labelled, y, *, share, floors, usual, of_mean, counts):
     """How far samples are from all labelled ones, among labelled ones that were held out.
 

@@ -203,8 +203,9 @@ def test_calibration_is_its_four_steps(rng, priors):
     slope, shift = calibration.bend(p.max(axis=1), p.argmax(axis=1) == known)
     assert abs(np.log(heat)) > 0.1 and abs(np.log(slope)) > 0.05 and abs(shift) > 0.05
     assert np.abs(np.log(tilt)).max() > 0.05
-    for found, wanted in zip(vars(made).values(), (heat, 1 / 32, tilt, slope, shift), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-9)
+    wanted = {"heat": heat, "doubt": 1 / 32, "tilt": tilt, "slope": slope, "shift": shift}
+    for name, value in wanted.items():
+        np.testing.assert_allclose(getattr(made, name), value, rtol=1e-9)
     naive = [written_out(row, heat, 1 / 32, tilt, slope, shift) for row in mixed]
     np.testing.assert_allclose(made.apply(mixed), naive, rtol=1e-9)
     # a label more: what held-out labels said stays, the others are of now

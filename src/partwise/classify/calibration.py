@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import expit, log_softmax, logit, softmax
 
 from partwise.backends.arrays import AnyArray
+from partwise.classify.shares import estimated_shares, find_shares, is_determined
 
 #: Inverse temperatures that are tried for a classifier, and for the mixture.
 HEATS = np.exp(np.linspace(-7, 3, 41))
@@ -17,8 +18,9 @@ MIXED_HEATS = np.exp(np.linspace(-2, 2, 33))
 WORST = 12.0
 #: Slopes that are tried for the confidence, and the deviation of a normal prior on their log.
 SLOPES, PRIOR = np.exp(np.linspace(-1.2, 1.2, 17)), 0.5
-#: Rounds of EM for the shares of the classes, and the weight of equal shares, in labels per class.
-ROUNDS, EVEN = 3, 4.0
+#: Rounds of EM for shares of the classes that labels do not determine, and the weight of equal
+#: shares, in labels per class. Samples that EM uses.
+ROUNDS, EVEN, SAMPLES = 3, 4.0, 4000
 #: Coefficients of the logit of the expected accuracy: a constant, the logit of the mean
 #: probability, the same over √labels, the logit of the agreement, the same over √labels.
 SHARE = (-0.48, 1.12, -1.7, 0.04, 1.27)
@@ -53,12 +55,16 @@ class Expected(_Interval):
         Most frequent class.
     why : str
         Advice if the accuracy is NaN.
+    by_shares : tuple of float
+        The least and the largest expected accuracy, whatever the class sizes are. It equals the
+        interval if labels determine the class sizes.
     """
 
     balanced: float
     commonest: float
     name: Any
     why: str
+    by_shares: tuple[float, float]
 
     def __new__(
         cls,
@@ -69,9 +75,11 @@ class Expected(_Interval):
         commonest: float = float("nan"),
         name: Any = None,
         why: str = FEW,
+        by_shares: tuple[float, float] | None = None,
     ) -> Expected:
         self = super().__new__(cls, accuracy, low, high)
         self.balanced, self.commonest, self.name, self.why = balanced, commonest, name, why
+        self.by_shares = by_shares or (low, high)
         return self
 
     @property
@@ -90,7 +98,18 @@ class Expected(_Interval):
             f"About {self.accuracy:.0%} of the unlabelled samples should have the correct label "
             f"(95% interval: {self.low:.0%} to {self.high:.0%}), if all belong to a labelled class."
         )
-        return f"{text} {self.caution}".rstrip()
+        return " ".join(filter(None, (text, self.caution, self.shares_note)))
+
+    @property
+    def shares_note(self) -> str:
+        """Sentence with the range of the accuracy if labels do not determine the class sizes."""
+        low, high = self.by_shares
+        if np.isnan(self.accuracy) or (low, high) == (self.low, self.high):
+            return ""
+        return (
+            "The labels do not determine the class sizes: depending on these, the accuracy may be "
+            f"between {low:.0%} and {high:.0%}. Labels of 20 samples drawn at random measure them."
+        )
 
     @property
     def caution(self) -> str:
@@ -120,6 +139,8 @@ class Calibration:
     slope, shift : float
         Linear transform of the logit of the largest probability, so that the confidence matches
         the accuracy on held-out labels.
+    error : array of shape (n_classes,)
+        Standard errors of the shares; 1 where labels do not determine them.
     """
 
     heat: float
@@ -127,6 +148,7 @@ class Calibration:
     tilt: AnyArray
     slope: float = 1.0
     shift: float = 0.0
+    error: AnyArray = field(default_factory=lambda: np.ones(1))
 
     def tilted(self, mixed: AnyArray) -> AnyArray:
         """Return the probabilities before the last step."""
@@ -154,6 +176,7 @@ def calibrate(
     counts: AnyArray,
     last: Calibration | None,
     priors: AnyArray | None = None,
+    drawn: AnyArray | None = None,
 ) -> Calibration:
     """Fit the calibration of a mixture.
 
@@ -168,6 +191,8 @@ def calibrate(
         Earlier calibration, of which only the tilt changes.
     priors : array of shape (n_classes,), default=None
         Known shares of the classes.
+    drawn : int array of shape (n_classes,), default=None
+        Number of labels of samples that were drawn at random, which measure the shares.
     """
     c, doubt = mixed.shape[1], 1.0 / (counts.sum() + 2)
     heat = 1.0 if last is None else last.heat
@@ -177,13 +202,18 @@ def calibrate(
         # a prior on the log of the temperature, worth one label
         cost = [-np.log(q).sum() + np.log(h) ** 2 for q, h in zip(p, MIXED_HEATS, strict=True)]
         heat = float(MIXED_HEATS[int(np.argmin(cost))])
-    if priors is None:
-        tilt = class_tilt(tempered(mixed, heat, doubt if last is None else last.doubt), counts)
+    p = tempered(mixed, heat, doubt if last is None else last.doubt)
+    if priors is not None:
+        tilt, error = c * priors, np.zeros(c)
     else:
-        tilt = c * priors
+        some = p[:: max(len(p) // SAMPLES, 1)]
+        before = None if last is None else last.error
+        shares, error = find_shares(some, tempered(held, heat, doubt), truth, drawn, before)
+        known = drawn is not None or is_determined(error)
+        tilt = c * shares if known else class_tilt(p, counts)
     if last is not None:
-        return Calibration(heat, doubt, tilt, last.slope, last.shift)
-    made = Calibration(heat, doubt, tilt)
+        return Calibration(heat, doubt, tilt, last.slope, last.shift, error)
+    made = Calibration(heat, doubt, tilt, error=error)
     if truth.size and c > 1:
         p = made.tilted(held)
         made.slope, made.shift = bend(p.max(axis=1), p.argmax(axis=1) == truth)
@@ -215,17 +245,14 @@ def class_tilt(p: AnyArray, counts: AnyArray) -> AnyArray:
     """Return the ratio of each class's share to 1/c, estimated from predictions.
 
     p (n, c) are probabilities that treat classes alike, ``counts`` (c,) the numbers of labels. The
-    shares come from a few rounds of EM (M. Saerens, P. Latinne and C. Decaestecker, "Adjusting the
-    outputs of a classifier to new a priori probabilities"). The ratio has the exponent
+    shares come from a few rounds of EM. The ratio has the exponent
     m/(m + 4) · (s - 1/c)/(1 - 1/c), where m is the harmonic mean of the counts and s the mean
     confidence: one or two labels, or predictions by chance, say nothing about the shares.
     """
     c = p.shape[1]
     if c == 1:
         return np.ones(1)
-    shares = np.full(c, 1 / c)
-    for _ in range(ROUNDS):
-        shares = shares * ((1 / (p @ shares)) @ p) / len(p)
+    shares = estimated_shares(p, ROUNDS)
     m = 1 / np.mean(1 / np.maximum(counts, 1))
     better = (float(p.max(axis=1).mean()) - 1 / c) / (1 - 1 / c)
     return np.asarray((c * shares) ** (m / (m + EVEN) * max(better, 0.0)))

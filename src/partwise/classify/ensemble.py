@@ -308,11 +308,13 @@ class EnsembleFit:
         self.truth = self.y[self.folds.scored]
         self.before = previous.by_key() if previous else {}
 
-    def ensemble(self, priors: AnyArray | None) -> tuple[Ensemble, AnyArray]:
+    def ensemble(
+        self, priors: AnyArray | None, drawn: AnyArray | None = None
+    ) -> tuple[Ensemble, AnyArray]:
         """Fit the members, weight them and calibrate their mixture.
 
-        ``priors`` are known shares of the classes, or None. The second result are the
-        probabilities of all samples.
+        ``priors`` are known shares of the classes, or None, and ``drawn`` numbers of labels of
+        random samples per class. The second result are the probabilities of all samples.
         """
         tried = self.members()
         fitted = [one for one in tried if np.isfinite(one[1]).all()]
@@ -339,7 +341,7 @@ class EnsembleFit:
             w = np.append(left * w, kept.weights)
         last = self.previous.calibration if self.previous else None
         counts = np.bincount(self.y, minlength=self.n_classes)
-        calibration = calibrate(mixed, held, self.truth, counts, last, priors)
+        calibration = calibrate(mixed, held, self.truth, counts, last, priors, drawn)
         weights = np.append(w, np.zeros(len(failed)))
         held, rows = calibration.apply(held), self.labelled[self.folds.scored]
         found = [*members, *failed], weights, calibration, rows, held, self.truth, agreement

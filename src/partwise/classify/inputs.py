@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -117,6 +118,40 @@ def check_priors(priors: Any, n_classes: int) -> AnyArray | None:
     if not (np.isfinite(shares).all() and (shares > 0).all()):
         raise ValueError(f"priors must be above 0, got {shares.tolist()}.")
     return np.asarray(shares / shares.sum())
+
+
+def check_drawn(drawn: Any, priors: Any, labels: Labels) -> AnyArray | None:
+    """Return a mask of the labelled samples that were drawn at random; None unless measured."""
+    measured = isinstance(priors, str) and priors == "measured"
+    if not measured:
+        if drawn is not None:
+            raise ValueError(
+                f"drawn needs priors='measured', got priors={priors!r}; other priors do not use "
+                "which samples were drawn at random."
+            )
+        return None
+    if drawn is None:
+        counts = labels.counts[labels.counts > 0]
+        if counts.size > 2 and counts.min() == counts.max() > 1:
+            warnings.warn(
+                f"Every class has {counts[0]} labels, which looks as if you chose samples of each "
+                "class. Then priors='measured' is wrong: pass the samples that were drawn at "
+                "random as drawn, or use priors='estimated'.",
+                UserWarning,
+                stacklevel=4,
+            )
+        return labels.mask
+    mask, rows = np.zeros(labels.mask.size, dtype=bool), np.asarray(drawn)
+    if rows.dtype != bool and not (rows.size and rows.dtype.kind in "iu"):
+        raise TypeError(f"drawn must hold indices of samples or be a mask, got {drawn!r}.")
+    mask[rows] = True
+    if not mask.any() or not labels.mask[mask].all():
+        sample = np.flatnonzero(mask & ~labels.mask)[:1]
+        raise ValueError(
+            f"drawn must hold labelled samples, got {sample.tolist()} without a label. Leave out "
+            "samples that were drawn but not labelled."
+        )
+    return mask
 
 
 def one_class_warning(label: Any, n: int, all_known: bool) -> str:

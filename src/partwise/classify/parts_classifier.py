@@ -24,13 +24,13 @@ from partwise._sklearn import Interval, StrOptions
 from partwise.backends.arrays import AnyArray
 from partwise.backends.threads import one_blas_thread
 from partwise.classify.calibration import check_probabilities
-from partwise.classify.consistency import is_consistent
 from partwise.classify.edited_parts import edit
 from partwise.classify.ensemble import Ensemble, EnsembleFit, Labelled
 from partwise.classify.explain import Explained
 from partwise.classify.features import Features, build_features
 from partwise.classify.inputs import (
     check_also,
+    check_drawn,
     check_labels,
     check_priors,
     check_samples,
@@ -86,11 +86,13 @@ class PartsClassifier(
         Number of neighbours of a sample in the graph.
     n_folds : int, default=5
         Number of folds of the cross-validation over labels.
-    priors : {"estimated", "uniform"} or array-like of shape (n_classes,), default="estimated"
+    priors : {"estimated", "measured", "uniform"} or array-like, default="estimated"
         Shares of the classes among all samples, which labels of chosen samples do not show.
-        "estimated" estimates them from the predictions, with more trust the more labels each class
-        has; this serves the accuracy. "uniform" treats classes alike, which serves the balanced
-        accuracy. Pass known shares in the order of the sorted classes.
+        "estimated" estimates them from the predictions, fully if held-out labels determine them
+        and otherwise with more trust the more labels each class has; this serves the accuracy.
+        "measured" counts labels of samples that were drawn at random, see ``drawn`` of `fit`.
+        "uniform" treats classes alike, which serves the balanced accuracy. Pass the known shares of
+        all classes in the order of the sorted classes.
     max_iter : int, default=30
         Maximum number of iterations of the factorization; more hardly change the predictions.
     warm_start : bool, default=False
@@ -155,14 +157,21 @@ class PartsClassifier(
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "n_parts": [AT_LEAST_ONE, StrOptions({"auto"})],
         "n_folds": [Interval(Integral, 2, None, closed="left")],
-        "priors": [StrOptions({"estimated", "uniform"}), "array-like"],
+        "priors": [StrOptions({"estimated", "measured", "uniform"}), "array-like"],
         "warm_start": ["boolean"],
     } | {
         name: CONSTRAINTS[name] for name in ("graph_reg", "n_neighbors", "max_iter", "random_state")
     }
 
     def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, *, also: Any = None, graph: Any = None
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        also: Any = None,
+        graph: Any = None,
+        drawn: Any = None,
     ) -> PartsClassifier:
         """Learn parts from all samples and classes from the labelled ones.
 
@@ -180,6 +189,9 @@ class PartsClassifier(
         graph : sparse matrix of shape (n_samples, n_samples), default=None
             Symmetric non-negative graph that replaces the neighbours in X, for example
             `graph.spatial_graph`. New samples still get neighbours in X.
+        drawn : array-like of int or bool, default=None
+            With ``priors="measured"``, the labelled samples that were drawn at random, as indices
+            or a mask. None: all labelled samples were.
 
         Returns
         -------
@@ -193,8 +205,9 @@ class PartsClassifier(
         given = check_sample_weights(as_ndarray(sample_weight), X)
         weights = np.ones(X.shape[0]) if given is None else given
         seed = self._seed()
+        random = check_drawn(drawn, self.priors, labels)
         self._learn_features(X, more, seed, original, graph)
-        self._learn_classes(labels, weights, seed, self.n_folds)
+        self._learn_classes(labels, weights, seed, self.n_folds, drawn=random)
         return self
 
     def prepare(self, X: Any, *, also: Any = None, graph: Any = None) -> PartsClassifier:
@@ -218,7 +231,9 @@ class PartsClassifier(
         self._learn_features(X, more, self._seed(), original, graph)
         return self
 
-    def relabel(self, y: Any, *, weigh: bool | Mapping[str, Any] = True) -> PartsClassifier:
+    def relabel(
+        self, y: Any, *, weigh: bool | Mapping[str, Any] = True, drawn: Any = None
+    ) -> PartsClassifier:
         """Predict the samples of the last `fit` or `prepare` from other labels.
 
         Parameters
@@ -229,6 +244,8 @@ class PartsClassifier(
             Weight the classifiers by cross-validation. False keeps their present weights, or equal
             ones, and is several times faster, for interactive use. A mapping is `weighting_` of
             another model of the same samples, and as fast.
+        drawn : array-like of int or bool, default=None
+            As in `fit`.
 
         Returns
         -------
@@ -243,7 +260,9 @@ class PartsClassifier(
             n_folds = self.n_folds
         elif "ensemble" in self._state:
             previous = self._ensemble
-        self._learn_classes(labels, np.ones(len(self.embedding_)), self._seed(), n_folds, previous)
+        random = check_drawn(drawn, self.priors, labels)
+        weights = np.ones(len(self.embedding_))
+        self._learn_classes(labels, weights, self._seed(), n_folds, previous, random)
         return self
 
     def edit_parts(
@@ -336,6 +355,7 @@ class PartsClassifier(
         seed: int,
         n_folds: int,
         previous: Ensemble | None = None,
+        drawn: AnyArray | None = None,
     ) -> None:
         known = np.flatnonzero(labels.mask & (weights > 0))
         if not known.size:
@@ -356,7 +376,8 @@ class PartsClassifier(
                 known, y, weights[known] * (known.size / weights[known].sum()), found.size
             )
             fit = EnsembleFit(self._features, given, n_folds, seed, self._cache, previous)
-            fitted, p = fit.ensemble(check_priors(self.priors, found.size))
+            counts = None if drawn is None else np.bincount(y[drawn[known]], minlength=found.size)
+            fitted, p = fit.ensemble(check_priors(self.priors, found.size), counts)
         check_probabilities(fitted.weights[None], "weights of the classifiers")
         check_probabilities(fitted.held_out, "probabilities of held-out labels")
         check_probabilities(p, f"probabilities of {len(p)} samples")
@@ -367,40 +388,6 @@ class PartsClassifier(
         self.transduction_[known] = self.classes_[y]
         self._state |= {"labelled": known, "weighed": n_folds > 0}
         self._cache.pop("outlying", None)
-
-    @property
-    def _features(self) -> Features:
-        return Features.from_state(self._state["features"])
-
-    @property
-    def _ensemble(self) -> Ensemble:
-        return Ensemble.from_state(self._state["ensemble"])
-
-    def fit_predict(
-        self, X: Any, y: Any, sample_weight: Any = None, *, also: Any = None
-    ) -> AnyArray:
-        """`fit`, and return `transduction_`."""
-        return self.fit(X, y, sample_weight, also=also).transduction_
-
-    def fit_transform(
-        self, X: Any, y: Any = None, sample_weight: Any = None, *, also: Any = None
-    ) -> AnyArray:
-        """`fit`, and return `embedding_`."""
-        return self.fit(X, y, sample_weight, also=also).embedding_
-
-    def save(self, path: Any, *, recipe: Any = None) -> Any:
-        """Write the model to a file, for `partwise.load`: JSON and arrays, no pickle."""
-        from partwise.estimators import saving
-
-        return saving.save(self, path, recipe=recipe)
-
-    @property
-    def _n_features_out(self) -> int:
-        return self.n_components_
-
-    def _is_consistent(self) -> bool:
-        """Return whether the arrays of a model from a file fit each other."""
-        return is_consistent(self)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

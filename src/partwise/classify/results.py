@@ -13,9 +13,12 @@ from sklearn.utils.validation import check_is_fitted
 from partwise.backends.arrays import AnyArray
 from partwise.backends.threads import blas_threads
 from partwise.classify.calibration import FEW, Expected, check_probabilities, expected, recalls
-from partwise.classify.ensemble import Candidates
+from partwise.classify.consistency import is_consistent
+from partwise.classify.ensemble import Candidates, Ensemble
+from partwise.classify.features import Features
 from partwise.classify.inputs import check_also, check_samples
 from partwise.classify.outlying import Outlying, measure
+from partwise.classify.shares import SIDE, Shares, accuracy_range, is_determined
 from partwise.fitting.checking.arrays import as_ndarray
 from partwise.knowledge.labels import encode_labels
 
@@ -32,10 +35,19 @@ class Results(TransformerMixin):  # which wraps `transform` for set_output
     transduction_: AnyArray
     components_: AnyArray
     n_features_in_: int
+    priors: Any
+    fit: Any
     _state: dict[str, Any]
     _cache: dict[str, Any]
-    _features: Any
-    _ensemble: Any
+    n_components_: int
+
+    @property
+    def _features(self) -> Features:
+        return Features.from_state(self._state["features"])
+
+    @property
+    def _ensemble(self) -> Ensemble:
+        return Ensemble.from_state(self._state["ensemble"])
 
     @property
     def labels_(self) -> AnyArray:
@@ -90,6 +102,18 @@ class Results(TransformerMixin):  # which wraps `transform` for set_output
         return dict(self._ensemble.weighting())
 
     @property
+    def class_shares_(self) -> Shares:
+        """Shares of the classes among all samples with 95% intervals; it prints as a sentence."""
+        check_is_fitted(self)
+        shares, error = self.label_distributions_.mean(axis=0), self._ensemble.calibration.error
+        side = SIDE * np.where(error < 1, error, np.inf)
+        known = is_determined(error) and not (
+            isinstance(self.priors, str) and "u" == self.priors[0]
+        )
+        low, high = np.clip([shares - side, shares + side], 0, 1)
+        return Shares(self.classes_, shares, low, high, known)
+
+    @property
     def expected_accuracy_(self) -> Expected:
         """The share of right names to expect, with an interval; it prints as a sentence."""
         check_is_fitted(self)
@@ -104,11 +128,17 @@ class Results(TransformerMixin):  # which wraps `transform` for set_output
         # labels that were drawn at random say more of large classes than unsure answers do
         drawn = np.bincount(np.searchsorted(self.classes_, self.transduction_[given]))
         common = int(np.maximum(shares, drawn / given.sum()).argmax())
+        found, sizes = recalls(p[rest]), self.class_shares_
+        ends = accuracy_range(np.nan_to_num(found), sizes.low, sizes.high)
+        middle, low, high = expected(*self._how_sure(rest))
         return Expected(
-            *expected(*self._how_sure(rest)),
-            float(np.nanmean(recalls(p[rest]))),
+            middle,
+            low,
+            high,
+            float(np.nanmean(found)),
             float(max(shares[common], drawn[common] / given.sum())),
             self.classes_[common],
+            by_shares=(min(low, ends[0]), max(high, ends[1])) if not sizes.known else (low, high),
         )
 
     def _how_sure(self, rest: AnyArray) -> tuple[float, float, int, int]:
@@ -257,6 +287,76 @@ class Results(TransformerMixin):  # which wraps `transform` for set_output
             Probabilities; NaN where there is only one class.
         """
         return confidence(self.predict_proba(X, also=also))
+
+    def fit_predict(
+        self, X: Any, y: Any, sample_weight: Any = None, *, also: Any = None
+    ) -> AnyArray:
+        """Fit, and return `transduction_`.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+            As in `fit`.
+        sample_weight : array-like of shape (n_samples,), default=None
+            As in `fit`.
+        also : list of arrays, or mapping of names to arrays, default=None
+            As in `fit`.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        fitted: AnyArray = self.fit(X, y, sample_weight, also=also).transduction_
+        return fitted
+
+    def fit_transform(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, also: Any = None
+    ) -> AnyArray:
+        """Fit, and return `embedding_`.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+            As in `fit`.
+        sample_weight : array-like of shape (n_samples,), default=None
+            As in `fit`.
+        also : list of arrays, or mapping of names to arrays, default=None
+            As in `fit`.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components)
+        """
+        fitted: AnyArray = self.fit(X, y, sample_weight, also=also).embedding_
+        return fitted
+
+    def save(self, path: Any, *, recipe: Any = None) -> Any:
+        """Write the model to a file for `partwise.load`: JSON and arrays, no pickle.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file, usually ``*.partwise``; an existing file is replaced.
+        recipe : mapping, default=None
+            Further data to keep, such as how the samples were prepared.
+
+        Returns
+        -------
+        Path
+        """
+        from partwise.estimators import saving
+
+        return saving.save(self, path, recipe=recipe)
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_components_
+
+    def _is_consistent(self) -> bool:
+        """Return whether the arrays of a model from a file fit each other."""
+        return is_consistent(self)
 
     def transform(self, X: Any, *, also: Any = None) -> AnyArray:
         """Return the part weights of new samples, close to those of their neighbours.

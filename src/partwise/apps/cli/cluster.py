@@ -512,7 +512,7 @@ def _say_accuracy(found: dict[str, Any], console: Any) -> None:
         )
         console.print(
             f"Expected balanced accuracy: {found['balanced']:.0%}. Cross-validation predicted "
-            f"{found['agreed']} of {found['held_out']} given labels correctly."
+            f"{found['agreed']} of {found['held_out']} given labels correctly. {found['shares']}"
         )
     far = found["none_of_these"]
     if far is not None and far["said"]:

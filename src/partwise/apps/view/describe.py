@@ -154,7 +154,10 @@ def naming(model: Any, samples: Samples) -> dict[str, Any] | None:
         "interval": [round(low, 4), round(high, 4)],
         "balanced": None if np.isnan(share) else round(expected.balanced, 4),
         "said": str(expected),
-        "caution": f"{expected.caution} {embeddings_hint(samples, share)}".strip(),
+        "shares": str(model.class_shares_),
+        "caution": " ".join(
+            filter(None, (expected.caution, expected.shares_note, embeddings_hint(samples, share)))
+        ),
         "odd_labels": [
             {
                 "id": ids[doubt.sample],

@@ -281,7 +281,8 @@ class Report:
             lead = (
                 f"About {named['expected']:.0%} of the {unlabelled} should have the correct label "
                 f"(95% interval: {low:.0%} to {high:.0%}), if all belong to one of the "
-                f"{len(self.names):,} classes. {named['caution']}".rstrip()
+                f"{len(self.names):,} classes. The balanced accuracy, in which all classes count "
+                f"alike, should be about {named['balanced']:.0%}. {named['caution']}".rstrip()
             )
         if hidden is not None:
             text = f"accuracy on {hidden['count']:,} labels that Partwise has not seen"
