@@ -294,10 +294,10 @@ def test_most_neighbours_are_found_in_a_sketch(digits):
     exact = neighbor_graph(X, 5)
     W = neighbor_graph(da.from_array(X, chunks=(250, 100)), 5, method="approximate", random_state=0)
     assert W.multiply(exact).nnz > 0.95 * exact.nnz
-    with pytest.raises(ValueError, match="use method='approximate'"):
+    with pytest.raises(ValueError, match="method='approximate'"):
         neighbor_graph(da.from_array(X, chunks=250), 5)
     X[3, 4] = np.inf
-    with pytest.raises(ValueError, match="NaN or infinity"):
+    with pytest.raises(ValueError, match="NaN"):
         neighbor_graph(da.from_array(X, chunks=250), 5, method="approximate")
 
 

@@ -74,7 +74,7 @@ def test_a_kernel_gets_what_it_would_get(count, rng, use_threads):
 def test_a_kernel_that_fails_is_told_and_the_next_one_runs(use_threads):
     use_threads(3)
     out = np.zeros(6)
-    with pytest.raises(RuntimeError, match="refuses failed"):
+    with pytest.raises(RuntimeError, match="refuses"):
         crew.run(refuses, (out,), [(i, i) for i in range(6)], 3)
     np.testing.assert_array_equal(out, [1, 1, 1, 0, 0, 0])
     crew.run(slowly, (out,), [(i, i) for i in range(6)], 3)

@@ -129,12 +129,12 @@ def test_a_bad_entry_is_named_and_refusals(kind, cupy):
     for value, words in ((np.nan, "NaN or infinity: nan"), (-1.5, r"-1\.5")):
         X = q.X.copy()
         X[41, 7] = value
-        with pytest.raises(ValueError, match=rf"{words} at row 41, column 7"):
+        with pytest.raises(ValueError, match=rf"{words}.*41.*7"):
             partwise.NMF(2).fit(place(cupy, X, kind))
     X = place(cupy, q.X, kind)
-    with pytest.raises(ValueError, match="CuPy arrays have 'frobenius'"):
+    with pytest.raises(ValueError, match="'frobenius'"):
         partwise.NMF(2, beta_loss=0.5, solver="mu").fit(X)
-    with pytest.raises(ValueError, match=r"takes no CuPy arrays; use X\.get\(\)"):
+    with pytest.raises(ValueError, match=r"X\.get\(\)"):
         partwise.CF(2).fit(X)
 
 

@@ -100,23 +100,23 @@ def test_blocks_stay_large_enough_and_no_larger():
 def test_a_bad_entry_names_the_chunk_that_the_user_made():
     X = q.X.copy()
     X[41, 7] = -1.5
-    with pytest.raises(ValueError, match="at row 41, column 7, in row chunk 4"):
+    with pytest.raises(ValueError, match=r"41.*7.*4"):
         partwise.NMF(2).fit(da.from_array(X, chunks=(10, 40)))
 
 
 def test_what_is_no_real_matrix_of_known_shape_says_so():
     X = da.from_array(q.X, chunks=(30, 20))
-    with pytest.raises(ValueError, match=r"unknown size; call X\.compute_chunk_sizes"):
+    with pytest.raises(ValueError, match=r"X\.compute_chunk_sizes"):
         partwise.NMF(2).fit(X[:, X[0] > 0])
     model = partwise.NMF(2)
-    with pytest.raises(ValueError, match=r"unknown size; call X\.compute_chunk_sizes"):
+    with pytest.raises(ValueError, match=r"X\.compute_chunk_sizes"):
         model.fit(X[X[:, 0] > 0])
     assert not hasattr(model, "n_features_in_")
-    with pytest.raises(ValueError, match="Complex data not supported: X must be real"):
+    with pytest.raises(ValueError, match="Complex"):
         partwise.NMF(2).fit(X.astype(np.complex128))
-    with pytest.raises(ValueError, match="Expected 2D array, got 1D"):
+    with pytest.raises(ValueError, match=r"2D.*1D"):
         partwise.NMF(2).fit(X[0])
-    with pytest.raises(ValueError, match="X must hold numbers, got dtype <U"):
+    with pytest.raises(ValueError, match="dtype <U"):
         partwise.NMF(2).fit(X.astype(str))
 
 

@@ -71,7 +71,7 @@ def test_device_is_for_arrays_that_lie_here(forms):
     assert isinstance(model.fit(forms["memmap"]).components_, np.ndarray)
     for kind in ("torch", "dask"):
         if not missing(kind):
-            with pytest.raises(ValueError, match="moves numpy and scipy input"):
+            with pytest.raises(ValueError, match=r"numpy|scipy"):
                 model.fit(forms[kind])
 
 
@@ -81,7 +81,7 @@ def test_starts_work_or_refuse(init, kind, forms):
     model = partwise.NMF(3, init=init, max_iter=3, tol=0, random_state=0)
     remote = {"kmeans": ON_DASK, "nndsvdar": ELSEWHERE}
     if kind in remote.get(init, ()):
-        with pytest.raises(ValueError, match=rf"init='{init}' needs X .*; use init='nndsvda'"):
+        with pytest.raises(ValueError, match=rf"init='{init}'.*init='nndsvda'"):
             model.fit(forms[kind])
     else:
         assert np.isfinite(model.fit(forms[kind]).objective_)

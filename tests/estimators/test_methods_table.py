@@ -40,7 +40,7 @@ class TestRow:
         if method.signed:
             fitted(method, X - X.mean(), Y)
         else:
-            with pytest.raises(ValueError, match="Negative values"):
+            with pytest.raises(ValueError, match="Negative"):
                 fitted(method, X - X.mean(), Y)
 
     def test_links_are_taken_or_refused(self, method):
@@ -48,7 +48,7 @@ class TestRow:
             plain, joined = fitted(method, y=Y), fitted(method, y=Y, must_link=[(1, 29)])
             assert not np.array_equal(plain.embedding_, joined.embedding_)
         else:
-            with pytest.raises((TypeError, ValueError), match=r"must_link|takes no links"):
+            with pytest.raises((TypeError, ValueError), match=r"must_link|links"):
                 fitted(method, y=Y, must_link=[(1, 29)])
 
     def test_samples_may_lie_on_disk_where_it_says_so(self, method, tmp_path):

@@ -340,10 +340,10 @@ def test_bad_values_on_disk_are_refused(change, words, tmp_path):
 def test_what_has_no_rows_is_refused(tmp_path):
     anndata = pytest.importorskip("anndata")
     made = anndata.AnnData(sp.csc_matrix(planted(20, 5, 2)))
-    with pytest.raises(TypeError, match=r"give adata\.X or a layer"):
+    with pytest.raises(TypeError, match=r"adata\.X"):
         MiniBatchNMF(2).fit(made)
     made.write_h5ad(tmp_path / "x.h5ad")
-    with pytest.raises(ValueError, match="stored by columns"):
+    with pytest.raises(ValueError, match="columns"):
         MiniBatchNMF(2).fit(anndata.read_h5ad(tmp_path / "x.h5ad", backed="r").X)
 
 
@@ -418,5 +418,5 @@ def test_batches_that_come_again_and_again_are_learned(seed):
 def test_a_start_that_is_not_used_is_said():
     X = planted(30, 12, 3)
     for learn in (MiniBatchNMF(3).partial_fit, MiniBatchNMF(3, max_iter=2, tol=0).fit):
-        with pytest.warns(RuntimeWarning, match="provided W or H are ignored"):
+        with pytest.warns(RuntimeWarning, match="W or H"):
             learn(X, H=np.ones((3, 12)))

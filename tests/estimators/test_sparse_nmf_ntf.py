@@ -207,7 +207,7 @@ class TestNTF:
 
     @pytest.mark.parametrize("shape", [None, (3, 7), (3, -1), (-1, -1), (0, 20), (-4, -5)])
     def test_shapes_that_do_not_hold_the_features(self, shape):
-        with pytest.raises(ValueError, match="does not hold the 20 features"):
+        with pytest.raises(ValueError, match="20"):
             NTF(3, image_shape=shape).fit(Q.X)
 
     def test_the_svd_start_of_odd_stacks_is_finite_and_warns_of_nothing(self):

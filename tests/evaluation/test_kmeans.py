@@ -197,10 +197,10 @@ def test_refused(V, n_clusters, error, message):
 
 
 def test_lengths_must_agree(rng):
-    with pytest.raises(ValueError, match=r"labels.* 5 rows of V, got 4"):
+    with pytest.raises(ValueError, match=r"labels.*5.*V.*4"):
         cluster_representation(rng.random((5, 2)), 2, labels=encode_labels([1, 2, 1, 2], 4))
     result = cluster_representation(rng.random((5, 2)), 2, random_state=0)
-    with pytest.raises(ValueError, match=r"2 columns.* got 3"):
+    with pytest.raises(ValueError, match=r"2.*3"):
         result.predict(rng.random((5, 3)))
 
 

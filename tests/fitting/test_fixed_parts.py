@@ -128,15 +128,15 @@ def test_bad_parts_are_answered():
     def fit(k=4, **given):
         return partwise.NMF(k, **given).fit(q.X)
 
-    with pytest.raises(ValueError, match="must be >= 0, got -1 at row 1, column 2"):
+    with pytest.raises(ValueError, match=r"-1.*1.*2"):
         bad = FIXED.copy()
         bad[1, 2] = -1
         fit(fixed_components=bad)
-    with pytest.raises(ValueError, match="fixed_components has 3 features and X 40"):
+    with pytest.raises(ValueError, match=r"fixed_components.*3.*40"):
         fit(fixed_components=np.ones((2, 3)))
-    with pytest.raises(ValueError, match="have 4 parts, more than n_components=3"):
+    with pytest.raises(ValueError, match=r"4.*n_components=3"):
         fit(3, fixed_components=FIXED, seed_components=FIXED)
-    with pytest.raises(ValueError, match="part 0 is zero everywhere"):
+    with pytest.raises(ValueError, match="part 0"):
         fit(seed_components=np.zeros((1, 40)))
     with pytest.raises(ValueError, match="scale='unit'"):
         partwise.GNMF(4, scale="paper", fixed_components=FIXED).fit(q.X)
@@ -164,7 +164,7 @@ def test_smoothing_beside_known_parts_and_a_penalty_on_codes_is_refused(name, lo
         return model.fit(q.X, q.y, **links)
 
     for known in (FIXED, HOLES):
-        with pytest.raises(ValueError, match=r"smoothing=0\.4 .* no minimum"):
+        with pytest.raises(ValueError, match=r"smoothing=0\.4"):
             fit(known)
     # what the message says to do, and parts that are all known, whose codes are a problem alone
     whole = np.random.default_rng(5).random((4, q.X.shape[1])) + 0.1

@@ -142,11 +142,11 @@ def test_a_graph_of_ones_own_is_needed_for_new_samples():
     assert names.shape == model.predict_confidence(NEW, graph=E).shape == (30,)
     assert np.isfinite(model.score(NEW, graph=E))
     for call in (model.transform, model.predict, model.score):
-        with pytest.raises(ValueError, match=r"need theirs: graph of shape \(30, 120\)"):
+        with pytest.raises(ValueError, match=r"graph.*\(30, 120\)"):
             call(NEW)
-    with pytest.raises(ValueError, match=r"of the 30 new samples .* got shape \(120, 120\)"):
+    with pytest.raises(ValueError, match=r"30.*\(120, 120\)"):
         model.transform(NEW, graph=W)
-    with pytest.raises(ValueError, match="finite and non-negative"):
+    with pytest.raises(ValueError, match="finite"):
         model.transform(NEW, graph=-E)
     with pytest.raises(ValueError, match="fitted on one"):
         ConstrainedNMF(4, random_state=0).fit(X).transform(NEW, graph=E)
@@ -205,7 +205,7 @@ def test_every_kind_of_array(kind, loss, tmp_path):
 
 def test_a_dask_array_is_not_gathered_for_a_model_that_was_fitted_here():
     da = pytest.importorskip("dask.array")
-    with pytest.raises(ValueError, match=r"use X.compute\(\)"):
+    with pytest.raises(ValueError, match=r"X\.compute\(\)"):
         fit().transform(da.from_array(NEW, chunks=(10, -1)))
 
 

@@ -261,7 +261,7 @@ def test_images_stored_by_column_come_out_upright(home, rng):
     np.savez(home / "orl.npz", X=image.ravel(order="F")[None, :])
     got = datasets.load("orl", data_home=home)
     assert np.array_equal(got.images(got.X)[0], image)
-    with pytest.raises(ValueError, match="32 x 32 = 1024 values, got 3"):
+    with pytest.raises(ValueError, match=r"32 x 32.*1024.*3"):
         got.images(np.ones(3))
 
 
@@ -382,7 +382,7 @@ def test_bad_mat_is_one_line_that_names_the_file(home, write, reason):
 
 
 def test_read_other_suffix_and_missing_file(home):
-    with pytest.raises(ValueError, match=r"expected a \.npz or \.mat file"):
+    with pytest.raises(ValueError, match=r"\.npz.*\.mat"):
         datasets.read(home / "table.csv")
     with pytest.raises(FileNotFoundError):
         datasets.read(home / "gone.npz")
@@ -432,7 +432,7 @@ def test_tfidf_beside_scikit_learn(rng):
 
 @pytest.mark.parametrize("value", [-1.0, 0.5])
 def test_tfidf_refuses_what_is_not_a_count(value):
-    with pytest.raises(ValueError, match=f"needs counts.*got {value:g}"):
+    with pytest.raises(ValueError, match=f"counts.*{value:g}"):
         datasets.tfidf(np.array([[1.0, value], [2.0, 3.0]]))
 
 

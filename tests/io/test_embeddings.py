@@ -67,7 +67,7 @@ def test_vectors_without_ids_go_by_order_and_it_is_said(stamps, tmp_path):
     said = next(note for note in samples.notes if "v.npy" in note)
     assert "order" in said and "s00.png" in said and "s39.png" in said
     np.save(tmp_path / "v.npy", V[:-1])
-    with pytest.raises(ValueError, match=r"39 vectors.*40 samples.*\.npz.*or \.parquet"):
+    with pytest.raises(ValueError, match=r"39.*40.*\.npz.*\.parquet"):
         read_samples(folder, embeddings=tmp_path / "v.npy", embeddings_only=True)
     np.save(tmp_path / "v.npy", V)
     (folder / "s05.png").write_text("damaged")

@@ -39,7 +39,7 @@ def test_texts_are_read_whatever_wrote_them(name):
 
 
 def test_what_is_no_text_is_refused(rng):
-    with pytest.raises(ValueError, match="no text in an encoding that is known"):
+    with pytest.raises(ValueError, match="encoding"):
         decode(rng.integers(0, 256, 4000).astype("uint8").tobytes(), "noise")
 
 

@@ -354,5 +354,5 @@ def test_paths_of_windows_and_labels_before_pictures(tmp_path, monkeypatch):
         raise AssertionError("an image was read")
 
     monkeypatch.setattr("partwise.io.images.read_images", never)
-    with pytest.raises(ValueError, match=r"did you mean 'IMG_1\.JPG'"):
+    with pytest.raises(ValueError, match=r"'IMG_1\.JPG'"):
         read_samples(folder, labels=text(tmp_path, [["img_1.jpg", "a"]], "l.csv"))

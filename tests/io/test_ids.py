@@ -46,31 +46,31 @@ def test_an_id_that_occurs_twice_is_named(letters, tmp_path, heading, option):
     path = letters([*range(1, 30), 7], heading=heading)
     if option:
         option = {"labels": table(tmp_path, "id,label\n1,sea\n2,sky\n")}
-    with pytest.raises(ValueError, match=r"the id '7' .*rows 7 and 30.*--id-column none"):
+    with pytest.raises(ValueError, match=r"'7'.*7 and 30.*--id-column none"):
         read_samples(path, text_column="Text", **option)
 
 
 def test_a_blank_id_is_named(letters):
     path = letters([*range(1, 5), " ", *range(6, 30)])
-    with pytest.raises(ValueError, match=r"'ID' is blank in row 5.*--id-column none"):
+    with pytest.raises(ValueError, match=r"'ID'.*row 5.*--id-column none"):
         read_samples(path, text_column="Text")
-    with pytest.raises(ValueError, match="'ID' is blank in row 5"):
+    with pytest.raises(ValueError, match=r"'ID'.*row 5"):
         read_samples(path, text_column="Text", id_column="ID")
 
 
 def test_no_other_column_stands_in_for_a_damaged_one(tmp_path):
     rows = "".join(f"{max(i, 1)},{40 - i},{i * i % 7},{i % 5}\n" for i in range(40))
     path = table(tmp_path, "id,row,a,b\n" + rows, "t.csv")
-    with pytest.raises(ValueError, match=r"'id' the id '1'.*rows 1 and 2"):
+    with pytest.raises(ValueError, match=r"'id'.*'1'.*1 and 2"):
         read_samples(path)
     assert read_samples(path, id_column="row").ids[0] == "40"
 
 
 def test_new_data_of_a_known_model_too(letters):
     recipe = read_samples(letters(range(30)), text_column="Text").recipe
-    with pytest.raises(ValueError, match="'ID' is blank in row 2"):
+    with pytest.raises(ValueError, match=r"'ID'.*row 2"):
         read_samples(letters([1, "", 3], "n.csv"), recipe=recipe)
-    with pytest.raises(ValueError, match=r"the id '1' .*rows 1 and 3"):
+    with pytest.raises(ValueError, match=r"'1'.*1 and 3"):
         read_samples(letters([1, 2, 1], "n.csv"), recipe=recipe)
     assert read_samples(letters([1, 2, 1], "n.csv"), recipe=recipe, id_column="none").ids == [
         "0",
@@ -93,7 +93,7 @@ def test_a_column_that_repeats_by_nature_is_no_id_but_joins_nothing(tmp_path):
     path = table(tmp_path, "customer_id,a,b\n" + rows, "orders.csv")
     assert read_samples(path).ids == [str(i) for i in range(40)]
     labels = table(tmp_path, "id,label\n1,x\n2,y\n")
-    with pytest.raises(ValueError, match=r"'customer_id'.*more than once.*--id-column none"):
+    with pytest.raises(ValueError, match=r"'customer_id'.*--id-column none"):
         read_samples(path, labels=labels)
 
 
@@ -117,7 +117,7 @@ def test_ids_of_parquet_are_whole_numbers_where_they_were(tmp_path):
     assert samples.ids == ["1", "2", "10"] and samples.y.tolist() == ["x", None, "y"]
     frame.loc[1, "id"] = np.nan
     frame.to_parquet(tmp_path / "t.parquet")
-    with pytest.raises(ValueError, match="'id' is blank in row 2"):
+    with pytest.raises(ValueError, match=r"'id'.*row 2"):
         read_samples(tmp_path / "t.parquet")
 
 
@@ -127,19 +127,19 @@ def test_ids_of_parquet_are_whole_numbers_where_they_were(tmp_path):
 )
 def test_only_files_go_by_a_shorter_name(tmp_path, ids, name):
     labels = table(tmp_path, f"id,label\n{name},x\n")
-    with pytest.raises(ValueError, match=f"no sample has the id '{name}'"):
+    with pytest.raises(ValueError, match=f"'{name}'"):
         read_labels(labels, ids)
     links = table(tmp_path, f"{name},{ids[1]},must\n", "links.csv")
-    with pytest.raises(ValueError, match=f"no sample has the id '{name}'"):
+    with pytest.raises(ValueError, match=f"'{name}'"):
         read_links(links, ids)
 
 
 def test_the_first_line_of_labels_is_not_lost(tmp_path):
     ids = [f"img{i}.png" for i in range(9)]
     text = "img77.png,cat\nimg1.png,cat\nimg2.png,dog\n"
-    with pytest.raises(ValueError, match=r"line 1: no sample has the id 'img77\.png'"):
+    with pytest.raises(ValueError, match=r"line 1.*'img77\.png'"):
         read_labels(table(tmp_path, text), ids)
-    with pytest.raises(ValueError, match="line 1: no sample has the id '12'"):
+    with pytest.raises(ValueError, match=r"line 1.*'12'"):
         read_labels(table(tmp_path, "12,cat\n1,cat\n2,dog\n"), [str(i) for i in range(9)])
     heading = table(tmp_path, "picture,animal\nimg1.png,cat\nimg2.png,dog\n")
     assert read_labels(heading, ids)[1:3].tolist() == ["cat", "dog"]
@@ -149,7 +149,7 @@ def test_the_first_line_of_labels_is_not_lost(tmp_path):
 
 def test_the_first_line_of_links_is_not_lost(tmp_path):
     ids = list("abcd")
-    with pytest.raises(ValueError, match=r"line 1: 'a,b,musst' is not id,id,must"):
+    with pytest.raises(ValueError, match=r"line 1.*'a,b,musst'"):
         read_links(table(tmp_path, "a,b,musst\nc,d,must\n"), ids)
     links = read_links(table(tmp_path, "one,other,what\na,b,must\nc,d,cannot\n"), ids)
     assert links == {"must_link": [(0, 1)], "cannot_link": [(2, 3)]}
@@ -181,17 +181,17 @@ def test_a_near_miss_is_said(tmp_path, ids, name, hint):
 
 def test_a_number_is_written_where_two_features_have_its_name(tmp_path):
     samples = Samples(np.ones((3, 3)), ["a", "b", "c"], "table", feature_names=["g", "h", "g"])
-    with pytest.raises(ValueError, match="'g' is the name of 2 features"):
+    with pytest.raises(ValueError, match=r"'g'.*2"):
         read_known(table(tmp_path, "name,g,h\none,1,2\n"), samples)
 
 
 def test_samples_say_how_to_go_on():
-    with pytest.raises(ValueError, match=r"the id 'a' occurs more than once.*rows 1 and 3"):
+    with pytest.raises(ValueError, match=r"'a'.*1 and 3"):
         Samples(np.ones((3, 2)), ["a", "b", "a"], "table")
 
 
 def test_a_first_line_whose_label_comes_again_is_no_heading(tmp_path):
-    with pytest.raises(ValueError, match="line 1: no sample has the id 'ghost'"):
+    with pytest.raises(ValueError, match=r"line 1.*'ghost'"):
         read_labels(table(tmp_path, "ghost,x\na,x\n"), ["a", "b"])
 
 

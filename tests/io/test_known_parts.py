@@ -171,15 +171,15 @@ def test_wrong_files_of_topics_are_answered(text, message, tmp_path):
 
 def test_wrong_uses_are_answered(tmp_path):
     path = tmp_path / "file"
-    with pytest.raises(ValueError, match="there is no such file"):
+    with pytest.raises(ValueError, match="file"):
         read_known(path, samples())
-    with pytest.raises(ValueError, match="--seed-words is for texts"):
+    with pytest.raises(ValueError, match="--seed-words"):
         read_topics(path, samples())
     path.write_text("name,a\none,1\n")
-    with pytest.raises(ValueError, match="needs --scale none"):
+    with pytest.raises(ValueError, match="--scale none"):
         read_known(path, samples(recipe={"scale": "range"}))
     nameless = Samples(np.ones((2, 3)), ["x", "y"], "table", source="X.npy")
-    with pytest.raises(ValueError, match=r"1 numbers a part, and X\.npy 3 features"):
+    with pytest.raises(ValueError, match=r"1.*X\.npy.*3"):
         read_known(path, nameless)
 
 

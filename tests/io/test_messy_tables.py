@@ -102,7 +102,7 @@ def test_new_data_without_a_heading(tmp_path):
     new = read_samples(write(tmp_path, "5,99,2\n12,7,31\n", "n.csv"), recipe=recipe)
     assert np.array_equal(new.X, read_samples(path).X[[1, 0]])
     named = read_samples(write(tmp_path, "a,b\n1,2\n3,4\n5,5\n")).recipe
-    with pytest.raises(ValueError, match="lacks columns that the model knows"):
+    with pytest.raises(ValueError, match="column"):
         read_samples(write(tmp_path, "7,2\n3,4\n5,5\n", "n.csv"), recipe=named)
 
 
@@ -148,7 +148,7 @@ def test_labels_in_a_workbook(tmp_path):
 
 def test_a_workbook_that_is_none(tmp_path):
     pytest.importorskip("openpyxl", reason=".xlsx needs openpyxl")
-    with pytest.raises(ValueError, match=r"is no \.xlsx file, or damaged"):
+    with pytest.raises(ValueError, match=r"\.xlsx"):
         read_samples(write(tmp_path, "a;b\n1;2\n", "t.xlsx"))
 
 
@@ -169,5 +169,5 @@ def test_lines_of_json(tmp_path):
     "name", ["t.xls", "t.ods", "t.numbers", "t.json", "t.zip", "t.docx", "t.pdf"]
 )
 def test_other_files_say_what_to_do(tmp_path, name):
-    with pytest.raises(ValueError, match=r"(save it as|unpack it|is expected)"):
+    with pytest.raises(ValueError, match=r"save|unpack|expected"):
         read_samples(write(tmp_path, "x", name))

@@ -155,7 +155,7 @@ def test_two_cells_of_one_name_are_named(cells):
     adata = anndata.read_h5ad(cells)
     adata.obs_names = ["cell1", *adata.obs_names[1:]]
     adata.write_h5ad(cells)
-    with pytest.raises(ValueError, match=r"'cell1' occurs more than once.*obs_names_make_unique"):
+    with pytest.raises(ValueError, match=r"'cell1'.*obs_names_make_unique"):
         read_samples(cells)
 
 
@@ -190,6 +190,6 @@ def test_parts_that_are_nearly_the_same_are_said():
 def test_a_refusal_names_the_table_once(tmp_path, asked):
     path = tmp_path / "mine.csv"
     path.write_text("a,b\n1,2\n3,5\n4,4\n")
-    with pytest.raises(ValueError, match="has no column 'nope'") as caught:
+    with pytest.raises(ValueError, match="'nope'") as caught:
         read_samples(path, **asked)
     assert str(caught.value).count("mine.csv") == 1

@@ -35,7 +35,7 @@ def test_the_language_brings_its_stop_words(tmp_path):
     assert not {"paket", "rechnung"} & set(
         read_samples(tmp_path / "g", stop_words=str(own)).feature_names
     )
-    with pytest.raises(ValueError, match="'klingon' is no file and no language; it can be auto"):
+    with pytest.raises(ValueError, match=r"'klingon'.*auto"):
         read_samples(tmp_path / "g", stop_words="klingon")
 
 

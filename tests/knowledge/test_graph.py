@@ -318,7 +318,7 @@ def test_integers_give_float64(rng):
 
 def test_more_neighbors_than_samples(rng):
     X = rng.random((4, 2))
-    with pytest.warns(UserWarning, match="n_neighbors=5 is reduced to 3: there are 4 samples"):
+    with pytest.warns(UserWarning, match="n_neighbors=5.*3.*4"):
         W = neighbor_graph(X, 5)
     np.testing.assert_array_equal(W.toarray(), 1 - np.eye(4))
 
@@ -326,7 +326,7 @@ def test_more_neighbors_than_samples(rng):
 @pytest.mark.parametrize("weighting", ["binary", "heat", "dot"])
 @pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
 def test_one_sample(weighting, make):
-    with pytest.warns(UserWarning, match="reduced to 0"):
+    with pytest.warns(UserWarning, match=r"n_neighbors.*\b0\b"):
         W = neighbor_graph(make([[1.0, 2.0]]), weighting=weighting)
     assert W.shape == (1, 1) and W.nnz == 0
 
@@ -354,7 +354,7 @@ def test_refused(arguments, error, message, rng):
 
 @pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
 def test_samples_must_be_finite(make):
-    with pytest.raises(ValueError, match="X contains NaN"):
+    with pytest.raises(ValueError, match="NaN"):
         neighbor_graph(make([[1.0], [np.nan], [2.0]]), 1)
 
 
@@ -393,7 +393,7 @@ def test_a_memmap_with_nan_is_refused(tmp_path, rng):
     X = rng.random((20, 3))
     X[4, 1] = np.nan
     np.save(tmp_path / "X.npy", X)
-    with pytest.raises(ValueError, match="NaN or infinity in rows 0 to 19"):
+    with pytest.raises(ValueError, match=r"NaN.*0 to 19"):
         neighbor_graph(np.load(tmp_path / "X.npy", mmap_mode="r"), 2)
 
 
@@ -554,5 +554,5 @@ def test_semi_supervised_graph_at_the_ends(rng):
     unknown = semi_supervised_graph(W, encode_labels([-1] * 20, 20))
     assert abs(unknown - W).max() == 0 and unknown.dtype == np.float32
     assert semi_supervised_graph(W, encode_labels(np.arange(20), 20)).nnz == 0
-    with pytest.raises(ValueError, match="each of the 20 samples of the graph, got 3"):
+    with pytest.raises(ValueError, match=r"20.*3"):
         semi_supervised_graph(W, encode_labels([1, 2, 3], 3))

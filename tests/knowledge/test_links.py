@@ -58,11 +58,11 @@ def test_bad_links_are_answered(must, cannot, error, words):
 
 def test_contradictions_with_labels_are_named():
     y = encode_labels(["a", None, "b", "a", *[None] * (N - 4)], N)
-    with pytest.raises(ValueError, match="joins the labels a and b: 0 must 1, 1 must 2"):
+    with pytest.raises(ValueError, match="a and b: 0 must 1, 1 must 2"):
         check_links([(0, 1), (1, 2)], None, N, y)
-    with pytest.raises(ValueError, match="0 and 3 have the label a, but 0 cannot 3"):
+    with pytest.raises(ValueError, match=r"0 and 3.*a.*0 cannot 3"):
         check_links(None, [(3, 0)], N, y)
-    with pytest.raises(ValueError, match="3 and 0 have the label a, 0 must 5, but 3 cannot 5"):
+    with pytest.raises(ValueError, match=r"3 and 0.*a.*0 must 5.*3 cannot 5"):
         check_links([(0, 5)], [(5, 3)], N, y)
     assert check_links([(0, 3)], [(0, 2)], N, y) is not None
     assert check_links([], None, N, y) is None
@@ -124,7 +124,7 @@ def test_every_step_that_takes_it_descends(beta, step, weight):
 
 
 def test_a_step_that_counts_on_convexity_refuses():
-    with pytest.raises(ValueError, match=r"nesterov.*CannotLink.*solvers that can: mu, hals"):
+    with pytest.raises(ValueError, match=r"nesterov.*CannotLink.*mu, hals"):
         check_step("nesterov", "frobenius", 2.0, [term()])
     assert [s.name for s in STEPS.values() if s.does(1.0) and s.takes(term(), 1.0)] == [
         "mu",
@@ -203,7 +203,7 @@ def test_links_in_every_estimator(make, loss):
     """Hard must-links are shared rows, the objective is the formula's, histories never rise."""
     kl_graph = loss == LOSSES[1] and make in (GNMF, SemiGNMF)
     if kl_graph:
-        with pytest.raises(ValueError, match="cannot_link with a graph needs"):
+        with pytest.raises(ValueError, match="cannot_link"):
             fit(make, Y, beta_loss=loss)
         return
     if make is NMFDC and loss == LOSSES[1]:
@@ -280,11 +280,11 @@ def test_the_back_ends_agree(soft, tmp_path):
 
 
 def test_steps_and_procedures_that_cannot_refuse_before_work():
-    with pytest.raises(ValueError, match=r"nesterov.*CannotLink.*solvers that can: mu, hals"):
+    with pytest.raises(ValueError, match=r"nesterov.*CannotLink.*mu, hals"):
         fit(NMF, solver="nesterov")
-    with pytest.raises(ValueError, match=r"links that cost need scale='unit'"):
+    with pytest.raises(ValueError, match="scale='unit'"):
         fit(GNMF, scale="paper")
-    with pytest.raises(ValueError, match="joins the labels 0 and 1: 13 must 14"):
+    with pytest.raises(ValueError, match="0 and 1: 13 must 14"):
         CNMF(K).fit(X, Y, must_link=[(13, 14)])
 
 

@@ -55,7 +55,7 @@ def test_slides_are_not_joined():
 def test_a_place_that_is_missing_is_named():
     places = pixel_places((3, 3))
     places[4, 0] = np.nan
-    with pytest.raises(ValueError, match="1 of 9 samples have no place, the first is row 4"):
+    with pytest.raises(ValueError, match=r"1 of 9.*row 4"):
         spatial_graph(places)
     for wrong, said in (
         ({"n_neighbors": 0}, "n_neighbors must be"),
@@ -78,9 +78,9 @@ def test_joined_graphs_count_as_they_should():
         mean = (a.sum() + b.sum()) / 2
         want = (1 - share) * a.toarray() * mean / a.sum() + share * b.toarray() * mean / b.sum()
         np.testing.assert_allclose(W, want, rtol=1e-14)
-    with pytest.raises(ValueError, match="both have edges"):
+    with pytest.raises(ValueError, match="edges"):
         join_graphs(a, sp.csr_array((25, 25)))
-    with pytest.raises(ValueError, match="from 0 to 1"):
+    with pytest.raises(ValueError, match="0 to 1"):
         join_graphs(a, b, 2)
 
 
@@ -125,7 +125,7 @@ def test_the_weight_of_places_is_chosen_by_hidden_entries():
     # without the graph of places every fit would have made one of expression
     other = select(X, model, {"graph_reg": [0, 1]}, share=0.2, n_splits=3, random_state=0)
     assert not np.allclose(found.errors[1], other.errors[1], rtol=1e-6)
-    with pytest.raises(ValueError, match="one row and one column for each of the 400"):
+    with pytest.raises(ValueError, match="400"):
         select(X, model, {"graph_reg": [0, 1]}, graph=W[:5, :5])
 
 

@@ -99,7 +99,7 @@ def test_read_only_and_fortran_arrays(rng):
 
 
 def test_labels_of_another_length_are_refused():
-    with pytest.raises(ValueError, match="each of the 4 samples, got 3"):
+    with pytest.raises(ValueError, match=r"4.*3"):
         SharedRows(encode_labels([1, 1, 2], 3).codes, 4)
 
 

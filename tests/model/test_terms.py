@@ -215,7 +215,7 @@ def test_the_divergence_on_a_graph_is_for_mu():
 
 
 def test_a_term_needs_a_gradient():
-    with pytest.raises(TypeError, match="Half needs a method `gradient`"):
+    with pytest.raises(TypeError, match=r"Half.*`gradient`"):
 
         class Half(Term):
             def value(self, Z):
@@ -329,14 +329,14 @@ class ManyValues(Soft):
 )
 def test_each_mistake_has_its_sentence(term, words):
     for seed in range(5):
-        with pytest.raises(ValueError, match=f"^{type(term).__name__}: .*({words})"):
+        with pytest.raises(ValueError, match=f"^{type(term).__name__}.*({words})"):
             check_term(term, (N, K), random_state=seed)
 
 
 def test_what_is_no_term_and_what_does_not_fit_is_said():
-    with pytest.raises(TypeError, match="got int"):
+    with pytest.raises(TypeError, match="int"):
         check_term(3, (N, K))
-    with pytest.raises(ValueError, match="weight of Ridge has shape"):
+    with pytest.raises(ValueError, match="weight of Ridge"):
         check_term(Ridge(3 * BY_ROW), (N + 1, K))
 
 

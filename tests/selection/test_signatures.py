@@ -51,9 +51,9 @@ def test_consensus_of_resampled_counts_finds_what_made_them(bootstrap):
 
 
 def test_what_is_no_count_is_refused():
-    with pytest.raises(ValueError, match=r"needs counts.*0\.5"):
+    with pytest.raises(ValueError, match=r"counts.*0\.5"):
         consensus(np.full((4, 3), 0.5), 2, n_runs=2, bootstrap="poisson")
-    with pytest.raises(ValueError, match="bootstrap must be"):
+    with pytest.raises(ValueError, match="bootstrap"):
         consensus(np.ones((4, 3)), 2, n_runs=2, bootstrap="yes")
 
 
@@ -120,7 +120,7 @@ def test_codes_of_parts_that_are_alike_are_least_squares_all_the_same(dtype, sca
 
 
 def test_negative_samples_and_parts_are_refused():
-    with pytest.raises(ValueError, match="Negative values in data passed to refit"):
+    with pytest.raises(ValueError, match="Negative"):
         refit([[-1.0, 2.0]], [[1.0, 0.0]])
-    with pytest.raises(ValueError, match="Negative values in data passed to refit, parts"):
+    with pytest.raises(ValueError, match=r"Negative.*parts"):
         refit([[1.0, 2.0]], [[1.0, -1.0]])

@@ -441,7 +441,7 @@ def test_what_a_term_offers_and_what_comes_from_its_gradient(rng):
     )
     assert Bowl().name == "Bowl" and not Bowl().of_samples
     assert Ridge(np.ones((4, 1))).of_samples and not Ridge(np.ones((1, 2))).of_samples
-    with pytest.raises(ValueError, match=r"weight of Ridge has shape \(3, 1\)"):
+    with pytest.raises(ValueError, match=r"weight of Ridge.*\(3, 1\)"):
         Ridge(np.ones((3, 1))).check((4, 2), "terms_V")
     Ridge(np.ones((4, 2))).check((4, 2), "terms_V")
 

@@ -59,15 +59,15 @@ def test_signed_parts_are_centred_at_zero(rng, ax):
 
 
 def test_components_refuse_another_shape(model):
-    with pytest.raises(ValueError, match=r"shape=\(7, 8\) does not hold the 64 features"):
+    with pytest.raises(ValueError, match=r"\(7, 8\).*64"):
         plot.components(model, (7, 8))
 
 
 def test_components_refuse_unfitted_and_kernel_models(rng):
-    with pytest.raises(ValueError, match="NMF has no components_: fit it first"):
+    with pytest.raises(ValueError, match=r"NMF.*components_"):
         plot.components(NMF(2), (2, 2))
     kernel = CF(2, kernel="rbf", random_state=0, tol=1e-1).fit(rng.random((20, 4)))
-    with pytest.raises(ValueError, match="a kernel other than linear"):
+    with pytest.raises(ValueError, match="linear"):
         plot.components(kernel, (2, 2))
 
 
@@ -78,7 +78,7 @@ def test_class_parts_are_rows_of_classes(model, ax):
 
 
 def test_class_parts_need_classes():
-    with pytest.raises(ValueError, match="NMF has no parts of classes; use CDNMF"):
+    with pytest.raises(ValueError, match=r"NMF.*CDNMF"):
         plot.class_parts(NMF(2), (2, 2))
 
 
@@ -88,7 +88,7 @@ def test_convergence(model, ax):
     assert len(ax.lines[0].get_xdata()) == model.n_iter_
     single = plot.convergence(model)
     assert single.get_legend() is None
-    with pytest.raises(ValueError, match="no history"):
+    with pytest.raises(ValueError, match="history"):
         plot.convergence({"empty": []})
 
 
@@ -103,7 +103,7 @@ def test_embedding_with_unknown_labels():
     labels = np.array(["a", None] * 20, dtype=object)
     ax = plot.embedding(NMF(3, random_state=0, tol=1e-2).fit(X), labels)
     assert [t.get_text() for t in ax.get_legend().get_texts()] == ["no label", "a"]
-    with pytest.raises(ValueError, match="each of 40 samples, got 3"):
+    with pytest.raises(ValueError, match=r"40.*3"):
         plot.embedding(X, ["a", "b", "c"])
 
 
@@ -116,9 +116,9 @@ def test_top_terms(rng):
     assert [t.get_text() for t in axes[4].get_yticklabels()] == [names[j] for j in best]
     again = plot.top_terms(H, names, axes=axes)
     assert again[0] is axes[0]
-    with pytest.raises(ValueError, match="names must have 8 entries"):
+    with pytest.raises(ValueError, match=r"names.*8"):
         plot.top_terms(H, names[:3])
-    with pytest.raises(ValueError, match="each of 5 parts, got 2"):
+    with pytest.raises(ValueError, match=r"5.*2"):
         plot.top_terms(H, names, axes=axes[:2])
 
 
@@ -131,7 +131,7 @@ def test_parameter_path(ax):
     np.testing.assert_allclose(ax.lines[0].get_ydata(), [2, 3, 4])
     assert len(ax.collections) == 1, "a band only where there are runs"
     assert ax.get_xscale() == "linear" and ax.get_xlabel() == "λ"
-    with pytest.raises(ValueError, match="scores must have 3 rows"):
+    with pytest.raises(ValueError, match=r"scores.*3"):
         plot.parameter_path([1, 2, 3], [1, 2])
 
 
@@ -143,7 +143,7 @@ def test_parts_of_a_data_set_are_upright(rng):
     faces = Dataset(picture.T.reshape(1, -1), None, "faces", image_shape=(4, 4), image_order="F")
     drawn = plot.components(faces.X, faces).get_images()[0].get_array()
     assert np.array_equal(drawn[1:5, 1:5], picture)
-    with pytest.raises(ValueError, match="holds no images"):
+    with pytest.raises(ValueError, match="images"):
         plot.components(faces.X, Dataset(faces.X, None, "faces"))
 
 
