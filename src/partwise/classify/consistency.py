@@ -20,7 +20,8 @@ def is_consistent(model: Any) -> bool:
     digests = state["features"]["digests"]
     by_sample = [digests] if len(digests) else []
     for source in sources:
-        by_sample += [source[name] for name in ("P", "graph", "V", "data")]
+        samples = [source["P"]] if source["P"].shape[0] else []  # of a model without samples
+        by_sample += [*samples, *(source[name] for name in ("graph", "V", "data"))]
         by_sample += [*source["views"].values()]
     if "ensemble" in state:
         ensemble, p, classes = state["ensemble"], fitted["label_distributions_"], fitted["classes_"]

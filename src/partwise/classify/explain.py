@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from partwise.backends.arrays import AnyArray
 from partwise.backends.threads import blas_threads
 from partwise.classify import query
+from partwise.classify.compact import check_has_samples
 from partwise.classify.preparation import unit_rows
 from partwise.classify.results import Results
 from partwise.knowledge.doubts import Doubt, doubts
@@ -143,6 +144,7 @@ class Explained(Results):
         ndarray of at most n indices, the most useful first
         """
         check_is_fitted(self, "embedding_")
+        check_has_samples(self, "suggest")
         closed = np.zeros(len(self.embedding_), dtype=bool)
         closed[np.asarray(exclude, dtype=np.intp)] = True
         if not hasattr(self, "label_distributions_"):

@@ -166,7 +166,7 @@ class Prepared:
             near = neighbors_of(data.astype(known.dtype), known, self.n_neighbors)
             parts = near.data, self.searched[near.indices], near.indptr
             return sp.csr_array(parts, (len(data), len(self.data)))
-        if len(self.data) > MANY:
+        if len(self.data) > MANY or not self.P.shape[0]:  # P of a model without samples is empty
             data, known = data.astype(np.float32), self.data.astype(np.float32)
             return neighbors_of(data, known, self.n_neighbors)
         return neighbors_of(P, self.P, self.n_neighbors)

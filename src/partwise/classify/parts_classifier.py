@@ -24,6 +24,7 @@ from partwise._sklearn import Interval, StrOptions
 from partwise.backends.arrays import AnyArray
 from partwise.backends.threads import one_blas_thread
 from partwise.classify.calibration import check_probabilities
+from partwise.classify.compact import check_has_samples
 from partwise.classify.edited_parts import edit
 from partwise.classify.ensemble import Ensemble, EnsembleFit, Labelled
 from partwise.classify.explain import Explained
@@ -252,6 +253,7 @@ class PartsClassifier(
         self
         """
         check_is_fitted(self, "embedding_")
+        check_has_samples(self, "relabel")
         labels = check_labels(y, len(self.embedding_))
         previous, n_folds = None, 0
         if isinstance(weigh, Mapping):
@@ -290,6 +292,7 @@ class PartsClassifier(
             A classifier of the same samples without labels.
         """
         check_is_fitted(self, "embedding_")
+        check_has_samples(self, "edit_parts")
         features = self._features
         features.prepared[""] = edit(features.first, edits, fixed, avoid or {})
         new = copy.copy(self)

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from partwise.backends.arrays import AnyArray
 from partwise.backends.threads import blas_threads
 from partwise.classify.calibration import FEW, Expected, check_probabilities, expected, recalls
+from partwise.classify.compact import compact
 from partwise.classify.consistency import is_consistent
 from partwise.classify.ensemble import Candidates, Ensemble
 from partwise.classify.features import Features
@@ -332,7 +333,7 @@ class Results(TransformerMixin):  # which wraps `transform` for set_output
         fitted: AnyArray = self.fit(X, y, sample_weight, also=also).embedding_
         return fitted
 
-    def save(self, path: Any, *, recipe: Any = None) -> Any:
+    def save(self, path: Any, *, recipe: Any = None, for_predict: bool = False) -> Any:
         """Write the model to a file for `partwise.load`: JSON and arrays, no pickle.
 
         Parameters
@@ -341,6 +342,9 @@ class Results(TransformerMixin):  # which wraps `transform` for set_output
             The file, usually ``*.partwise``; an existing file is replaced.
         recipe : mapping, default=None
             Further data to keep, such as how the samples were prepared.
+        for_predict : bool, default=False
+            Leave out the training samples. The file is many times smaller; its model predicts new
+            samples, but has no `relabel`, `edit_parts` and `suggest`.
 
         Returns
         -------
@@ -348,7 +352,7 @@ class Results(TransformerMixin):  # which wraps `transform` for set_output
         """
         from partwise.estimators import saving
 
-        return saving.save(self, path, recipe=recipe)
+        return saving.save(compact(self) if for_predict else self, path, recipe=recipe)
 
     @property
     def _n_features_out(self) -> int:

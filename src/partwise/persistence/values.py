@@ -62,7 +62,10 @@ class Encoder:
             return self._array(value, where)
         if sp.issparse(value):
             csr = sp.csr_array(value)
-            parts = [self._array(part, where) for part in (csr.data, csr.indices, csr.indptr)]
+            places = [
+                p.astype(np.min_scalar_type(p.max(initial=0))) for p in (csr.indices, csr.indptr)
+            ]
+            parts = [self._array(part, where) for part in (csr.data, *places)]
             return {"sparse": [*parts, list(csr.shape)]}
         if isinstance(value, (tuple, list)):
             items = [self.encode(item, where) for item in value]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from partwise import PartsClassifier
 from partwise._versions import versions
 from partwise.apps.cli import outputs, work
 from partwise.apps.cli.encoders import advice
@@ -17,7 +18,6 @@ from partwise.apps.cli.outputs import check_folder, whole_folder
 from partwise.apps.cli.progress_bar import Bar, duration
 from partwise.apps.view.describe import about, names_classes, naming
 from partwise.apps.view.report.charts import natural
-from partwise.estimators import saving
 from partwise.io.anndata_files import write_back as write_back_cells
 from partwise.io.samples import Samples
 from partwise.io.sheets import csv_text
@@ -72,6 +72,7 @@ def _run(
     runs: int | None,
     report: bool,
     write_back: bool = False,
+    for_predict: bool = False,
     force: bool,
     as_json: bool,
     command: str,
@@ -86,7 +87,7 @@ def _run(
     if write_back and asked["reading"].get("layer") == "raw":
         raise ValueError("--write-back does not go with --layer raw, whose genes are others.")
     with Bar(Console(stderr=True)) as bar:
-        task, fitted = _fitted(data, bar, **asked)
+        task, fitted = _fitted(data, bar, for_predict=for_predict, **asked)
         task.notes += advice(fitted.model, task.samples)
         with whole_folder(out, force=force) as folder:
             summary = _summary(task, fitted, command)
@@ -96,6 +97,7 @@ def _run(
             if stable is not None:
                 summary["stability"] = {"mean": stable.mean, "lowest": stable.low}
             _write_results(folder, task, fitted, summary["clusters"])
+            _save(fitted.model, folder / "model.partwise", task, for_predict)
             if named:
                 text = csv_text(*_next_rows(summary["naming"], task.samples))
                 write_whole(folder / "label_next.csv", text)
@@ -122,14 +124,21 @@ def _run(
 
 
 def run_fit(
-    data: str, *, out: Path, force: bool, as_json: bool, command: str, **asked: Any
+    data: str,
+    *,
+    out: Path,
+    for_predict: bool,
+    force: bool,
+    as_json: bool,
+    command: str,
+    **asked: Any,
 ) -> None:
-    """Only the model."""
+    """Fit a model and write only its file."""
     check_target(out, force=force)
     with Bar(Console(stderr=True)) as bar:
-        task, fitted = _fitted(data, bar, **asked)
+        task, fitted = _fitted(data, bar, for_predict=for_predict, **asked)
         check_target(out, force=force)
-        saving.save(fitted.model, out, recipe=task.samples.recipe)
+        _save(fitted.model, out, task, for_predict)
     summary = {**_summary(task, fitted, command), "notes": task.notes, "out": str(out)}
     _say(summary, task, as_json=as_json)
 
@@ -148,6 +157,7 @@ def _fitted(
     links: Path | None,
     seed: int,
     max_iter: int,
+    for_predict: bool = False,
 ) -> tuple[work.Task, work.Fitted]:
     """Read the data and fit the model."""
     if method != "auto":
@@ -158,6 +168,10 @@ def _fitted(
     k = work.know(task, known, seed_words, links, k=k, parts=parts)
     size = work.n_clusters(task, k, bar, method=method, seed=seed)
     made = work.build(task, method, k=size, parts=parts, seed=seed, max_iter=max_iter)
+    if for_predict and not isinstance(made[0], PartsClassifier):
+        raise ValueError(
+            f"--for-predict is for --method classifier, not {made[1]}; leave out --for-predict."
+        )
     return task, work.fit(task, *made, bar)
 
 
@@ -347,11 +361,15 @@ def _write_results(
     np.save(folder / "representation.npy", V, allow_pickle=False)
     if V.size <= MAX_TEXT:
         write_whole(folder / "representation.csv", codes_text(ids, V))
-    saving.save(model, folder / "model.partwise", recipe=task.samples.recipe)
     if task.samples.skipped:
         skipped = csv_text(["id", "why"], task.samples.skipped)
         write_whole(folder / "skipped.csv", skipped)
         task.notes.append(f"What was left out is in skipped.csv ({len(task.samples.skipped)}).")
+
+
+def _save(model: Any, path: Path, task: work.Task, for_predict: bool) -> None:
+    settings = {"for_predict": True} if for_predict else {}  # of PartsClassifier alone
+    model.save(path, recipe=task.samples.recipe, **settings)
 
 
 def _next_rows(found: dict[str, Any], samples: Any) -> tuple[list[str], list[list[Any]]]:

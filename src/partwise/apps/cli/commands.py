@@ -38,7 +38,7 @@ RUNS = option(
 
 @command(
     "cluster.run_classify",
-    f"{FIRST} seed {MODEL} k report {READING}",
+    f"{FIRST} seed {MODEL} k for_predict report {READING}",
     out=OUT,
     method=option(
         "Method from `partwise methods` that uses labels. 'auto' classifies with PartsClassifier.",
@@ -205,7 +205,7 @@ def topics() -> None:
 
 @command(
     "cluster.run_fit",
-    f"{FIRST} k {MODEL} {READING}".replace(" write_back", ""),
+    f"{FIRST} k {MODEL} for_predict {READING}".replace(" write_back", ""),
     out=option("Model file to write.", Path("model.partwise")),
 )
 def fit() -> None:

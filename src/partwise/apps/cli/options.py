@@ -269,6 +269,10 @@ SHARED: dict[str, dict[str, Option]] = {
     "The run": {
         "seed": option("Random seed.", 0, min=0),
         "max_iter": option("Maximum number of iterations.", 500, min=1),
+        "for_predict": flag(
+            "Leave the training samples out of the model file: it is much smaller and labels new "
+            "samples, but cannot be relabelled."
+        ),
         "report": option("Write report.html.", True),
     },
 }
