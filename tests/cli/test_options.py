@@ -30,7 +30,7 @@ def fit(command, tmp_path):
         out = tmp_path / "m.partwise"
         code, text, err = command("fit", data, "--out", out, *QUICK, *options)
         assert code == 0, err
-        return json.loads(text), *saving.under(out)
+        return json.loads(text), *saving.read(out)
 
     return run
 

@@ -19,7 +19,7 @@ SAMPLES = 20_000_000
 
 def compact(model: Any) -> Any:
     """Return a copy with what `predict` needs, in single precision."""
-    check_is_fitted(model)
+    check_is_fitted(model, "classes_")
     state, new = model._state, copy.copy(model)
     sources = state["features"]["prepared"]
     size = sum(_bytes(mine["P"]) for mine in sources.values())
