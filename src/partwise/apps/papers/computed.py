@@ -298,19 +298,18 @@ def _quadratic(seed: int) -> tuple[Any, Any, Any, float]:
     sample, rng = _sample(), np.random.default_rng(seed)
     y, X = sample.shown(Budget("2 per class", per_class=2)), np.asarray(sample.X)
     index = np.where(y >= 0, y, 2 + np.cumsum(y < 0))  # labelled samples share a column of H
-    A = np.zeros((index.max() + 1, len(y)))
-    A[index, np.arange(len(y))] = 1.0
     WS = rng.random((X.shape[1], 3)) @ (0.5 * np.eye(3) + 0.5 / 3)
-    gram, right = WS.T @ WS, WS.T @ X.T
+    gram, counts = WS.T @ WS, np.bincount(index)  # AAᵀ is diagonal
+    right = np.stack([np.bincount(index, row) for row in WS.T @ X.T])  # times Aᵀ
 
     def value(H: Any) -> float:
-        return 0.5 * float(np.sum((X.T - WS @ H @ A) ** 2))
+        return 0.5 * float(np.sum((X.T - WS @ H[:, index]) ** 2))
 
     def gradient(H: Any) -> Any:
-        return (gram @ (H @ A) - right) @ A.T
+        return gram @ H * counts - right
 
-    lipschitz = float(np.linalg.norm(gram, 2) * A.sum(axis=1).max())  # AAᵀ is diagonal
-    return value, gradient, rng.random((3, len(A))) * 10.0 ** rng.integers(-2, 2), lipschitz
+    lipschitz = float(np.linalg.norm(gram, 2) * counts.max())
+    return value, gradient, rng.random((3, len(counts))) * 10.0 ** rng.integers(-2, 2), lipschitz
 
 
 def _proposition() -> tuple[str, str]:
