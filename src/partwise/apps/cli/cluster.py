@@ -369,8 +369,7 @@ def _write_results(
 
 def _save(model: Any, path: Path, task: work.Task, for_predict: bool) -> None:
     settings = {"for_predict": True} if for_predict else {}  # of PartsClassifier alone
-    with work.as_notes(task.notes):  # saving groups the samples, if nothing has yet
-        model.save(path, recipe=task.samples.recipe, **settings)
+    model.save(path, recipe=task.samples.recipe, **settings)
 
 
 def _next_rows(found: dict[str, Any], samples: Any) -> tuple[list[str], list[list[Any]]]:

@@ -321,7 +321,8 @@ def fit(task: Task, model: Any, name: str, reason: str, bar: Bar) -> Fitted:
     finally:
         done()
     _find_topics(task, model)
-    _regroup(task, model)
+    with as_notes(task.notes):
+        _regroup(task, model)
     if not hasattr(model, "predict_proba"):  # a classifier's parts are not for looking at alone
         task.notes += same_parts(getattr(model, "components_", None))
     seconds, computing = time.perf_counter() - began, time.process_time() - used
