@@ -61,6 +61,18 @@ def test_weights_of_another_model_are_as_good_as_ones_own(prepared, data):
     assert p.max(axis=1).mean() < taken.label_distributions_.max(axis=1).mean() - 0.01
 
 
+@pytest.mark.usefixtures("few_trees")
+def test_weights_of_another_model_give_its_predictions(prepared, rng):
+    """Also where classifiers that a fast answer does not fit have most of the weight."""
+    y = np.where(np.arange(90) < 30, rng.integers(0, 3, 90), -1)  # labels without a pattern
+    weighed = copy.copy(prepared).relabel(y)
+    slow = sum(row.weight for row in weighed.candidates_ if "trees" in row.name)
+    assert slow > 0
+    fast = copy.copy(prepared).relabel(y, weigh=weighed.weighting_)
+    p = weighed.label_distributions_
+    np.testing.assert_allclose(fast.label_distributions_, p, atol=1e-3)
+
+
 def test_a_split_keeps_the_product_and_a_merge_its_column_sums(rng):
     V, H = rng.random((8, 3)), rng.random((3, 5))
     halves = edited_parts._split(V, H, 1)

@@ -334,7 +334,7 @@ class EnsembleFit:
             slow = [m for m, mine in zip(members, fast, strict=True) if not mine]
             self.cache["kept"] = Kept(slow, w[~fast], others, self.labelled, self.y)
             mixed = mixed + others
-        elif self.previous and "kept" in self.cache and self._fits(self.cache["kept"]):
+        elif self.previous and self.cache.get("kept") and self._fits(self.cache["kept"]):
             kept: Kept = self.cache["kept"]
             left = 1 - kept.weights.sum()
             mixed, members = left * mixed + kept.mixed, [*members, *kept.members]

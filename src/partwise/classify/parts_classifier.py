@@ -123,7 +123,8 @@ class PartsClassifier(
         Share of labels that `outlyingness` separates from the other classes when their own class
         is held out.
     weighting_ : dict
-        Weights and temperatures of the classifiers, for ``relabel(y, weigh=...)``.
+        Weights and temperatures of the classifiers, and those that take long to fit, for
+        ``relabel(y, weigh=...)``.
     embedding_ : ndarray of shape (n_samples, n_parts)
         Part weights V.
     components_ : ndarray of shape (n_parts, n_features)
@@ -258,6 +259,7 @@ class PartsClassifier(
         previous, n_folds = None, 0
         if isinstance(weigh, Mapping):
             previous = Ensemble.from_weighting(weigh)
+            self._cache = {**self.__dict__.get("_cache", {}), "kept": weigh.get("kept")}
         elif weigh:
             n_folds = self.n_folds
         elif "ensemble" in self._state:

@@ -98,9 +98,9 @@ class Results(TransformerMixin):  # which wraps `transform` for set_output
 
     @property
     def weighting_(self) -> dict[str, Any]:
-        """Weights and temperatures of the classifiers, for ``relabel(y, weigh=...)``."""
+        """Weights of the classifiers, and the slow ones, for ``relabel(y, weigh=...)``."""
         check_is_fitted(self)
-        return dict(self._ensemble.weighting())
+        return {**self._ensemble.weighting(), "kept": self.__dict__.get("_cache", {}).get("kept")}
 
     @property
     def class_shares_(self) -> Shares:
