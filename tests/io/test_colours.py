@@ -64,8 +64,10 @@ def test_labels_that_a_pattern_tells_apart_need_no_colour(photos):
         half = np.zeros((9, 9, 3), np.uint8)
         half[:, :4] = (140, 20, 20)
         image.fromarray(half).save(photos / "red" / f"{i}.png")
-    grey = read_samples(photos)
-    assert choose_colour(grey, keep(grey, blue=5, red=5))[0].image_shape == (9, 9)
+    for rgb in (False, True):  # where both are equally good, nothing is read again
+        samples = read_samples(photos, rgb=rgb)
+        chosen, _ = choose_colour(samples, keep(samples, blue=5, red=5))
+        assert chosen.X is samples.X and chosen.recipe["rgb"] is rgb
 
 
 def test_images_without_colours_leave_no_choice(tmp_path):

@@ -104,10 +104,18 @@ class Walk:
         from selenium.webdriver.common.keys import Keys
 
         first = self.browser.current_window_handle
-        here = self.person.sample()
         self.browser.switch_to.new_window("tab")
         self.person.open(self.url.split("?")[0])
-        assert self.person.sample() == here
+        second = self.browser.current_window_handle
+
+        def here_in(window):
+            self.browser.switch_to.window(window)
+            self.reload()
+            return self.person.sample()
+
+        # a card stays on its page, and the queue may have changed since it came
+        wait_for(lambda: here_in(first) == here_in(second))
+        here = self.person.sample()
         name = self.classes[self.serve.truth[here]]
         self.person.type_label(name)
         self.given[here] = name
@@ -118,7 +126,6 @@ class Walk:
         self.person.type_label(other)
         wait_for(lambda: name in self.person.find("say").text)  # it was refused, and says so
         self.check()
-        second = next(w for w in self.browser.window_handles if w != first)
         self.browser.switch_to.window(second)
         self.person.keys(Keys.ARROW_LEFT)  # this tab has its own undo
         wait_for(lambda: self.person.sample() == here)

@@ -24,8 +24,9 @@ def choose_colour(
     """Read images in colour or greyscale, whichever separates the labels better.
 
     Each labelled image is left out in turn and gets the label of the closest other one. A class
-    with a single label cannot be scored, but its image takes part as a neighbour. Greyscale is kept
-    where both are equally good or there are too few labels. Call this again when labels arrive.
+    with a single label cannot be scored, but its image takes part as a neighbour. Where both are
+    equally good, the images stay as they are; with too few labels they are read in greyscale. Call
+    this again when labels arrive.
 
     Parameters
     ----------
@@ -58,7 +59,7 @@ def choose_colour(
         )
     else:
         scored, grey, colour = found
-        wanted = colour > grey
+        wanted = colour > grey or (in_colour and colour == grey)
         sentence = (
             f"Colours were {'kept' if wanted else 'dropped'}: the closest other labelled image has "
             f"the same label for {colour:.0%} of {scored} labels in colour and for {grey:.0%} in "
