@@ -1,14 +1,14 @@
-"""Right names from a few labels: `PartsClassifier` beside what a user would pick instead.
+"""Accuracy with few labels: `PartsClassifier` compared with 17 scikit-learn classifiers.
 
     python -m benchmarks.answers --data FOLDER [--sets bbc,orl] [--draws 5] [--jobs 2]
 
-Twenty public sets (3,000 samples drawn with seed 0 where there are more), 2, 5 and 10 labels of a
-class where there are enough, and labels drawn at random, five times the number of classes in all;
-accuracy on the samples without a label.
-Results are kept in ``benchmarks/results/answers.json`` after every set, so that a run can be
-interrupted and go on; the table is written to ``answers.md`` beside it. ``--first 100`` takes other
-draws than those of the table, ``--time`` measures the seconds of a fit and of a further label, and
-``--page`` writes the page from what is kept.
+The benchmark uses twenty public data sets; larger ones are reduced to 3,000 samples, drawn with
+seed 0. It tries 2, 5 and 10 labels per class where classes are large enough, and labels drawn at
+random, five times the number of classes. Accuracy is measured on the unlabelled samples.
+
+Results are stored in ``benchmarks/results/answers.json`` after every set, so an interrupted run can
+be resumed; the page is ``answers.md``. ``--first 100`` uses other draws than the table, ``--time``
+measures the seconds of a fit and of one more label, and ``--page`` only writes the page.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ SETS = {
     "orl": "orl_32x32",
     "yale": "yale_32x32",
 }
-#: The first eight are the older ones; the others are few_*.npz, of many kinds.
+#: The first eight were used in earlier versions; the others are files few_*.npz of many kinds.
 NEW = "satellite vehicle soybean spam fine_foods spamassassin fashion italypower pbmc_raw penbased"
 SETS |= {name: f"few_{name}" for name in (NEW + " hpc osuleaf").split()}
-#: Sets that were not looked at before the method was settled; the others were chosen by.
+#: Sets that were not used while the method was developed.
 UNSEEN = ("orl", "worm", "vehicle", "spam", "pbmc_raw")
 BUDGETS = (2, 5, 10)
-#: The budget of labels drawn at random: so many times the number of classes in all.
+#: Labels drawn at random: this number times the number of classes.
 RANDOM, PER_CLASS = 0, 5
 MOST = 3000
 BINS = 10
@@ -68,7 +68,7 @@ def load(folder: Path, name: str) -> tuple[Any, Any]:
 
 
 def budgets(y: Any, left: int) -> list[int]:
-    """Numbers of labels a class that leave every class so many samples to name; 0 is `RANDOM`."""
+    """Return numbers of labels per class that leave enough samples to predict; 0 is `RANDOM`."""
     import numpy as np
 
     return [m for m in BUDGETS if np.bincount(y).min() >= m + left] + [RANDOM]
@@ -90,14 +90,14 @@ def draw(y: Any, m: int, seed: int) -> Any:
     return known
 
 
-# -- what is compared --------------------------------------------------------------------------
+# -- compared classifiers ----------------------------------------------------------------------
 
 
 def baselines(X: Any) -> dict[str, Callable[[Any], tuple[Any, Any]]]:
-    """Functions of the known labels that give names and, where there are some, probabilities.
+    """Return functions that predict labels, and probabilities if possible, from known labels.
 
-    Seventeen of scikit-learn's, on the samples at unit length (counts: tf-idf) and on standardised
-    columns (sparse ones are divided by their deviation and not centred).
+    These are 17 scikit-learn classifiers on samples of unit length (counts: tf-idf) and on
+    standardised columns. Sparse columns are divided by their deviation, and not centred.
     """
     import numpy as np
     import scipy.sparse as sp
@@ -199,7 +199,7 @@ def scored(names: Any, p: Any, y: Any, rest: Any) -> dict[str, float]:
 
 
 def calibration(p: Any, y: Any, rest: Any) -> list[list[float]]:
-    """For each bin of confidence: samples, their confidence, right ones, Σ conf (1 - conf)."""
+    """Return, per bin of confidence: samples, sum of confidences, correct ones, Σ conf (1-conf)."""
     import numpy as np
 
     sure, right = p[rest].max(axis=1), p[rest].argmax(axis=1) == y[rest]
@@ -220,7 +220,7 @@ def kept(name: str, which: str = "") -> Any:
 
 
 def whole(folder: Path, name: str, seed: int, m: int) -> dict[str, Any]:
-    """One draw of the labels of one set."""
+    """Return the scores of one draw of labels of a data set."""
     import numpy as np
 
     X, y = load(folder, name)
@@ -253,7 +253,7 @@ def others(folder: Path, name: str, seed: int, m: int) -> dict[str, Any]:
 
 
 def halves(folder: Path, name: str, seed: int, m: int) -> dict[str, Any]:
-    """Half of the samples kept out of the fit: names of the others, and names of these."""
+    """Fit one half of the samples; return the accuracy on it and on the other half."""
     import numpy as np
 
     X, y = load(folder, name)
@@ -276,7 +276,7 @@ def halves(folder: Path, name: str, seed: int, m: int) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def pairs(folder: Path, name: str) -> dict[str, tuple[Any, Any]]:
-    """Two views of the same samples: halves of the columns; another description beside them."""
+    """Return two views of the same samples: halves of the columns, or a second description."""
     import numpy as np
     import scipy.sparse as sp
     from sklearn.decomposition import TruncatedSVD
@@ -299,7 +299,7 @@ def pairs(folder: Path, name: str) -> dict[str, tuple[Any, Any]]:
 
 
 def views(folder: Path, name: str, seed: int, m: int) -> dict[str, Any]:
-    """Accuracy with each of two views alone, and with both."""
+    """Return the accuracy with each of two views alone, and with both."""
     import numpy as np
 
     _, y = load(folder, name)
@@ -338,7 +338,7 @@ def texts(folder: Path) -> tuple[Any, Any]:
 
 
 def pictures(folder: Path, n: int) -> tuple[Any, Any]:
-    """Clothes in float32, and copies in other light with noise where there are too few."""
+    """Return images of clothes in float32; noisy copies in other light fill up the number."""
     import numpy as np
 
     X, y = load(folder, "fashion")
@@ -352,7 +352,7 @@ def pictures(folder: Path, n: int) -> tuple[Any, Any]:
 
 
 def points(n: int, p: int) -> tuple[Any, Any]:
-    """Ten clouds on a few directions, in float32."""
+    """Return ten Gaussian clouds along a few directions, in float32."""
     import numpy as np
 
     rng = np.random.default_rng(0)
@@ -366,7 +366,7 @@ def points(n: int, p: int) -> tuple[Any, Any]:
 
 
 def words(n: int, p: int, each: int = 60) -> tuple[Any, Any]:
-    """Texts of some words, half of them from the hundred of their class."""
+    """Return word counts of texts; half of the words are among the hundred of the class."""
     import numpy as np
     import scipy.sparse as sp
 
@@ -381,7 +381,7 @@ def words(n: int, p: int, each: int = 60) -> tuple[Any, Any]:
     return X, y
 
 
-#: What is timed: samples and classes.
+#: Data sets for the timings: samples and classes.
 TIMES: dict[str, Callable[[Path], tuple[Any, Any]]] = {
     "texts, 3,000 x 20,000": texts,
     "pictures, 3,000 x 784": lambda folder: pictures(folder, 3_000),
@@ -393,7 +393,7 @@ TIMES: dict[str, Callable[[Path], tuple[Any, Any]]] = {
 
 
 def timed(folder: Path, what: str, draws: int) -> dict[str, Any]:
-    """Seconds of a fit, of one with another label, and of a click; alone on a machine."""
+    """Time a fit, a fit with one more label, and a click; needs an idle machine."""
     import resource
 
     import numpy as np

@@ -1,17 +1,20 @@
-"""How right `PartsClassifier.expected_accuracy_` is, and the constants behind it.
+"""Errors of `PartsClassifier.expected_accuracy_`, and the constants of its calibration.
 
     python -m benchmarks.expected --data FOLDER [--sets bbc,orl] [--draws 2] [--jobs 2] [--fit]
 
-Public sets (``--most`` samples drawn with seed 0 where there are more), 2, 5 and 10 labels a class:
-drawn evenly, at random, asked for as the studio does (`suggest`), and given to permuted samples, so
-that no name can be right but by chance. Numbers of every draw are kept in
-``results/expected.json``; a table of the mean error and of how many intervals hold the truth
-follows, for the sets that the constants were fitted to and for the others (every third, by
-name). ``--fit`` prints constants for `classify.calibration`: the share from the first kind alone.
-``--others`` gives labels of half of the classes and counts which samples of the others
-`outlyingness` finds.
-``--doubts`` makes 0, 5, 15 and 30 % of the labels wrong and counts how many of those that
-`doubtful_labels_` calls wrong are.
+The benchmark draws 2, 5 and 10 labels per class from public data sets, at most ``--most`` samples
+of each. Labels are drawn evenly, at random, by `suggest` as in the studio, or permuted, so that the
+accuracy is that of chance.
+
+Results of every draw are stored in ``results/expected.json``. The page lists the mean error and the
+coverage of the intervals, for the data sets that the constants were fitted to and for the others
+(every third by name).
+
+- ``--fit`` prints the constants for `classify.calibration`.
+- ``--others`` labels half of the classes and counts the samples of other classes that
+  `outlyingness` finds.
+- ``--doubts`` makes 0, 5, 15 and 30% of the labels wrong and counts how many `doubtful_labels_`
+  finds.
 """
 
 from __future__ import annotations
@@ -33,9 +36,9 @@ RESULTS = Path(__file__).parent / "results" / "expected.json"
 BUNDLED = ("digits", "wine", "breast_cancer")
 WAYS = ("even", "random", "queue", "noise")
 BUDGETS = (2, 5, 10)
-#: More labels than this take long, and are enough by any measure.
+#: Maximum number of labels, because more take long and change the result little.
 LABELS = 400
-#: What permuted labels count in the fit: they are rare.
+#: Weight of draws with permuted labels in the fit; small, because such labels are rare.
 NOISE = 0.3
 #: Shares of labels that ``--doubts`` makes wrong.
 WRONG = (0.0, 0.05, 0.15, 0.3)
@@ -55,7 +58,7 @@ def samples(folder: Path, name: str, most: int) -> tuple[Any, Any]:
 
 
 def given(y: Any, way: str, m: int, seed: int) -> Any:
-    """Labels, -1 where there is none: m a class, at most half of it, or as many at random."""
+    """Return m labels per class, at most half of it, or as many at random; -1 for all others."""
     rng = np.random.RandomState(seed)
     known = np.full(y.size, -1)
     if way == "random":
@@ -68,7 +71,7 @@ def given(y: Any, way: str, m: int, seed: int) -> Any:
 
 
 def asked(model: Any, y: Any, seed: int) -> Any:
-    """Labels in the order in which they are asked for: yields after every budget."""
+    """Add labels in the order that the model suggests, and yield them after every budget."""
     rng, c = np.random.RandomState(seed), int(y.max()) + 1
     known = np.full(y.size, -1)
     first = rng.choice(y.size, 3, replace=False)
@@ -113,7 +116,7 @@ def judged(model: Any, known: Any, y: Any) -> dict[str, float] | None:
 
 
 def draw(folder: str, name: str, seed: int, most: int) -> dict[str, Any]:
-    """All ways and budgets of one set and one seed."""
+    """Run all ways of drawing labels and all budgets of one set and one seed."""
     from partwise import PartsClassifier
 
     warnings.simplefilter("ignore")
@@ -138,7 +141,7 @@ def draw(folder: str, name: str, seed: int, most: int) -> dict[str, Any]:
 
 
 def half_labelled(folder: str, name: str, seed: int, most: int) -> dict[str, float]:
-    """Five labels a class of half of the classes: who is called none of these."""
+    """Label five samples of half of the classes, and score samples of the other classes."""
     from partwise import PartsClassifier
 
     warnings.simplefilter("ignore")
@@ -163,7 +166,7 @@ def others(tasks: list[tuple[str, str, int, int]], workers: Any) -> str:
     found: dict[str, list[dict[str, float]]] = {}
     for task, row in zip(tasks, workers.map(half_labelled, *zip(*tasks, strict=True))):
         found.setdefault(task[1], []).append(row)
-    lines = ["| set | found | false alarms | found at 5 % false alarms | foretold |"]
+    lines = ["| set | found | false alarms | found at 5% false alarms | estimated |"]
     lines.append("|---|---:|---:|---:|---:|")
     means = {
         name: [float(np.mean([row[key] for row in rows])) for key in rows[0]]
@@ -171,15 +174,15 @@ def others(tasks: list[tuple[str, str, int, int]], workers: Any) -> str:
     }
     means["mean"] = np.mean(list(means.values()), axis=0).tolist()
     for name, row in means.items():
-        lines.append(f"| {name} | " + " | ".join(f"{100 * v:.0f} %" for v in row) + " |")
+        lines.append(f"| {name} | " + " | ".join(f"{100 * v:.0f}%" for v in row) + " |")
     return "\n".join(lines)
 
 
 def doubted(folder: str, name: str, seed: int, most: int) -> list[tuple[float, float, float, bool]]:
-    """Labels drawn evenly, at random and asked for, with some made wrong: those called wrong.
+    """Make some labels wrong, and return those that the model calls wrong.
 
-    Of each the share of wrong ones, what was said and whether it is wrong; and in the place of
-    those not called wrong their number, as (share, 0, number, whether they are wrong).
+    Each is (share of wrong labels, reported probability, count, is wrong). Labels that are not
+    called wrong are counted together, with probability 0.
     """
     from partwise import PartsClassifier
 
@@ -206,7 +209,7 @@ def doubted(folder: str, name: str, seed: int, most: int) -> list[tuple[float, f
 
 
 def doubts_table(rows: list[tuple[float, float, float, bool]]) -> str:
-    lines = ["| labels made wrong | said | labels | mean said | wrong | of all wrong ones found |"]
+    lines = ["| wrong labels | probability | labels | mean | wrong | share of all wrong ones |"]
     lines.append("|---:|---|---:|---:|---:|---:|")
     share, said, count, wrong = np.array(rows, dtype=float).T
     for of in WRONG:
@@ -214,12 +217,12 @@ def doubts_table(rows: list[tuple[float, float, float, bool]]) -> str:
         for low, high in ((0.5, 0.7), (0.7, 0.9), (0.9, 1.01), (0.5, 1.01)):
             at = here & (said >= low) & (said < high)
             everyone = count[here & (wrong > 0)].sum()
-            recall = f"{100 * wrong[at].sum() / everyone:.0f} %" if everyone else ""
+            recall = f"{100 * wrong[at].sum() / everyone:.0f}%" if everyone else ""
             means = f"{said[at].mean():.2f} | {wrong[at].mean():.2f}" if at.any() else " | "
             name = "all" if high - low > 0.5 else f"{low} to {min(high, 1)}"
-            lines.append(f"| {100 * of:.0f} % | {name} | {at.sum()} | {means} | {recall} |")
+            lines.append(f"| {100 * of:.0f}% | {name} | {at.sum()} | {means} | {recall} |")
         lines.append(
-            f"| {100 * of:.0f} % | not called wrong | {count[here & (said == 0)].sum():.0f} | | | |"
+            f"| {100 * of:.0f}% | not called wrong | {count[here & (said == 0)].sum():.0f} | | | |"
         )
     return "\n".join(lines)
 
@@ -239,9 +242,9 @@ def logit(p: Any) -> Any:
 
 
 def fit(rows: list[dict[str, Any]], counts: Any, kept: Any) -> tuple[Any, Any]:
-    """SHARE by least absolute errors of the accuracy; WIDTH to leave out 2.5 % at each end.
+    """Fit SHARE by least absolute errors of the accuracy, and WIDTH by its 2.5% quantiles.
 
-    SHARE by the sets that are not ``kept``, WIDTH by all: quantiles need many.
+    SHARE uses the sets that are not ``kept``, WIDTH uses all, because quantiles need many.
     """
     from scipy.optimize import minimize
     from scipy.special import expit
@@ -254,15 +257,15 @@ def fit(rows: list[dict[str, Any]], counts: Any, kept: Any) -> tuple[Any, Any]:
     w, own = counts / counts.sum(), counts * ~kept / counts[~kept].sum()
 
     def off(b: Any) -> float:
-        # as the table counts them; smooth within two points
+        # the loss is the absolute error, smoothed within two points
         return float(own @ np.hypot(expit(A @ b) - truth, 0.02) + 1e-5 * b @ b)
 
     share = minimize(off, np.array([0, 1.0, 0, 0, 0])).x.round(2)
-    # what is left of (right + ½)/(samples + 1), so that 100 % right is finite
+    # (correct + ½) / (samples + 1), so that the logit of 100% is finite
     left = logit((truth * rest + 0.5) / (rest + 1)) - A @ share
 
     def reach(sign: float) -> Any:
-        """Quantile regression: how far exp(a + b log labels a class) must go."""
+        """Fit a quantile as exp(a + b log(labels per class))."""
 
         def missed(b: Any) -> float:
             over = sign * left - np.exp(b[0] + b[1] * np.log(n / c))
@@ -278,7 +281,7 @@ def fit(rows: list[dict[str, Any]], counts: Any, kept: Any) -> tuple[Any, Any]:
 
 
 def cells(store: dict[str, Any]) -> tuple[list[dict[str, Any]], Any, Any]:
-    """Rows with their set, way and budget; what each counts; which were kept from the fit."""
+    """Return rows with set, way and budget; their weights; and which were held out of the fit."""
     rows = []
     for key, value in sorted(store.items()):
         name, way, m, _ = key.split("/")
@@ -293,10 +296,10 @@ def cells(store: dict[str, Any]) -> tuple[list[dict[str, Any]], Any, Any]:
 
 
 def table(rows: list[dict[str, Any]], kept: Any) -> str:
-    """Mean error and bias in points, and the share of intervals that hold the truth.
+    """Tabulate mean error and bias in points, and the coverage of the intervals.
 
-    Noise is the mean error of a share counted on as many labels as were held out, were these named
-    as well as the others: what chance alone makes of them.
+    Noise is the mean error that chance alone causes: that of a share estimated from as many
+    held-out labels, if these are predicted as accurately as the others.
     """
     from scipy.stats import binom
 
@@ -333,8 +336,8 @@ def table(rows: list[dict[str, Any]], kept: Any) -> str:
                 lines.append(
                     f"| {way} {m or 'all'} | {which} | {at.sum()} | {100 * np.abs(e).mean():.1f} | "
                     f"{100 * noise[at].mean():.1f} | {100 * e.mean():+.1f} | "
-                    f"{100 * inside.mean():.0f} % | {100 * (high - low).mean():.0f} | "
-                    f"{100 * plain.mean():.1f} | {100 * binomial.mean():.0f} % |"
+                    f"{100 * inside.mean():.0f}% | {100 * (high - low).mean():.0f} | "
+                    f"{100 * plain.mean():.1f} | {100 * binomial.mean():.0f}% |"
                 )
     return "\n".join(lines)
 
@@ -383,8 +386,8 @@ def main() -> None:
         share, width = fit(rows, counts, kept)
         print(f"SHARE = {tuple(share.tolist())}\nWIDTH = {tuple(width.tolist())}")
     head = (
-        "# What to expect, and what came\n\nMade by `python -m benchmarks.expected`. Noise: the "
-        "error that chance alone makes of a share\ncounted on as many labels as were held out.\n\n"
+        "# Errors of the expected accuracy\n\nTo repeat: `python -m benchmarks.expected`. Noise is "
+        "the error that chance alone causes\nin a share estimated from as many held-out labels.\n\n"
     )
     page = head + table(rows, kept)
     chosen.out.with_suffix(".md").write_text(page + "\n", encoding="utf-8")

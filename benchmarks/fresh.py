@@ -45,7 +45,7 @@ def run_first_fit(n: int, p: int, k: int, loss: str, density: float) -> dict[str
 def run_small_fit(
     loss: str, k: int = 5, dtype: str = "float64", kind: str = "NMF"
 ) -> dict[str, Any]:
-    """Seconds of one fit of 200 x 64, all that it imports and compiles included."""
+    """Time one fit of 200 x 64, including all imports and compilation."""
     import numpy as np
 
     import partwise
@@ -62,7 +62,7 @@ def run_small_fit(
 
 
 def run_memory(kind: str, n: int, p: int, k: int, dtype: str, max_iter: int) -> dict[str, Any]:
-    """Bytes that a fit holds at its peak beyond X, its start and what is loaded already."""
+    """Measure the peak memory of a fit in addition to X, its start and loaded code."""
     import numpy as np
 
     import partwise
@@ -83,16 +83,16 @@ def run_memory(kind: str, n: int, p: int, k: int, dtype: str, max_iter: int) -> 
         seen.append(peak.bytes - before)
 
     seen: list[int] = []
-    fit(n)  # compiled code, threads with their stacks and BLAS buffers are there after this
+    fit(n)  # the first fit compiles code and starts threads, whose memory is not counted
     gc.collect()
     fit(n)
     return {"bytes": seen[-1]}
 
 
 class Peak:
-    """The highest resident size while it is open.
+    """Context that records the highest resident size.
 
-    Linux can reset its own high-water mark; elsewhere a thread looks every millisecond.
+    Linux can reset its own high-water mark; elsewhere a thread measures every millisecond.
     """
 
     def __enter__(self) -> Peak:

@@ -1,14 +1,13 @@
-"""One GPU: checks against float64, then times; a table last.
+"""Check and time fits on one GPU; the last output is a table.
 
     PYTHONPATH=src python benchmarks/gpu.py --out results-folder
 
-Needs torch, scikit-learn, numba and scipy, and no installation. `--small` runs everything on small
-arrays, on the CPU too, to see that it works. Each part runs even if one before it failed; a failure
-is reported with the rest.
+The script needs torch, scikit-learn, numba and scipy; Partwise need not be installed. `--small`
+runs everything on small arrays, also on the CPU. A part runs even if an earlier one failed.
 
-The floor of an iteration is reading X twice (once for each half-step) at the bandwidth that a copy
-on this device reaches. What is above it: the sweeps of coordinate descent on both factors, the
-k x k products, the value of the objective, and a few waits for numbers that decide the next step.
+The floor of an iteration is the time to read X twice, once per half-step, at the bandwidth of a
+copy on this device. The rest of an iteration is coordinate descent on both factors, the k x k
+products, the objective, and waiting for numbers that decide the next step.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ LONG = 60  # iterations after which float32's objective is compared with float64
 
 
 class Bench:
-    """Where parts leave their rows, and how they take the time."""
+    """Results of the parts, and the functions that measure time."""
 
     def __init__(self, device: str, small: bool) -> None:
         self.device, self.small = device, small
@@ -76,13 +75,13 @@ class Bench:
 
     @property
     def floor(self) -> float:
-        """Seconds to read X twice."""
+        """Return the seconds to read X twice."""
         return 2 * self.X.numel() * self.X.element_size() / self.copy
 
 
 @contextmanager
 def without_codes() -> Iterator[None]:
-    """Leaves out the codes that a fit ends with, of samples and of those as new ones."""
+    """Skip the final part weights of a fit, of training and of new samples."""
 
     def as_they_are(model: Any, Z: Any, *rest: Any, **options: Any) -> tuple[Any, int]:
         return Z, 0
@@ -95,9 +94,9 @@ def without_codes() -> Iterator[None]:
 
 
 def per_iteration(bench: Bench, estimator: Any, X: Any, **given: Any) -> float:
-    """Seconds of an iteration: what twelve more of them cost a fit, the median of three.
+    """Return the seconds per iteration: the cost of twelve more of them, median of three.
 
-    Without the codes that a fit ends with: at tol=0 they are solved to the last digit.
+    The final part weights are skipped, because at tol=0 they are solved to the last digit.
     """
     took = []
     with without_codes():
@@ -254,7 +253,7 @@ def check_fused(bench: Bench) -> None:
 
 
 def check_changes(bench: Bench, verdict: Any, W: Any, double: Any) -> None:
-    """Sweeps under the graph W, and by how much a quadratic changes, against float64."""
+    """Compare graph sweeps, and the change of a quadratic, with float64."""
     n, weight, rounds = W.shape[0], 0.7, 4
     degrees = torch.from_numpy(double.sum(axis=1)).to(bench.device)
     for k in (3, 20, 33, 64):
@@ -288,7 +287,7 @@ def check_changes(bench: Bench, verdict: Any, W: Any, double: Any) -> None:
 def check_products(
     bench: Bench, verdict: Any, ranks: Sequence[int] = (1, 3, 16, 20, 50, 64, 100, 128, 200)
 ) -> None:
-    """X U and Xᵀ V against float64: any k, rows of every size, X exact in 16 bits or not."""
+    """Compare X U and Xᵀ V with float64, for many k and sizes and for X in 16 bits."""
     g = torch.Generator(device=bench.device).manual_seed(1)
     kind = {"generator": g, "device": bench.device}
     for n, p in ((5001, 1003), (70_000, 300)):
@@ -343,7 +342,7 @@ def make_dense(bench: Bench) -> None:
 
 
 def widths(bench: Bench) -> None:
-    """X U and Xᵀ V by the number of columns: as torch runs them, and as we do."""
+    """Time X U and Xᵀ V by the number of columns, in torch and in Partwise."""
     X = bench.X
     read = X.numel() * 4
     data = torch_data.TorchData(X)
@@ -385,9 +384,9 @@ def nmf(bench: Bench) -> None:
 
 
 def second_order(bench: Bench) -> None:
-    """KL: second-order steps to the objective of 300 multiplicative ones.
+    """Time second-order KL steps to the objective of 300 multiplicative ones.
 
-    Without the codes that a fit ends with, see `per_iteration`.
+    The final part weights are skipped, as in `per_iteration`.
     """
     X = bench.X
     for k in (10, 20, 32):
@@ -417,7 +416,7 @@ def second_order(bench: Bench) -> None:
 
 
 def ring(n: int) -> sp.csr_array:
-    """Each sample joined with two on either side: 4 neighbours."""
+    """Return a graph that connects each sample with two on either side."""
     i = np.arange(n)
     rows = np.concatenate([i] * 4)
     columns = np.concatenate([(i + s) % n for s in (-2, -1, 1, 2)])
@@ -425,7 +424,7 @@ def ring(n: int) -> sp.csr_array:
 
 
 def others(bench: Bench) -> None:
-    """Each method beside NMF at the same k, in float32 and those with labels in 16 bits."""
+    """Compare the time of each method with NMF at the same k, in float32 and 16 bits."""
     X, n = bench.X, bench.X.shape[0]
     y = np.where(np.arange(n) < n // 10, np.arange(n) % 10, -1)
     kl = {"beta_loss": "kullback-leibler"}
@@ -455,7 +454,7 @@ def others(bench: Bench) -> None:
 
 
 def profile(bench: Bench) -> None:
-    """Where an iteration's time goes."""
+    """Time the steps of an iteration."""
     data = torch_data.TorchData(bench.X)
     none = torch.zeros((1, 1), device=bench.device)
     for k in (20, 100):

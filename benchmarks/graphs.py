@@ -1,4 +1,4 @@
-"""Neighbour search against scikit-learn's exact one and pynndescent."""
+"""Neighbour search compared with scikit-learn's exact search and pynndescent."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def made_samples(n: int, p: int, seed: int = 0) -> np.ndarray:
 
 
 def neighbors(settings: Settings, python: Path | None) -> dict[str, Any]:
-    """Five nearest neighbours of 20,000 x 784, in turns; float32 too in the full run."""
+    """Time five nearest neighbours of 20,000 x 784; in a full run also in float32."""
     n = 3000 if settings.quick else 20_000
     X = made_samples(n, 784)
     types = (np.float64, np.float32) if settings.full or settings.quick else (np.float64,)
@@ -92,7 +92,7 @@ def _race(
 def compare(
     ours: np.ndarray, theirs: np.ndarray, our_indices: np.ndarray, their_indices: np.ndarray
 ) -> tuple[float, float]:
-    """Largest relative difference of the distances, and the share of our neighbours in theirs."""
+    """Return the largest relative difference of distances, and the share of equal neighbours."""
     difference = float(np.max(np.abs(ours - theirs) / np.maximum(ours, 1e-300)))
     shared = (our_indices[:, :, None] == their_indices[:, None, :]).any(axis=2)
     return difference, float(shared.mean())

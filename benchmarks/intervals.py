@@ -1,10 +1,10 @@
-"""How often 95 % intervals for parts and codes cover what was planted.
+"""Coverage of the 95% intervals for parts and part weights on synthetic data.
 
     python -m benchmarks.intervals --sets 200 --first 1000
 
-Counts are Poisson around V H. Parts and codes have zeros, by which a factorization is the only one
-(``zeros`` and ``unused`` are their shares); four kinds of sets differ in size, k, depth and zeros.
-The multiplier and the floor were settled on the seeds 0 to 15; what is reported has others.
+Counts are Poisson with mean V H. Parts and part weights have zeros, which make the factorization
+unique (``zeros`` and ``unused`` are their shares). Four kinds of data differ in size, k, depth and
+zeros. The multiplier and the floor were chosen on seeds 0 to 15; the results use other seeds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a person knows, measured: hidden entries, peers, known spectra, topics from a few words.
+"""Prior knowledge: missing entries, other packages, known spectra, topics from a few words.
 
     python -m benchmarks.knowledge --data FOLDER [--rows masks peers samson topics]
 
-Rows that were measured before stay in ``results/knowledge.json``; the page is made of all of them.
+Earlier rows stay in ``results/knowledge.json``; the page contains all of them.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from partwise.io.known_parts import seed_parts
 from partwise.metrics import clustering_accuracy
 
 RESULTS = Path(__file__).parent / "results"
-#: Chosen before any accuracy was looked at: what the section of a newspaper is about. The set has
-#: stems only (compani, elect).
+#: Words for the sections of a newspaper, chosen before any accuracy was measured. The data set
+#: contains stems only (compani, elect).
 TOPICS = {
     "business": ["bank", "market", "profit"],
     "entertainment": ["film", "music", "award"],
@@ -37,7 +37,7 @@ TOPICS = {
 
 
 def samson(folder: Path, times: int, jobs: int) -> dict[str, Any]:
-    """Two endmembers known, the third found: degrees to its reference."""
+    """Fix two endmembers and return the angle between the third and its reference."""
     X, held = load(folder, "samson_hsi")
     ends = held["endmembers"].astype(float).T
     names = [str(name) for name in held["names"]]
@@ -74,7 +74,7 @@ def degrees(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def topics(folder: Path, times: int, jobs: int) -> dict[str, Any]:
-    """BBC news: the share of documents whose topic is right."""
+    """Return the share of BBC news documents with the correct topic."""
     from sklearn.linear_model import LogisticRegression
 
     X, held = load(folder, "bbc_news")
@@ -126,7 +126,7 @@ ROWS = {"masks": masks, "peers": peers, "samson": samson, "topics": topics}
 
 
 def main() -> None:
-    """Measure rows, keep them, write the page."""
+    """Measure rows, store them and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=os.environ.get("PARTWISE_DATA"))
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))

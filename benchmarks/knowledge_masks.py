@@ -1,7 +1,7 @@
-"""Entries that were not seen: error at them and time, beside naive updates and a whole X.
+"""Missing entries: error and time, compared with naive updates and with a complete X.
 
-`masks` is a row of `benchmarks.knowledge`. Every fit has one thread and a process of its own, and
-what is compared is processor time, so that others on the machine change little.
+`masks` is a row of `benchmarks.knowledge`. Every fit has one thread and its own process. Processor
+time is compared, because other programs on the machine affect it little.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from partwise import NMF
 from partwise.metrics import hold_out
 
 FROBENIUS, KL = "frobenius", "kullback-leibler"
-#: Name, data set, share hidden, parts.
+#: Name, data set, share of hidden entries, number of parts.
 MASKS = [
     ("ORL, 10 % hidden", "orl_32x32", 0.1, 20),
     ("ORL, 50 % hidden", "orl_32x32", 0.5, 20),
     ("TDT2 tf-idf, 10 % of stored entries and as many zeros", "tdt2_top30", 0.1, 30),
     ("worm counts, 10 % of stored entries and as many zeros", "worm_neuron_sc", 0.1, 10),
 ]
-#: Iterations of ours, and of the reference.
+#: Iterations of Partwise and of the reference.
 OURS, REFERENCE = 100, 1000
-#: Iterations after which an error is looked at.
+#: Iterations after which the error is computed.
 GRID = [4, 6, 9, 13, 20, 30, 45, 68, OURS]
-#: Of fits that run until they have converged, and the most iterations of those.
+#: Tolerance and maximum number of iterations of fits that run until they converge.
 TOL, MOST = 1e-3, 300
-#: Close enough to the reference.
+#: Largest ratio to the reference's error that counts as equal.
 WITHIN = 1.005
-#: Seconds that repeats of one timing may take, and a fit that is not run to tol as well.
+#: Maximum seconds for the repetitions of one timing; longer fits are not run to tol.
 BUDGET, LONG = 30.0, 15.0
 
 
 def load(folder: Path, name: str) -> tuple[Any, dict[str, Any]]:
-    """X of a set, texts as tf-idf of unit length, and what else its file has."""
+    """Return X of a data set, texts as tf-idf of unit length, and the rest of its file."""
     held = dict(np.load(folder / f"{name}.npz"))
     if "indptr" not in held:
         X = held["X"].astype(float)
@@ -57,7 +57,7 @@ def load(folder: Path, name: str) -> tuple[Any, dict[str, Any]]:
 
 
 def tf_idf(X: sp.csr_array) -> sp.csr_array:
-    """(1 + log tf) log(n / df), rows of length one."""
+    """Return (1 + log tf) log(n / df) with rows of length one."""
     from sklearn.preprocessing import normalize
 
     X = X.copy()
@@ -110,7 +110,7 @@ def error_of(held: Any, pair: Any, loss: str) -> float:
 
 
 def masks(folder: Path, times: int, jobs: int) -> dict[str, Any]:
-    """Error on hidden entries against the naive reference, and time against a plain fit."""
+    """Compare the error at hidden entries with a naive fit, and the time with a plain fit."""
     cases = [(case, loss) for case in MASKS for loss in (FROBENIUS, KL)]
     plain = list(dict.fromkeys((case[1], case[3], loss) for case, loss in cases))
     with parallel_config("loky", n_jobs=jobs, inner_max_num_threads=1):
@@ -152,7 +152,7 @@ def _mask(
     errors = {n: error_of(held, fit(held.X, n), loss) for n in GRID}
     above = [n for n in GRID if errors[n] > WITHIN * reference]
     n = next((n for n in GRID if n > max(above, default=0)), None)  # and below ever after
-    # a plain fit is as far when its own loss is within the same share of a naive one's
+    # a plain fit stops when its loss is within the same share of a naive fit's loss
     began = time.process_time()
     history = fit(X, OURS).objective_history_
     long = time.process_time() - began > LONG
@@ -184,7 +184,7 @@ def _mask(
 def in_turns(
     runs: dict[str, Callable[[], Any]], times: int
 ) -> tuple[dict[str, float], dict[str, Any]]:
-    """Median processor seconds of each, in turns ``times`` times or as time allows; what came."""
+    """Return the median processor seconds of each function, run alternately, and the results."""
     spent: dict[str, list[float]] = {name: [] for name in runs}
     found = {}
     began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Other packages on the tasks of `benchmarks.knowledge`; each is skipped with a reason."""
+"""Other packages on the tasks of `benchmarks.knowledge`; missing ones are skipped."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ from benchmarks.knowledge_masks import (
 )
 from partwise.metrics import hold_out
 
-#: Of the peers' task. With 20, as in the masks, RcppML took half a minute an iteration.
+#: Number of parts. With 20, as in the masks, RcppML needed half a minute per iteration.
 PARTS = 10
-#: Seconds that a peer may take.
+#: Maximum number of seconds of another package.
 LIMIT = 60
 Score = Callable[[Any], float]
-#: Where pymcr lives: an interpreter of an environment of its own.
+#: Python of the environment in which pymcr is installed.
 PYMCR = os.environ.get("PARTWISE_PYMCR", "/tmp/pymcr/bin/python")
 
 
 def peers(folder: Path, times: int, jobs: int) -> dict[str, Any]:
-    """ORL, Frobenius: seconds to the reference's error, in scikit-learn and RcppML beside ours."""
+    """Time scikit-learn, RcppML and Partwise to the reference's error on ORL (Frobenius)."""
     with parallel_config("loky", n_jobs=max(2, jobs), inner_max_num_threads=1):
         rows = Parallel()(delayed(_peer)(folder, *case[1:3], times) for case in MASKS[:2])
     return {f"{case[0]}, {PARTS} parts": row for case, row in zip(MASKS, rows, strict=False)}
@@ -78,7 +78,7 @@ def _peer(folder: Path, file: str, share: float, times: int) -> dict[str, Any]:
 def sklearn_filling(
     gaps: np.ndarray, k: int, begin: dict[str, np.ndarray], target: float, score: Score
 ) -> dict[str, Any]:
-    """scikit-learn's NMF, ten iterations at a time, gaps filled with its product in between."""
+    """Run scikit-learn's NMF; every ten iterations, fill missing entries with its product."""
     from sklearn.decomposition import non_negative_factorization
 
     hidden = np.isnan(gaps)
@@ -120,7 +120,7 @@ cat(seconds)
 
 
 def rcppml(gaps: np.ndarray, k: int, target: float, score: Score) -> dict[str, Any]:
-    """RcppML, whose mask is every zero: no seen entry may be one. It draws its own start."""
+    """Run RcppML, which draws its own start and treats every zero as missing."""
     if shutil.which("Rscript") is None:
         return {"skipped": "there is no Rscript here"}
     seen = ~np.isnan(gaps)

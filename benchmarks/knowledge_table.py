@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-HEAD = """# What a person knows
+HEAD = """# Benchmarks: prior knowledge
 
-Made by `python -m benchmarks.knowledge --data FOLDER`; everything measured is in `knowledge.json`.
-Times are medians of runs in turns in one process.
+To repeat: `python -m benchmarks.knowledge --data FOLDER`; all results are in `knowledge.json`.
+Times are medians of alternating runs in one process.
 """
 
 
 def write_page(held: dict[str, Any], path: Path) -> None:
-    """All rows that were measured, as markdown."""
+    """Write the page in Markdown."""
     makers = {"masks": _masks, "peers": _peers, "samson": _samson, "topics": _topics}
     parts = [HEAD] + [make(held[name]) for name, make in makers.items() if name in held]
     path.write_text("\n".join(parts), encoding="utf-8")
@@ -49,15 +49,20 @@ def _masks(rows: dict[str, Any]) -> str:
         ]
         for name, row in _named(rows).items()
     ]
-    heading = ["data and loss", "error", "time to 0.5 %", "time to tol=1e-3", "error there"]
-    return f"""## Entries that were not seen
+    heading = ["data and loss", "error", "time to 0.5%", "time to tol=1e-3", "error there"]
+    return f"""## Missing entries
 
-*error*: the mean loss at hidden entries after 100 iterations, over that of the naive updates after
-1,000 from the same start (dense sets: tests/reference.py; sparse ones: `solver="mu"`, which the
-tests hold equal to it). At most 1.005 was asked for. *time*: processor time over that of a fit of
-the whole X, each until it is and stays within 0.5 % of its own naive reference (iterations in
-brackets), and of fits to the same `tol`, at most 300 iterations. At 10 % hidden at most 1.3 was
-asked for. One thread. Machine: {rows["machine"]}.
+After 100 iterations, the error at hidden entries is at most 1.005 times that of the naive updates.
+
+- *error*: the mean loss at hidden entries after 100 iterations, divided by that of the naive
+  updates after 1,000 iterations from the same start. Dense sets use tests/reference.py, and
+  sparse sets `solver="mu"`, which a test compares with it.
+- *time to 0.5%*: processor time divided by that of a fit of the complete X. Each fit runs until it
+  stays within 0.5% of its own naive reference; iterations are in brackets.
+- *time to tol*: the same ratio for fits to equal `tol`, with at most 300 iterations. The goal for
+  10% hidden entries was 1.3.
+
+One thread. Machine: {rows["machine"]}.
 
 {_table(heading, lines)}"""
 
@@ -69,17 +74,20 @@ def _peers(rows: dict[str, Any]) -> str:
             if "skipped" in row:
                 lines.append([name, peer, f"skipped: {row['skipped']}", "", ""])
                 continue
-            more = "" if row.get("reached", True) else ", its best"
+            more = "" if row.get("reached", True) else ", its lowest"
             error = f"{row['error']:.4f}{more}"
             lines.append([name, peer, f"{row['seconds']:.3f}", row["iterations"], error])
-    return f"""## Peers, Frobenius
+    return f"""## Other packages, Frobenius
 
-Processor seconds, with one thread, until the error at hidden entries is within 0.5 % of the naive
-reference's, and the error there over the reference's; no seen entry of ORL is zero. 10 parts: with
-20, RcppML took 26 to 33 s an iteration. scikit-learn: ten iterations, then the gaps are filled with
-its product, until it is there. RcppML has `mask_zeros`, draws its own start, and is tried at 5,
-10, 20, 40 and 80 iterations, a minute each at most; its setting up counts. Machine:
-{rows["machine"]}.
+The table lists processor seconds with one thread until the error at hidden entries is within 0.5%
+of the naive reference, and the ratio of the two errors. No observed entry of ORL is zero. There are
+10 parts, because RcppML took 26 to 33 s per iteration with 20.
+
+- scikit-learn: after every ten iterations, its product fills the missing entries.
+- RcppML: has `mask_zeros` and draws its own start. It runs 5, 10, 20, 40 and 80 iterations, for at
+  most a minute each, including its set-up.
+
+Machine: {rows["machine"]}.
 
 {_table(["data", "package", "seconds", "iterations", "error"], lines)}"""
 
@@ -88,13 +96,13 @@ def _samson(rows: dict[str, Any]) -> str:
     lines = []
     for name, row in _named(rows).items():
         other = row["pymcr"]
-        said = other.get("skipped") or f"{other['degrees']:.1f}° ({other['seconds']:.2f} s)"
+        angle = other.get("skipped") or f"{other['degrees']:.1f}° ({other['seconds']:.2f} s)"
         known = f"{row['known']:.1f}° ({row['seconds']:.2f} s)"
-        lines.append([name, known, f"{row['plain']:.1f}°", said])
-    return f"""## Samson: two spectra known, the third found
+        lines.append([name, known, f"{row['plain']:.1f}°", angle])
+    return f"""## Samson: find a third spectrum from two known ones
 
-Degrees between the third and its reference; plain NMF: the closest of its three parts; pymcr: 50
-iterations of NNLS.
+The table lists the angle between the third spectrum and its reference in degrees. For plain NMF it
+is that of the closest of three parts; pymcr runs 50 iterations of NNLS.
 
 {_table(["", "two known", "plain NMF", "pymcr, two fixed"], lines)}"""
 
@@ -110,8 +118,8 @@ def _topics(rows: dict[str, Any]) -> str:
     words = "; ".join(f"{name}: {', '.join(some)}" for name, some in rows["topics"].items())
     return f"""## BBC news: five topics from three words each
 
-The share of documents whose topic is right, over five seeds (logistic regression: 20 draws of five
-labels a class). The words were chosen before any share was looked at, from what sections of a
-newspaper are about (the set has stems): {words}.
+The table lists the share of documents with the correct topic, over five seeds (logistic regression:
+20 draws of five labels per class). The words describe sections of a newspaper and were chosen
+before any share was computed (the data set contains stems): {words}.
 
 {_table(["", "mean", "least", "most"], lines)}"""

@@ -1,14 +1,14 @@
-"""What pairs of samples and checked labels are worth.
+"""Accuracy gained by pairs of samples, and wrong labels found.
 
     python -m benchmarks.links pairs [--draws 10] [--jobs 2]    accuracy against the number of pairs
-    python -m benchmarks.links doubts                           labels made wrong, and found
+    python -m benchmarks.links doubts                           wrong labels that are found
 
-Needs PARTWISE_DATA. Pairs are drawn at random from all pairs, and told must or cannot by the truth,
-which nothing else sees. Two ways: at the default graph weight, and at the one of 0.01, 0.1, 1, 10,
-100 that `partwise.select` takes by the same pairs; all else is the default. Without pairs: the
-clusters of k-means, as ever, and merged codes as with pairs. With ``--peer FOLDER``, where the
-package active-semi-supervised-clustering was unpacked, its PCK-means and COP-means run on the codes
-of the default fit.
+PARTWISE_DATA must be set. Pairs are drawn at random, and the true classes decide whether they must
+or cannot belong together. Each fit runs with the default graph weight, and with the weight among
+0.01, 0.1, 1, 10 and 100 that `partwise.select` chooses by the same pairs. Without pairs, clusters
+come from k-means or from merged part weights. With ``--peer FOLDER``, the unpacked package
+active-semi-supervised-clustering runs its PCK-means and COP-means on the part weights of the
+default fit.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WEIGHTS = [0.01, 0.1, 1.0, 10.0, 100.0]
 
 
 def draw(y, count, seed):
-    """Random pairs: those of one class, and the others."""
+    """Return random pairs of the same class, and random pairs of different classes."""
     rng, found = np.random.default_rng(seed), set()
     while len(found) < count:
         i, j = sorted(int(k) for k in rng.integers(len(y), size=2))
@@ -47,7 +47,7 @@ def loaded(name):
 
 
 class Kept(GNMF):
-    """GNMF that takes up fits without pairs, which every draw of `select` asks for again."""
+    """GNMF that reuses fits without pairs, which every draw of `select` needs."""
 
     made = {}
 
@@ -64,7 +64,7 @@ def without(name, weight):
 
 
 def one(name, count, seed, peer, made):
-    """Accuracy of the clusters with so many pairs; of the peers', on the codes without pairs."""
+    """Return the accuracy with a number of pairs; peers use the part weights without pairs."""
     warnings.simplefilter("ignore")
     X, y = loaded(name)
     k, plain, Kept.made = len(set(y)), made[1.0], made
@@ -138,7 +138,7 @@ def doubts(args):
     data = datasets.load("coil20")
     X, y = data.X, np.asarray(data.y)
     classes, model = np.unique(y), None
-    print("COIL20, 30 % of the given labels wrong: labels a class, draw, precision, recall")
+    print("COIL20, 30% of the given labels wrong: labels per class, draw, precision, recall")
     for each in (5, 10, 20, 72):
         for seed in range(args.first, args.first + args.draws):
             rng = np.random.default_rng(seed)

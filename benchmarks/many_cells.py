@@ -1,10 +1,10 @@
-"""`partwise consensus` on a million made cells, as it is typed.
+"""Time `partwise consensus` on a million synthetic cells.
 
     python -m benchmarks.many_cells --cells 1000000 --genes 2000 --numbers 5-15 --runs 100
 
-Counts (Poisson, ten programmes, uint8) are made and written as .npy first, uncounted, or are those
-of --counts. Prints the seconds of the whole command in a process of its own, those of its stages,
-and the most memory; after --limit seconds how far it came. --follow keeps that in a file meanwhile.
+The script first writes Poisson counts of ten programmes (uint8) as .npy, or uses --counts. It
+prints the seconds of the whole command and of its stages, and the peak memory. After --limit
+seconds it stops the command and prints the finished stages; --follow writes them to a file.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ SETS = answers_table.IN_README
 @pytest.mark.parametrize("name", SETS)
 def test_accuracy_in_readme_is_that_of_the_answers_page(name):
     page = read("benchmarks/results/answers.md")
-    head = next(line for line in page.splitlines() if line.startswith("| set | labels a class |"))
+    head = next(line for line in page.splitlines() if line.startswith("| set | labels per class |"))
     columns = [cell.strip() for cell in head.strip("|").split("|")]
     found = next(row for row in rows(page, SETS[name]) if row[1] == "2")
     ours, logistic, best = rows(read("README.md"), name)[0][1:4]

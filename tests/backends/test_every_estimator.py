@@ -18,8 +18,8 @@ ALONE = [name for name in ESTIMATORS if getattr(partwise, name)()._describe().lo
 LOCAL = "needs X as a numpy or scipy array or a memmap and takes no"
 REFUSED = {
     **{(name, kind): LOCAL for name in ALONE for kind in ELSEWHERE},
-    ("NTF", "csr"): "dense data is required",
-    **{("SymNMF", kind): "similarities of all samples with each other" for kind in HERE},
+    ("NTF", "csr"): "dense",
+    **{("SymNMF", kind): r"\(60, 36\)" for kind in HERE},
 }
 
 

@@ -266,8 +266,8 @@ def test_components_and_classes(loss, k, per_class, owners):
     """Components beyond the classes cost nothing; a class without components pays nothing."""
     settings = {"beta_loss": loss, "class_reg": 1e4, "components_per_class": per_class}
     for estimator in (CDNMF, ConstrainedNMF):
-        said = pytest.warns(UserWarning, match="2.*3")
-        with said if k < CLASSES else nullcontext():
+        warns = pytest.warns(UserWarning, match="2.*3")
+        with warns if k < CLASSES else nullcontext():
             got = estimator(k, **settings, **SETTINGS).fit(X, words(KNOWN))
         assert got.component_classes_.tolist() == owners
         for i in np.flatnonzero(KNOWN >= 0):
@@ -287,10 +287,10 @@ def test_auto_counts_components_per_class():
 
 @pytest.mark.parametrize("n_clusters", [1, 2, 5])
 def test_more_and_fewer_clusters_than_classes(n_clusters):
-    """Clusters beyond the classes get names of their own."""
+    """Additional clusters get labels that are not classes."""
     got = fit(LEARNERS["CDNMF"], words(KNOWN), n_clusters=n_clusters)
-    said = pytest.warns(UserWarning, match=f"no cluster has the name of {CLASSES - n_clusters} of")
-    with said if n_clusters < CLASSES else nullcontext():
+    warns = pytest.warns(UserWarning, match=rf"{CLASSES - n_clusters} of {CLASSES}")
+    with warns if n_clusters < CLASSES else nullcontext():
         clusters = got.cluster_labels_
     assert got.n_clusters_ == n_clusters == len(set(clusters))
     extra = {f"cluster {i}" for i in range(1, n_clusters - CLASSES + 1)}
@@ -423,8 +423,8 @@ def test_weights_are_of_the_loss_and_not_of_the_class_cost():
 
 
 BAD = {
-    "too short": (KNOWN[:-1], ValueError, "one entry for each of the 36 samples"),
-    "no probabilities": (2 * np.eye(3)[Y], ValueError, "must add up to one"),
+    "too short": (KNOWN[:-1], ValueError, "36"),
+    "no probabilities": (2 * np.eye(3)[Y], ValueError, "probabilities.* 2 .*row 0"),
     "infinite": (np.where(KNOWN < 0, np.inf, KNOWN), ValueError, "infinity"),
     "mixed": ([1, "1"] * (N // 2), TypeError, "sorted together"),
 }

@@ -104,13 +104,13 @@ def test_the_gain_of_a_step_below_the_root_of_eps_is_seen():
 @pytest.mark.parametrize(
     "bad, message",
     [
-        (S[:, :-1], r"similarities of all samples with each other, got shape \(30, 29\)"),
+        (S[:, :-1], r"square.*\(30, 29\)"),
         (
             S + np.eye(N, k=1),
-            r"symmetric matrix, got .* at \(\d+, \d+\) and .*; use \(X",
+            r"symmetric.*\(\d+, \d+\).*\(X",
         ),
-        (sp.csr_array(np.triu(S)), "symmetric matrix"),
-        (S - 1.0, "Negative values in data passed to SymNMF.* row .*, column"),
+        (sp.csr_array(np.triu(S)), "symmetric"),
+        (S - 1.0, "Negative.*SymNMF.*row.*column"),
         (np.where(np.eye(N) > 0, np.nan, S), "NaN"),
     ],
 )

@@ -186,7 +186,7 @@ def test_equal_rows_share_a_cluster(rng):
         (np.zeros(4), 2, ValueError, r"shape \(4,\)"),
         (np.zeros((0, 2)), 2, ValueError, r"shape \(0, 2\)"),
         (np.array([[np.nan], [1.0]]), 2, ValueError, "finite"),
-        (np.ones((3, 2)), 0, ValueError, "n_clusters must be at least 1, got 0"),
+        (np.ones((3, 2)), 0, ValueError, "n_clusters.*0"),
         (np.ones((3, 2)), 2.0, TypeError, "integer, got 2.0"),
         (np.array([["a"]]), 1, TypeError, "real numbers"),
     ],

@@ -170,21 +170,21 @@ W, H = X[:, :3].copy(), X[:3].copy()
 @pytest.mark.parametrize(
     ("W", "H", "error", "message"),
     [
-        (None, H, ValueError, r"init='custom' needs both W and H"),
-        (W, None, ValueError, r"init='custom' needs both W and H"),
-        (W[:-1], H, ValueError, r"first dimension .*\(input W\).*Expected 12, but got 11"),
-        (W[:, :2], H, ValueError, r"second dimension .*\(input W\).*Expected 3, but got 2"),
-        (W, H[:2], ValueError, r"first dimension .*\(input H\).*Expected 3, but got 2"),
-        (W, H[:, :5], ValueError, r"second dimension .*\(input H\).*Expected 8, but got 5"),
+        (None, H, ValueError, r"init='custom'.*W and H"),
+        (W, None, ValueError, r"init='custom'.*W and H"),
+        (W[:-1], H, ValueError, r"\(input W\).*12.*11"),
+        (W[:, :2], H, ValueError, r"\(input W\).*3.*2"),
+        (W, H[:2], ValueError, r"\(input H\).*3.*2"),
+        (W, H[:, :5], ValueError, r"\(input H\).*8.*5"),
         (W[:, 0], H, ValueError, "Expected 2D array"),
-        (-W, H, ValueError, r"Negative values in data.*W"),
-        (W, -H, ValueError, r"Negative values in data.*H"),
-        (0 * W, H, ValueError, r"input W.* full of zeros"),
-        (W, 0 * H, ValueError, r"input H.* full of zeros"),
+        (-W, H, ValueError, r"Negative.*W"),
+        (W, -H, ValueError, r"Negative.*H"),
+        (0 * W, H, ValueError, r"input W.*zero"),
+        (W, 0 * H, ValueError, r"input H.*zero"),
         (np.full_like(W, np.nan), H, ValueError, "W contains NaN"),
         (W, np.full_like(H, np.inf), ValueError, "H contains infinity"),
-        (W.astype(np.float32), H, TypeError, "W should have the same dtype as X.*float32.*float64"),
-        (W, H.astype(np.float32), TypeError, "H should have the same dtype as X.*float32.*float64"),
+        (W.astype(np.float32), H, TypeError, "W.*X.*float32.*float64"),
+        (W, H.astype(np.float32), TypeError, "H.*X.*float32.*float64"),
     ],
 )
 def test_custom_start(W, H, error, message):
@@ -565,9 +565,9 @@ def test_the_float32_start_is_that_of_float64():
 @pytest.mark.parametrize(
     ("X", "error", "words"),
     [
-        (object(), TypeError, "X must hold numbers, samples in rows; got object"),
-        ([[1, "red"], [2, "blue"]], ValueError, "got list .*'red'"),
-        (pd.DataFrame({"a": [1, 2], "hue": ["red", "blue"]}), ValueError, "without: column 'hue'"),
+        (object(), TypeError, "X.*object"),
+        ([[1, "red"], [2, "blue"]], ValueError, "list.*'red'"),
+        (pd.DataFrame({"a": [1, 2], "hue": ["red", "blue"]}), ValueError, "'hue'"),
     ],
 )
 def test_what_is_no_matrix_of_numbers_is_named(model, X, error, words):

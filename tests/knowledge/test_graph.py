@@ -339,12 +339,12 @@ def test_two_samples():
 @pytest.mark.parametrize(
     "arguments, error, message",
     [
-        ({"n_neighbors": 0}, ValueError, "n_neighbors must be at least 1, got 0"),
+        ({"n_neighbors": 0}, ValueError, "n_neighbors.*0"),
         ({"n_neighbors": 2.5}, TypeError, "integer, got 2.5"),
-        ({"n_neighbors": True}, TypeError, "integer, got True"),
-        ({"weighting": "cosine"}, ValueError, "'binary', 'heat' or 'dot', got 'cosine'"),
-        ({"weighting": "heat", "bandwidth": 0.0}, ValueError, "positive number, got 0.0"),
-        ({"method": "fast"}, ValueError, "'exact' or 'approximate', got 'fast'"),
+        ({"n_neighbors": True}, TypeError, "True"),
+        ({"weighting": "cosine"}, ValueError, "'binary', 'heat'.*'dot'.*'cosine'"),
+        ({"weighting": "heat", "bandwidth": 0.0}, ValueError, r"0\.0"),
+        ({"method": "fast"}, ValueError, "'exact'.*'approximate'.*'fast'"),
     ],
 )
 def test_refused(arguments, error, message, rng):

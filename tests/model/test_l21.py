@@ -150,9 +150,9 @@ def test_float32_scale_and_files(tmp_path):
     [
         (lambda: NMF(2, beta_loss="l21", missing_values=np.nan).fit(Q.X), "got 'l21'"),
         (lambda: CNMF(2, beta_loss="l21").fit(Q.X, Q.y, entry_weight=Q.X + 1), "got 'l21'"),
-        (lambda: NMF(2, beta_loss="l21", solver="newton").fit(Q.X), "cannot minimise beta_loss"),
-        (lambda: MiniBatchNMF(2, beta_loss="l21").fit(Q.X), "'beta_loss' parameter of Mini"),
-        (lambda: partwise.LpCNMF(2, beta_loss="l21").fit(Q.X, Q.y), "'beta_loss' parameter of Lp"),
+        (lambda: NMF(2, beta_loss="l21", solver="newton").fit(Q.X), "beta_loss"),
+        (lambda: MiniBatchNMF(2, beta_loss="l21").fit(Q.X), "'beta_loss'.*Mini"),
+        (lambda: partwise.LpCNMF(2, beta_loss="l21").fit(Q.X, Q.y), "'beta_loss'.*Lp"),
         (lambda: NMFDC(2).set_params(beta_loss="l21"), "Invalid parameter"),
     ],
 )

@@ -192,8 +192,8 @@ def test_the_hidden_share_falls_with_the_size_of_x():
 @pytest.mark.parametrize(
     ("model", "grid", "words"),
     [
-        (NMF(), {"alpha": [0, 1]}, "no parameter 'alpha'"),
-        (NMF(), {"alpha_W": 1.0}, "list of values for 'alpha_W'"),
+        (NMF(), {"alpha": [0, 1]}, "'alpha'"),
+        (NMF(), {"alpha_W": 1.0}, "'alpha_W'"),
         (NMF(), {"alpha_W": [1.0]}, "two points"),
         (CF(), {"tol": [1, 2]}, "missing_values"),
     ],

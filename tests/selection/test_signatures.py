@@ -93,10 +93,10 @@ def test_a_match_is_one_to_one():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: refit(np.ones((2, 3)), np.ones((1, 4))), "parts must have 3 features"),
-        (lambda: refit(np.ones((2, 3)), np.ones((1, 3)), threshold=1), "threshold must be"),
-        (lambda: match_parts(np.ones((2, 3)), np.ones((1, 4))), "3 features and reference 4"),
-        (lambda: match_parts(np.ones((2, 3)), np.ones((1, 3)), names="ab"), "names must be 1"),
+        (lambda: refit(np.ones((2, 3)), np.ones((1, 4))), "parts.*3"),
+        (lambda: refit(np.ones((2, 3)), np.ones((1, 3)), threshold=1), "threshold"),
+        (lambda: match_parts(np.ones((2, 3)), np.ones((1, 4))), "3.*4"),
+        (lambda: match_parts(np.ones((2, 3)), np.ones((1, 3)), names="ab"), "names.*1"),
     ],
 )
 def test_bad_input_is_answered(call, words):
