@@ -14,7 +14,12 @@ from scipy import stats
 from scipy.special import comb
 
 from partwise.apps.papers import load_protocol, names, representations
-from partwise.apps.papers.averages import Comparison, comparisons, misses
+from partwise.apps.papers.averages import (
+    Comparison,
+    compared_columns,
+    comparisons,
+    misses,
+)
 from partwise.apps.papers.claims import (
     CLEAR,
     FAILS,
@@ -27,6 +32,7 @@ from partwise.apps.papers.claims import (
     together,
 )
 from partwise.apps.papers.identities import identities
+from partwise.apps.papers.overview import averages_table
 from partwise.apps.papers.pairs import closeness_blocks, pairs_grid, variants_grid
 from partwise.apps.papers.protocol import Budget, Cause, DataSpec, Method
 from partwise.apps.papers.representations import (
@@ -53,6 +59,7 @@ from partwise.apps.papers.scores import (
 )
 from partwise.apps.papers.static_tables import statistics
 from partwise.apps.papers.summary import POINT, Stat, paired_stat, summarise
+from partwise.apps.papers.table_page import build
 from partwise.apps.papers.trials import NO_LABELS, Selection, cells, cells_of
 from partwise.metrics import adjusted_rand
 
@@ -635,6 +642,16 @@ def test_a_variant_without_runs_shows_that():
     assert plain["NMF"] == "0 runs" and plain["CNMF"] == "as main"
     assert plain["runs"] == "0" and "contradicts" in plain["counts"]
     assert rows.loc["gnmf-matlab (main)", "runs"] == "3"
+
+
+def test_averages_without_runs_are_counted_apart():
+    protocol = load_protocol("cnmf/table2")
+    ran = build({"main": summarise(protocol.under(), [])}, {}, {}, 0.0)
+    absent = build({"main": summarise(protocol.under(), [])}, {"yale": "no data"}, {}, 0.0)
+    assert ran.quick and not ran.compared
+    assert (ran.not_run, absent.not_run) == (len(compared_columns(protocol)), 0) == (10, 0)
+    frame = averages_table([ran, absent]).set_index("table")
+    assert frame.loc["cnmf/table2", "0 runs"] == frame.loc["all", "0 runs"] == "10"
 
 
 def test_a_printed_number_is_judged_once():

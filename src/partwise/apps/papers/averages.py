@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from partwise.apps.papers.claims import CLEAR
-from partwise.apps.papers.protocol import Cause, Printed
+from partwise.apps.papers.protocol import Cause, Method, Printed, Protocol
 from partwise.apps.papers.summary import Stat, Summary
 from partwise.apps.papers.trials import NO_LABELS
 
@@ -52,21 +52,31 @@ class Comparison:
         return self.table, self.metric, self.method, self.budget
 
 
-def comparisons(summary: Summary) -> list[Comparison]:
-    """List the averages of a table on the paper's own data, under every label budget.
+def compared_columns(protocol: Protocol) -> list[tuple[str, Method]]:
+    """List the (metric, method) of the printed averages that a table compares.
 
-    A column that is printed in another table first is compared there.
+    A column that is printed in another table first is compared there, and a table of other data
+    than the paper's compares none.
     """
-    protocol, found = summary.protocol, []
     if not protocol.comparable or protocol.kind == "figure":
         return []
+    printed = {(n.metric, n.method) for n in protocol.printed if n.metric != "seconds"}
+    return [
+        (metric, method)
+        for metric, method in itertools.product(protocol.metrics, protocol.methods)
+        if (metric, method.name) in printed and not protocol.copied_from(metric, method.name)
+    ]
+
+
+def comparisons(summary: Summary) -> list[Comparison]:
+    """List the averages of a table that have runs, under every label budget."""
+    protocol, found = summary.protocol, []
     ours = {b.name for b in protocol.budgets if not b.printed}
-    for metric, method in itertools.product(protocol.metrics, protocol.methods):
-        budgets = summary.budgets() if method.labels else summary.budgets()[:1]
-        for budget in budgets if not protocol.copied_from(metric, method.name) else []:
+    for metric, method in compared_columns(protocol):
+        for budget in summary.budgets() if method.labels else summary.budgets()[:1]:
             printed = printed_average(summary, metric, method.name, budget)
             stat = summary.stat(method.name, metric, budget=budget)
-            if metric == "seconds" or printed is None or stat is None:
+            if printed is None or stat is None:
                 continue
             labels = budget if method.labels else NO_LABELS
             about = (protocol.name, metric, method.name, labels, protocol.variant.name)

@@ -46,6 +46,7 @@ def claims_blocks(reports: list[Report]) -> list[Block]:
     counts = Counter(s.state for s in found)
     words = ", ".join(f"{counts[s]} {WORDS.get(s, s)}" for s in STATES if counts[s])
     averages = [c for r in reports for c in r.compared]
+    near, not_run = sum(c.near for c in averages), sum(r.not_run for r in reports)
     rows = [
         [
             f"{TITLES[s.paper].split(' (')[0]}, {s.where}",
@@ -59,8 +60,9 @@ def claims_blocks(reports: list[Report]) -> list[Block]:
     ]
     header = ["paper", "sentence", "in print", "measured", "the number that decides", "where"]
     return [
-        f"Of {len(found)} printed sentences: {words}. Of {len(averages)} printed averages, "
-        f"{sum(c.near for c in averages)} are within {NEAR:g} points.",
+        f"Of {len(found)} printed sentences: {words}. Of {len(averages) + not_run} printed "
+        f"averages, {near} are within {NEAR:g} points, {len(averages) - near} are not, and "
+        f"{not_run} have 0 runs.",
         table(rows, header),
         RULE,
     ]
@@ -72,19 +74,19 @@ def averages_table(reports: list[Report]) -> pd.DataFrame:
         {
             "table": report.section.anchor,
             "group": "examined before" if report.audited else "not examined before",
-            "settings": c.settings,
-            "near": c.near,
-            "only": not c.near and _reproduced_against_print(c, report.every),
+            "settings": c.settings if c else "",
+            "near": c is not None and c.near,
+            "only": c is not None and not c.near and _reproduced_against_print(c, report.every),
         }
         for report in reports
-        for c in report.compared
+        for c in [*report.compared, *[None] * report.not_run]
     ]
     frame = pd.DataFrame(records)
     if frame.empty:
         return frame
     parts = [*frame.groupby("table", sort=False), *frame.groupby("group"), ("all", frame)]
     rows = [[name, *_shares(part)] for name, part in parts]
-    header = ["table", f"averages within {NEAR:g} points", "settings of the paper"]
+    header = ["table", f"averages within {NEAR:g} points", "0 runs", "settings of the paper"]
     header += ["the program's", "our choice", "only with settings that contradict the paper"]
     return table(rows, header)
 
@@ -94,7 +96,8 @@ def _shares(part: pd.DataFrame) -> list[Any]:
         return f"{frame['near'].sum()} of {len(frame)}" if len(frame) else "–"
 
     by_settings = (share(part[part["settings"] == s]) for s in ("print", "program", "choice"))
-    return [share(part), *by_settings, part["only"].sum()]
+    ran = part[part["settings"] != ""]
+    return [share(ran), len(part) - len(ran), *by_settings, part["only"].sum()]
 
 
 def _reproduced_against_print(missed: Comparison, every: list[Comparison]) -> bool:

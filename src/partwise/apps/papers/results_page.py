@@ -32,8 +32,8 @@ from partwise.apps.papers.trials import Selection, cells_of
 
 RUN_COLUMNS = ("table", "data", "k", "run", "column", "budget_name", "seed", "params")
 LEFT_OUT = (
-    "Other variants, most numbers of clusters and nearly all draws are left out: differences are "
-    "mostly noise, no cause is given, and verdicts may be undecided for that reason."
+    "Other variants, most numbers of clusters and nearly all draws are left out. Differences are "
+    "mostly noise, no cause is shown, and verdicts may be undecided for that reason."
 )
 
 
@@ -185,9 +185,9 @@ def banner(reports: list[Report]) -> str:
     """Return a warning where only a part of the declared runs is there."""
     ran = [r for r in reports if r.verdicts or r.compared]
     part = [r.section.anchor for r in ran if r.part < 1.0]
-    few = [r.section.anchor for r in ran if r.part < 0.5]
-    if 2 * len(few) > len(ran):
-        return f"Quick: less than half of the declared runs of {', '.join(few)}. {LEFT_OUT}"
+    quick = [r.section.anchor for r in ran if r.quick]
+    if 2 * len(quick) > len(ran):
+        return f"Quick: {', '.join(quick)}. {LEFT_OUT}"
     return f"Fewer runs than declared: {', '.join(part)}." if part else ""
 
 

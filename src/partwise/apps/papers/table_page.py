@@ -13,6 +13,7 @@ from partwise.apps.papers.averages import (
     NEAR,
     Comparison,
     Miss,
+    compared_columns,
     comparisons,
     misses,
     number,
@@ -35,7 +36,6 @@ from partwise.apps.papers.scores import WORDS
 from partwise.apps.papers.summary import Stat, Summary
 from partwise.apps.papers.trials import NO_LABELS
 
-QUICK = 0.5  # the share of the declared runs below which no causes are shown
 MISSED = "## Averages that are not reproduced, and why"
 SETTINGS = {"choice": "our choice", "file": "your file"}
 IN_PRINT = {None: "–", True: HOLDS, False: FAILS}
@@ -48,9 +48,11 @@ class Report:
     section: Section
     paper: str = ""
     part: float = 1.0
+    quick: bool = False  # a number of clusters has no runs, so no causes are shown
     verdicts: list[Verdict] = field(default_factory=list)
     compared: list[Comparison] = field(default_factory=list)  # in the main variant
     every: list[Comparison] = field(default_factory=list)  # in all, under every label budget
+    not_run: int = 0  # printed averages that have no runs, although their data is here
     main: str = ""
     audited: bool = False
     missed: list[Miss] = field(default_factory=list)
@@ -77,10 +79,13 @@ def build(
     report.verdicts = judge(main, summaries)
     report.every = [c for summary in summaries.values() for c in comparisons(summary)]
     report.compared = [c for c in report.every if c.variant == report.main and not c.contradicts]
-    quick = part < QUICK
-    shown, equal = identities(protocol) if not quick else ([], frozenset[str]())
+    if not skipped:
+        report.not_run = len(compared_columns(protocol)) - len(report.compared)
+    declared = {(data.name, k) for data in protocol.data for k in data.clusters}
+    report.quick = not declared <= set(main.rows())
+    shown, equal = ([], frozenset[str]()) if report.quick else identities(protocol)
     report.missed = misses(
-        report.every, report.compared, protocol.causes, identities=equal, quick=quick
+        report.every, report.compared, protocol.causes, identities=equal, quick=report.quick
     )
     section.blocks.append(f"{protocol.paper}. {_status(main, skipped, failed, part)}")
     if not protocol.comparable:
