@@ -33,12 +33,12 @@ BUILD = ROOT / "build" / "anywhere"
 COUNTS, SHARE = "ANYWHERE_COUNTS", "ANYWHERE_SHARE"
 #: The files whose numbers depend on the processor and on the number of threads.
 NUMBERS = (
-    "ansnmf", "backends", "calibration", "cf", "checking", "choose", "codes", "consensus",
-    "convergence", "crew", "cupy_data", "curvature", "dask_data", "data_matrix",
-    "estimator_checks", "every_estimator", "expected_accuracy", "factor_model", "features",
-    "fixed_parts", "gaps", "graph", "graph_terms", "heads", "init", "intervals", "kernels",
+    "ansnmf", "backends", "calibration", "cf", "checking", "choose", "classifiers", "codes",
+    "consensus", "convergence", "crew", "cupy_data", "curvature", "dask_data", "data_matrix",
+    "ensemble", "estimator_checks", "every_estimator", "expected_accuracy", "factor_model",
+    "features", "fixed_parts", "gaps", "graph", "graph_terms", "init", "intervals", "kernels",
     "kmeans", "l21", "labels_in_methods", "limits", "links", "loop", "memmap", "methods",
-    "minibatch", "new_samples", "nmf", "ordered", "parameters", "parts_classifier", "pool",
+    "minibatch", "new_samples", "nmf", "ordered", "parameters", "parts_classifier",
     "preparation", "probabilities", "properties", "publishing", "reference", "semi_nmf",
     "solving", "sparse_nmf_ntf", "stating", "steps", "subproblems", "sym_nmf", "terms",
     "threads", "torch_data", "trees", "wide",

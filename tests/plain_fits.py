@@ -67,10 +67,10 @@ def make(solver="hals", rule=None, loss="frobenius", **params):
     return NMF(params.pop("n_components", 4), solver=solver, beta_loss=loss, **params)
 
 
-def as_solved(model, X):
-    """V and U where the solver ends, before the scale of the components is chosen."""
+def as_solved(model, X, **start):
+    """Return V and U of the solver, before the scale of the components is chosen."""
     what = described(model)
-    checked = check(model, what, X, Given())
+    checked = check(model, what, X, Given(**start))
     problem = state(what, checked)
     found = solve(what, problem, Progress(model, X, None, len(problem.starts)))
     return found.Z, found.U

@@ -41,7 +41,9 @@ def test_chunks_change_no_iterate(estimator, loss, sparse, monkeypatch):
     eps = np.finfo(np.float32).eps if loss == KL and not sparse else 210 * np.finfo(float).eps
     limit = [eps * np.abs(part).max() for part in whole]
     # codes end once a sweep moves V Uᵀ by less than 1e-9 of X, in each block of rows for itself
-    limit[2] += 1e-9 * np.linalg.norm(q.X) / np.linalg.svd(whole[1], compute_uv=False).min()
+    ending = 1e-9 * np.linalg.norm(q.X) / np.linalg.svd(whole[1], compute_uv=False).min()
+    limit[2] += ending
+    limit[1] += ending * np.abs(whole[1]).max()  # parts are scaled by the codes' mean squares
     for seed in range(3):
         noise = np.random.default_rng(seed).uniform(-eps, eps, q.X.shape)
         rounded = fit(q.X * (1 + noise), 210)

@@ -189,7 +189,7 @@ def test_similar_labels(fit, command, tmp_path):
 def test_skip_unknown(fit, command, tmp_path):
     rows = [[f"s{i}", i % 4 + 1, i % 3 + 1] for i in range(12)]
     path = table(tmp_path / "t.csv", ["id", "a", "b"], rows)
-    given = [["s0", "x"], ["s1", "y"], ["gone", "x"]]
+    given = [["s0", "x"], ["s3", "y"], ["gone", "x"]]
     labels = ("--labels", table(tmp_path / "l.csv", ["id", "label"], given))
     code, _, err = command("fit", path, *labels, *QUICK, "--out", tmp_path / "n")
     assert code == 2 and "no sample has the id 'gone'" in err

@@ -32,6 +32,7 @@ def lengths(X, V, U, eps=EPS, S=None, gamma=1.0):
 
 def test_multiplicative_updates_are_the_naive_ones():
     V, U, history = reference.nmf_l21(Q.X, Q.V, Q.U, 20, eps=EPS**2)
+    V, U = reference.unit_weights(V, U)
     model = NMF(4, beta_loss="l21", solver="mu", **SHORT).fit(Q.X, **START)
     assert model.l21_epsilon_ == pytest.approx(EPS, rel=1e-12)
     assert_close(model.objective_history_, history, 1e-10)

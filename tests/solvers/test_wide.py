@@ -140,7 +140,7 @@ def test_the_residual_does_not_depend_on_the_unit_of_x(power, rng):
         for Y in (X, X * np.float32(2.0**power))
     )
     assert one.n_iter_ == other.n_iter_ > 1
-    wanted = one.components_ * 2.0 ** (power / 2)
+    wanted = one.components_ * 2.0**power  # part weights keep a mean square of one
     rounding = np.finfo(np.float32).eps * X.shape[0] * one.n_iter_  # sums over samples, each time
     np.testing.assert_allclose(other.components_, wanted, rtol=0, atol=rounding * wanted.max())
 
