@@ -170,15 +170,32 @@ def test_hals_rows_in_threads_is_the_serial_one(rng, dtype, weighted, threads):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("k", [1, 3, 4, 9])
-@pytest.mark.parametrize("n", [1, 64, 150])
-def test_plain_rows_are_coordinate_descent_without_weights(rng, n, k, threads, dtype):
-    Z, C, G, d, r = quadratic_problem(rng, n, k, dtype, weighted=False)
-    G[-1], G[:, -1] = 0, 0  # a part without curvature: its linear cost decides alone
-    C[:, -1] = rng.choice([-1, 0, 1], n)
-    expected = slow_coordinate_descent(Z, C, G, d, r, 3)
-    kernels.plain_rows(Z, C, G, 3, 0.0, 0.0, threads)
+def test_part_without_curvature_moves_only_to_zero(rng, threads, dtype):
+    Z, C, G, d, r = quadratic_problem(rng, 150, 9, dtype, weighted=False)
+    G[-1], G[:, -1] = 0, 0
+    C[:, -1] = rng.choice([-1, 0, 1], 150)
+    before = Z.copy()
+    kernels.hals_rows(Z, C, G, d, r, r, 3, 0.0, 0.0, threads)
+    np.testing.assert_array_equal(Z[:, -1], np.where(C[:, -1] < 0, 0, before[:, -1]))
+    expected = slow_coordinate_descent(before, C, G, d, r, 3)
     np.testing.assert_allclose(Z, expected, rtol=10 * SUMS[dtype], atol=10 * SUMS[dtype])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("n", "k"), [(1, 1), (128, 3), (300, 9)])
+def test_change_of_a_quadratic_is_the_difference_of_its_values(rng, dtype, weighted, n, k):
+    old, C, G, d, _ = quadratic_problem(rng, n, k, dtype, weighted=weighted)
+    new = old + rng.random((n, k)).astype(dtype)
+
+    def value(Z):
+        Z = Z.astype(float)
+        return 0.5 * np.sum(d[:, None] * (Z @ G) * Z) - np.sum(C * Z)
+
+    with one_blas_thread:
+        found = kernels.quadratic_change(new, old, C, G, d)
+        assert found == kernels.quadratic_change(new, old, C, G, d, 3)
+    assert found == pytest.approx(value(new) - value(old), rel=100 * SUMS[dtype])
 
 
 def kl_row_values(X, Z, B, cost, ridge):

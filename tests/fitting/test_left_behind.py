@@ -190,9 +190,12 @@ print(*compiled)
 @pytest.mark.parametrize(
     ("model", "kernels"),
     [
-        ("NMF(5, random_state=0, tol=1e-3)", "_half_steps"),
+        (
+            "NMF(5, random_state=0, tol=1e-3)",
+            "_hals_blocks _turn_blocks _change_pieces _multiply_part",
+        ),
         ("NMF(5, random_state=0, beta_loss='kullback-leibler')", "_newton_dense"),
-        ("GNMF(5, random_state=0)", "laplacian _hals_graph _hals_range"),
+        ("GNMF(5, random_state=0)", "laplacian _hals_graph _hals_blocks"),
     ],
 )
 def test_a_first_fit_compiles_no_more_than_it_needs(tmp_path, model, kernels):

@@ -17,8 +17,6 @@ from typing import Any
 import numpy as np
 
 from partwise.backends.arrays import (
-    LEAST,
-    PIECES,
     AnyArray,
     Array,
     float64,
@@ -27,7 +25,7 @@ from partwise.backends.arrays import (
     ones,
     spread,
 )
-from partwise.backends.threads import PASS, by_entry, one_blas_thread, pieces, threads_for
+from partwise.backends.threads import PASS, by_entry, one_blas_thread, threads_for
 
 ROWS = 64  # rows of a block of the compiled kernel, whose share ``enough`` is
 #: From this width on, rows that move on after FEW sweeps end by pivoting.
@@ -208,11 +206,7 @@ def _descend(
 
     n, k = Z.shape
     threads = threads_for(float(n) * k * k * sweeps, True)
-    if enough and e is r and d.size == r.size == 1 and d[0] == 1 and r[0, 0] == 0:
-        # to the end, as a plain fit does that has no other kernel compiled
-        kernels.plain_rows(Z, C, G, sweeps, stop, enough, threads)
-    else:
-        kernels.hals_rows(Z, C, G, d, r, e, sweeps, stop, enough, threads)
+    kernels.hals_rows(Z, C, G, d, r, e, sweeps, stop, enough, threads)
 
 
 def _pivot(
@@ -324,15 +318,12 @@ def _(new: np.ndarray, old: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | No
     if n * k * k < CHANGE:
         return float(quadratic_change.dispatch(object)(new, old, C, G, d))
     from partwise.backends.numpy import kernels
-    from partwise.backends.numpy.kernels import crew
 
     new, old, C, G = (np.ascontiguousarray(a, new.dtype) for a in (new, old, C, G))
     d = ones(new, 1) if d is None else np.asarray(d, new.dtype)
-    parts = pieces(n, max(1, LEAST // k), PIECES)
-    found = np.empty((len(parts), 1))
-    threads = threads_for((PASS + k) * n * k, True)
-    crew.run(kernels.change_rows, (new, old, C, G, d), parts, threads, own=(found,))
-    return float(found.sum())
+    with one_blas_thread:
+        threads = threads_for((PASS + k) * n * k, True)
+        return float(kernels.quadratic_change(new, old, C, G, d, threads))
 
 
 @singledispatch
