@@ -10,6 +10,7 @@ from partwise.estimators.methods import ESTIMATORS
 
 if TYPE_CHECKING:  # editors see every class; at run time each is imported on first use
     from partwise import cells, cluster, datasets, graph, io, metrics, plot, report, studio, terms
+    from partwise.classify.multilabel import MultilabelClassifier as MultilabelClassifier
     from partwise.classify.parts_classifier import PartsClassifier as PartsClassifier
     from partwise.estimators.methods import *  # noqa: F403
     from partwise.estimators.nmf import non_negative_factorization

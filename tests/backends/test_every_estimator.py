@@ -13,7 +13,7 @@ SETTINGS = {
     "ConstrainedNMF": {"graph_reg": 0.5, "class_reg": 0.5, "hard_labels": True},
     "SparseNMF": {"sparseness_H": 0.6},
 }
-ESTIMATORS = [name for name in TABLE if name != "PartsClassifier"]
+ESTIMATORS = [name for name in TABLE if not name.endswith("Classifier")]
 ALONE = [name for name in ESTIMATORS if getattr(partwise, name)()._describe().local]
 LOCAL = "needs X as a numpy or scipy array or a memmap and takes no"
 REFUSED = {

@@ -18,9 +18,10 @@ def test_a_member_without_an_earlier_weight_has_none():
     assert before == {("logistic", "", "data"): (2.0, 0.3), ("trees", "", "both"): (1.0, 0.7)}
     fit = object.__new__(EnsembleFit)
     fit.previous, fit.before, fit.n_classes = object(), before, 2
-    tried = [(Member("logistic", "", "data"), None), (Member("logistic", "", "parts"), None)]
-    np.testing.assert_array_equal(fit.weights(tried)[0], [1, 0])
-    np.testing.assert_array_equal(fit.weights(tried[1:])[0], [1])  # equal if none has one
+    members, nothing = [Member("logistic", "", view) for view in ("data", "parts")], np.empty(0)
+    np.testing.assert_array_equal(fit.weights(members, nothing, nothing)[0], [1, 0])
+    # they are equal if no member has an earlier weight
+    np.testing.assert_array_equal(fit.weights(members[1:], nothing, nothing)[0], [1])
 
 
 def test_weights_of_classifiers_are_the_likeliest(rng):
@@ -35,3 +36,7 @@ def test_weights_of_classifiers_are_the_likeliest(rng):
         assert w.sum() == pytest.approx(1)
     np.testing.assert_allclose(likeliest_weights(right, 1e9), 0.25, rtol=1e-6)
     np.testing.assert_array_equal(likeliest_weights(right[:0], 5.0), 0.25)
+    # weights from further labels replace the equal ones
+    pooled = np.array([0.1, 0.2, 0.3, 0.4])
+    np.testing.assert_allclose(likeliest_weights(right, 1e9, pooled), pooled, rtol=1e-6)
+    np.testing.assert_array_equal(likeliest_weights(right[:0], 5.0, pooled), pooled)

@@ -40,7 +40,7 @@ def compact(model: Any) -> Any:
     new._state = {
         **{name: value for name, value in state.items() if name != "mark"},
         "features": features,
-        "ensemble": _narrow(state["ensemble"]),
+        **{name: _narrow(state[name]) for name in ("ensemble", "labels") if name in state},
         "for_predict": True,
     }
     new._cache, new.embedding_ = {}, V

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.utils.validation import check_is_fitted
 
 from partwise.backends.arrays import AnyArray
+from partwise.classify.compact import check_has_samples
 from partwise.classify.features import Prepared
 
 #: Cost of using a part that is to be avoided, in units of the mean product of a sample and a part.
@@ -20,6 +23,47 @@ TILT = 0.5
 #: Smallest start of a part weight, relative to their mean: a start at zero would stay there.
 LOWEST = 1e-3
 MAX_ITER = 100
+
+
+class EditedParts:
+    """The part of `PartsClassifier` that edits parts."""
+
+    def edit_parts(
+        self,
+        edits: Sequence[tuple[Any, ...]] = (),
+        *,
+        fixed: Sequence[int] = (),
+        avoid: Mapping[int, Any] | None = None,
+    ) -> Any:
+        """Return a copy with edited parts and new part weights; `relabel` then predicts.
+
+        Parameters
+        ----------
+        edits : sequence of tuples, default=()
+            ``("merge", i, j)`` adds part j to part i and removes part j. ``("split", i)`` divides
+            part i into the parts i and i + 1. Numbers refer to the parts after the previous edit.
+        fixed : sequence of int, default=()
+            Parts, numbered as after all edits, whose features do not change.
+        avoid : mapping of int to array-like of bool, default=None
+            For a part, numbered as after all edits, the samples that should hardly use it.
+
+        Returns
+        -------
+        PartsClassifier
+            A classifier of the same samples without labels.
+        """
+        check_is_fitted(self, "embedding_")
+        me: Any = self
+        check_has_samples(me, "edit_parts")
+        features = me._features
+        features.prepared[""] = edit(features.first, edits, fixed, avoid or {})
+        new = copy.copy(me)
+        kept = {name: me._state[name] for name in ("mark", "also")}
+        new._state, new._cache = {**kept, "features": features.state()}, {}
+        new._publish_parts(features)
+        for name in ("classes_", "label_distributions_", "transduction_"):
+            new.__dict__.pop(name, None)
+        return new
 
 
 def edit(

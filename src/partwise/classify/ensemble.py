@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,6 +47,10 @@ TRUST = 5.0
 #: The same for the arrays that describe the samples. It is larger, since two arrays that are right
 #: on different samples complement each other, and few labels cannot tell which one is better.
 TRUST_ARRAYS = 10.0
+#: Weights from the held-out labels of several label columns count so many times as much.
+POOLED = 4.0
+#: Kind, preparation and view of a member.
+Key = tuple[str, str, str]
 WORDS = {
     "logistic": "logistic regression on",
     "discriminant": "discriminant analysis on",
@@ -116,7 +121,7 @@ class Member:
         return f"{WORDS[self.kind]} {WORDS[self.view]}{preparation}"
 
     @property
-    def key(self) -> tuple[str, str, str]:
+    def key(self) -> Key:
         return self.kind, self.preparation, self.view
 
     def scores(self, Z: Any, n_classes: int) -> AnyArray:
@@ -180,7 +185,7 @@ class Ensemble:
         held = np.empty((0, len(calibration.tilt)))
         return cls(members, weighting["weights"], calibration, nothing, held, nothing)
 
-    def by_key(self) -> dict[tuple[str, str, str], tuple[float, float]]:
+    def by_key(self) -> dict[Key, tuple[float, float]]:
         """Return the inverse temperature and the weight of each member."""
         pairs = zip(self.members, self.weights.tolist(), strict=True)
         return {member.key: (member.inverse_temperature, w) for member, w in pairs}
@@ -247,7 +252,15 @@ def mix(
 
 
 #: A member, and the logs of its probabilities in all folds.
-Fitted = tuple[Member, AnyArray]
+Tried = tuple[Member, AnyArray]
+
+
+class Fitted(NamedTuple):
+    """A member, its probabilities of held-out labels, and logs of those of compared samples."""
+
+    member: Member
+    held: AnyArray
+    log_p: AnyArray
 
 
 class Kept(NamedTuple):
@@ -309,26 +322,24 @@ class EnsembleFit:
         self.before = previous.by_key() if previous else {}
 
     def ensemble(
-        self, priors: AnyArray | None, drawn: AnyArray | None = None
+        self,
+        priors: AnyArray | None,
+        drawn: AnyArray | None = None,
+        pooled: Mapping[Key, float] | None = None,
     ) -> tuple[Ensemble, AnyArray]:
-        """Fit the members, weight them and calibrate their mixture.
+        """Weight the members and calibrate their mixture.
 
         ``priors`` are known shares of the classes, or None, and ``drawn`` numbers of labels of
-        random samples per class. The second result are the probabilities of all samples.
+        random samples per class. ``pooled`` are weights of members from further labels. The second
+        result are the probabilities of all samples.
         """
-        tried = self.members()
-        fitted = [one for one in tried if np.isfinite(one[1]).all()]
-        failed = [member for member, log_p in tried if not np.isfinite(log_p).all()]
-        if not fitted:
-            names = ", ".join(member.name for member in failed)
-            raise ValueError(
-                f"No classifier has finite scores (tried: {names}). Look for values of X that are "
-                "far out of scale, or scale its columns."
-            )
-        w, held = self.weights(fitted)
+        fitted, failed = self.tried
+        members = [one.member for one in fitted]
+        held = np.stack([one.held for one in fitted]).astype(float)
+        w, held = self.weights(members, held, self.truth, pooled)
         agreement = self.agreement(fitted, w) if self.previous is None else float("nan")
-        fast = np.array([self.is_fast(member) for member, _ in fitted])
-        mixed, members = self.mixture(fitted, np.where(fast, w, 0)), [m for m, _ in fitted]
+        fast = np.array([self.is_fast(member) for member in members])
+        mixed = self.mixture(fitted, np.where(fast, w, 0))
         if self.folds.n_folds:
             others = self.mixture(fitted, np.where(fast, 0, w))
             slow = [m for m, mine in zip(members, fast, strict=True) if not mine]
@@ -353,8 +364,12 @@ class EnsembleFit:
         same = bool((kept.y[old] == self.y[new]).all())
         return same and np.unique(self.y[new]).size == self.n_classes == kept.mixed.shape[1]
 
-    def members(self) -> list[Fitted]:
-        """Fit all members; a fast answer leaves out what takes long."""
+    @cached_property
+    def tried(self) -> tuple[list[Fitted], list[Member]]:
+        """The fitted members, and those without finite scores.
+
+        A fast answer leaves out what takes long.
+        """
         fast = self.folds.n_folds == 0
         prepared = self.features.prepared
         tasks: list[tuple[Any, ...]] = [
@@ -364,32 +379,52 @@ class EnsembleFit:
             tasks += [(self._ridge, name) for name in prepared]
             tasks += [(self._trees, *view) for view in self._tree_views()]
         found = results(lambda task, *of: task(*of), tasks, allowed())
-        return [one for mine in found for one in mine]
+        tried = [one for mine in found for one in mine]
+        failed = [member for member, log_p in tried if not np.isfinite(log_p).all()]
+        if len(failed) == len(tried):
+            names = ", ".join(member.name for member in failed)
+            raise ValueError(
+                f"No classifier has finite scores (tried: {names}). Look for values of X that are "
+                "far out of scale, or scale its columns."
+            )
+        fitted = [(member, log_p) for member, log_p in tried if np.isfinite(log_p).all()]
+        return [Fitted(m, np.exp(self._held_out(p)), p[-1].copy()) for m, p in fitted], failed
 
     def is_fast(self, member: Member) -> bool:
         """Return whether a fast answer fits the member."""
         prepared = self.features.prepared[member.preparation]
         return member.kind not in ("trees", "ridge") and prepared.has_parts
 
-    def weights(self, fitted: list[Fitted]) -> tuple[AnyArray, AnyArray]:
+    def weights(
+        self,
+        members: list[Member],
+        held: AnyArray,
+        truth: AnyArray,
+        pooled: Mapping[Key, float] | None = None,
+    ) -> tuple[AnyArray, AnyArray]:
         """Return weights that maximise Σ log Σ_h w_h p_h(y_i) over held-out labels.
 
-        First those of the members on each array, then of the arrays. The second result is the
-        mixture of the held-out labels.
+        First those of the members on each array, then of the arrays. ``held`` holds the
+        probabilities p_h (n_members, n_held_out, n_classes) and ``truth`` the classes. The second
+        result is the mixture of the held-out labels. ``pooled`` weights replace equal ones, and
+        count as `POOLED` times as many labels.
         """
         if self.previous:
-            w = np.array([self.before.get(m.key, (1.0, 0.0))[1] for m, _ in fitted])
+            w = np.array([self.before.get(m.key, (1.0, 0.0))[1] for m in members])
             w = w if w.sum() > 0 else np.ones(len(w))
             return w / w.sum(), np.ones((0, self.n_classes))
-        held = np.stack([np.exp(self._held_out(log_p)) for _, log_p in fitted]).astype(float)
-        right = np.maximum(held[:, np.arange(self.truth.size), self.truth].T, 1e-6)
-        sources = [self.features.prepared[m.preparation].source for m, _ in fitted]
+        right = np.maximum(held[:, np.arange(truth.size), truth].T, 1e-6)
+        sources = [self.features.prepared[m.preparation].source for m in members]
         arrays, which = np.unique(sources, return_inverse=True)
         w, by_array = np.zeros(len(held)), np.zeros((len(right), arrays.size))
+        before = None if pooled is None else np.array([pooled.get(m.key, 0.0) for m in members])
         for j in range(arrays.size):
-            w[which == j] = likeliest_weights(right[:, which == j], TRUST)
-            by_array[:, j] = right[:, which == j] @ w[which == j]
-        w *= likeliest_weights(by_array, TRUST_ARRAYS)[which]
+            mine = which == j
+            own = None if before is None else before[mine]
+            w[mine] = likeliest_weights(right[:, mine], TRUST, own)
+            by_array[:, j] = right[:, mine] @ w[mine]
+        own = None if before is None else np.bincount(which, before)
+        w *= likeliest_weights(by_array, TRUST_ARRAYS, own)[which]
         return w, np.maximum(np.tensordot(w, held, axes=1), 1e-12)
 
     def agreement(self, fitted: list[Fitted], w: AnyArray) -> float:
@@ -398,23 +433,30 @@ class EnsembleFit:
         Only the members `AGREEING` on preparations with parts count: the constants
         `calibration.SHARE` were fitted to these.
         """
-        asked = np.array([m.kind in AGREEING and self.is_fast(m) for m, _ in fitted])
+        asked = np.array(
+            [one.member.kind in AGREEING and self.is_fast(one.member) for one in fitted]
+        )
         w = np.where(asked, w, 0) if asked.any() else w
         w = w / w.sum()
-        best = mixed_logs(fitted, w, slice(-1, None))[0].argmax(axis=1)
+        best = self._mixed(fitted, w).argmax(axis=1)
         rest = np.ones(best.size, dtype=bool)
         rest[self.at] = False
         rest = rest if rest.any() else ~rest
-        same = [np.mean(log_p[-1].argmax(axis=1)[rest] == best[rest]) for _, log_p in fitted]
+        same = [np.mean(one.log_p.argmax(axis=1)[rest] == best[rest]) for one in fitted]
         return float(w @ same)
 
     def mixture(self, fitted: list[Fitted], w: AnyArray) -> AnyArray:
         """Return Σ_h w_h p_h of all samples."""
         if self.rows.size < len(self.features.first.data):
-            return mix([m for m, _ in fitted], w, self.features.views(), self.n_classes)
+            members = [one.member for one in fitted]
+            return mix(members, w, self.features.views(), self.n_classes)
+        return self._mixed(fitted, w)
+
+    def _mixed(self, fitted: list[Fitted], w: AnyArray) -> AnyArray:
+        """Return Σ_h w_h p_h of the compared samples."""
         total = np.zeros((self.rows.size, self.n_classes))
-        for share, (_, log_p) in zip(w, fitted, strict=True):
-            total += share * np.exp(log_p[-1]) if share else 0
+        for share, one in zip(w, fitted, strict=True):
+            total += share * np.exp(one.log_p) if share else 0
         return total
 
     def _held_out(self, log_p: AnyArray) -> AnyArray:
@@ -422,7 +464,7 @@ class EnsembleFit:
 
     def _member(
         self, kind: str, preparation: str, view: str, raw: AnyArray, **arrays: AnyArray
-    ) -> Fitted:
+    ) -> Tried:
         """Return a member from its (n_folds + 1, n, n_classes) scores, at its temperature."""
         member = Member(kind, preparation, view)
         log_p = log_softmax(raw, axis=2)
@@ -441,11 +483,11 @@ class EnsembleFit:
             member.log_loss = float(-np.maximum(right, -WORST).mean())
         return member, log_p
 
-    def _linear(self, kind: str, preparation: str, view: str, fit: Linear) -> Fitted:
+    def _linear(self, kind: str, preparation: str, view: str, fit: Linear) -> Tried:
         raw = fit.scores(self.views[preparation][view])
         return self._member(kind, preparation, view, raw, A=fit.A[-1], b=fit.b[-1])
 
-    def _on_views(self, name: str) -> list[Fitted]:
+    def _on_views(self, name: str) -> list[Tried]:
         """Fit all classifiers on the views of a preparation, and those that start from these."""
         folds, views, found = self.folds, self.views[name], []
         for kind, view in FIRST if self.features.prepared[name].has_parts else FIRST_OTHER:
@@ -458,7 +500,11 @@ class EnsembleFit:
         found += self._spreading(name)
         finite = [one for one in found if np.isfinite(one[1]).all()]
         if finite:
-            start = mixed_logs(finite, self.weights(finite)[0])
+            held = np.stack([np.exp(self._held_out(log_p)) for _, log_p in finite]).astype(float)
+            w = self.weights([member for member, _ in finite], held, self.truth)[0]
+            start: Any = 0.0
+            for share, (_, log_p) in zip(w, finite, strict=True):
+                start = start + np.float32(share) * np.exp(log_p)
             for view in [view for view in SECOND if view in views]:
                 to = (views[view], self.at, self.y, folds.means, start, ROUNDS)
                 fits = classifiers.mixture(*to)
@@ -481,7 +527,7 @@ class EnsembleFit:
             starts[key] = last
         return fit
 
-    def _spreading(self, name: str) -> list[Fitted]:
+    def _spreading(self, name: str) -> list[Tried]:
         """Spread labels over the graph; what each label reaches is kept in the cache."""
         walks, reached = (self.cache.setdefault(key, {}) for key in ("walks", "reached"))
         if name not in walks:
@@ -507,13 +553,13 @@ class EnsembleFit:
             made.append(self._member("spreading", name, view, raw, scores=scores))
         return made
 
-    def _ridge(self, name: str) -> list[Fitted]:
+    def _ridge(self, name: str) -> list[Tried]:
         """Fit least squares on all columns."""
         P, means = self.views[name]["columns"], self.folds.means
         raw, last = classifiers.ridge(P, self.at, self.y, means, self.n_classes)
         return [self._member("ridge", name, "columns", raw, A=last.A[0], b=last.b[0])]
 
-    def _trees(self, name: str, view: str) -> list[Fitted]:
+    def _trees(self, name: str, view: str) -> list[Tried]:
         """Fit a forest, and smaller ones in the folds, where only held-out labels get scores."""
         Z, y, c, folds, seed = self.views[name][view], self.y, self.n_classes, self.folds, self.seed
         raw = np.zeros((folds.n_folds + 1, len(Z), c))
@@ -538,23 +584,19 @@ class EnsembleFit:
         return [found.get(source, (name, "both")) for source, name in coded.items()]
 
 
-def mixed_logs(fitted: list[Fitted], w: AnyArray, folds: slice = slice(None)) -> AnyArray:
-    """Return the mixture (n_folds + 1, n, n_classes) of members on the compared samples."""
-    total: Any = 0.0
-    for share, (_, log_p) in zip(w, fitted, strict=True):
-        total = total + np.float32(share) * np.exp(log_p[folds])
-    return total
+def likeliest_weights(right: AnyArray, trust: float, pooled: AnyArray | None = None) -> AnyArray:
+    """Return w >= 0, Σw = 1, that maximise Σ_i log Σ_h w_h p_h(y_i) + trust Σ_h v_h log w_h.
 
-
-def likeliest_weights(right: AnyArray, trust: float) -> AnyArray:
-    """Return w >= 0, Σw = 1, that maximise Σ_i log Σ_h w_h p_h(y_i) + trust/n_h Σ_h log w_h.
-
-    ``right`` (n, n_h) holds p_h(y_i). The second term keeps the weights equal with few labels.
+    ``right`` (n, n_h) holds p_h(y_i). The second term keeps the weights near v with few labels:
+    equal ones, or ``pooled`` weights, which count more.
     """
     h = right.shape[1]
-    w = np.full(h, 1.0 / h)
+    near = np.full(h, 1.0 / h)
+    if pooled is not None and pooled.sum() > 0:
+        near, trust = pooled / pooled.sum(), POOLED * trust
+    w = near
     for _ in range(200 if right.size > len(right) else 0):
-        w = w * ((1 / (right @ w)) @ right) + trust / h
+        w = w * ((1 / (right @ w)) @ right) + trust * near
         w /= w.sum()
     return w
 

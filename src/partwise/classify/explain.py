@@ -103,7 +103,9 @@ def evidence(
 
 
 class Explained(Results):
-    """The part of `PartsClassifier` that says why, and what to ask next."""
+    """The part of `PartsClassifier` that explains predictions and suggests what to label."""
+
+    _seed: Any
 
     def doubtful(self) -> AnyArray:
         """Unlabelled training samples, the most doubtful first, as indices.
@@ -128,29 +130,38 @@ class Explained(Results):
         fitted = self._ensemble
         return doubts(fitted.rows, fitted.held_out, fitted.truth, self.classes_)
 
-    def suggest(self, n: int = 10, *, exclude: Any = ()) -> AnyArray:
-        """Training samples to label next, as indices: those whose label settles most doubt.
+    def suggest(self, n: int = 10, *, exclude: Any = (), at_random: bool = False) -> AnyArray:
+        """Return indices of the training samples to label next.
 
-        After `prepare` alone, without a label, they are typical and unlike each other.
+        These are doubtful samples that represent many others. After `prepare` alone, without a
+        label, they are typical samples that differ from each other.
 
         Parameters
         ----------
         n : int, default=10
+            Number of samples.
         exclude : array-like of int, default=()
-            Samples not to ask for, beside those that have a label.
+            Samples not to ask for, in addition to those that have a label.
+        at_random : bool, default=False
+            Draw samples at random. Pass these as ``drawn`` to `fit`, with ``priors="measured"``, so
+            that their labels measure the class sizes. About 20 are enough to start with.
 
         Returns
         -------
-        ndarray of at most n indices, the most useful first
+        ndarray of int
+            At most n indices, the most useful first.
         """
         check_is_fitted(self, "embedding_")
         check_has_samples(self, "suggest")
         closed = np.zeros(len(self.embedding_), dtype=bool)
         closed[np.asarray(exclude, dtype=np.intp)] = True
-        if not hasattr(self, "label_distributions_"):
-            return self._ask(np.ones(len(closed)), closed, n)
-        labelled = self._state["labelled"]
+        labelled = self._state["labelled"] if hasattr(self, "label_distributions_") else []
         closed[labelled] = True
+        if at_random:
+            order = np.random.RandomState(self._seed()).permutation(len(closed))
+            return np.asarray(order[~closed[order]][:n])
+        if not len(labelled):
+            return self._ask(np.ones(len(closed)), closed, n)
         new = query.unseen(self.transduction_[labelled])
         doubt = new + (1 - new) * query.margins(self.label_distributions_)
         return self._ask(doubt, closed, n)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
@@ -25,8 +24,8 @@ from partwise.backends.arrays import AnyArray
 from partwise.backends.threads import one_blas_thread
 from partwise.classify.calibration import check_probabilities
 from partwise.classify.compact import check_has_samples
-from partwise.classify.edited_parts import edit
-from partwise.classify.ensemble import Ensemble, EnsembleFit, Labelled
+from partwise.classify.edited_parts import EditedParts
+from partwise.classify.ensemble import Ensemble, EnsembleFit, Key, Labelled
 from partwise.classify.explain import Explained
 from partwise.classify.features import Features, build_features
 from partwise.classify.inputs import (
@@ -54,6 +53,7 @@ MANY_LABELS = 1000
 @documented
 @dataclass(eq=False, repr=False)
 class PartsClassifier(
+    EditedParts,
     Explained,
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
@@ -269,42 +269,6 @@ class PartsClassifier(
         self._learn_classes(labels, weights, self._seed(), n_folds, previous, random)
         return self
 
-    def edit_parts(
-        self,
-        edits: Sequence[tuple[Any, ...]] = (),
-        *,
-        fixed: Sequence[int] = (),
-        avoid: Mapping[int, Any] | None = None,
-    ) -> PartsClassifier:
-        """Return a copy with edited parts and new part weights; `relabel` then predicts.
-
-        Parameters
-        ----------
-        edits : sequence of tuples, default=()
-            ``("merge", i, j)`` adds part j to part i and removes part j. ``("split", i)`` divides
-            part i into the parts i and i + 1. Numbers refer to the parts after the previous edit.
-        fixed : sequence of int, default=()
-            Parts, numbered as after all edits, whose features do not change.
-        avoid : mapping of int to array-like of bool, default=None
-            For a part, numbered as after all edits, the samples that should hardly use it.
-
-        Returns
-        -------
-        PartsClassifier
-            A classifier of the same samples without labels.
-        """
-        check_is_fitted(self, "embedding_")
-        check_has_samples(self, "edit_parts")
-        features = self._features
-        features.prepared[""] = edit(features.first, edits, fixed, avoid or {})
-        new = copy.copy(self)
-        kept = {name: self._state[name] for name in ("mark", "also")}
-        new._state, new._cache = {**kept, "features": features.state()}, {}
-        new._publish_parts(features)
-        for name in ("classes_", "label_distributions_", "transduction_"):
-            new.__dict__.pop(name, None)
-        return new
-
     def __copy__(self) -> PartsClassifier:
         """Return a model that shares graph and part weights, and can be relabelled by itself."""
         new = object.__new__(type(self))
@@ -370,19 +334,41 @@ class PartsClassifier(
             )
         y = labels.codes[known]
         found, y = np.unique(y, return_inverse=True)
-        self._cache = self.__dict__.get("_cache", {})  # a model file does not contain it
         classes = labels.classes[found]
         if found.size == 1:
             message = one_class_warning(classes[0], known.size, bool(labels.mask.all()))
             warnings.warn(message, UserWarning, stacklevel=3)
+        fit = self._begin(known, y, weights[known], seed, n_folds, previous)
+        self._finish(fit, classes, known, y, drawn)
+
+    def _begin(
+        self,
+        known: AnyArray,
+        y: AnyArray,
+        weights: AnyArray,
+        seed: int,
+        n_folds: int,
+        previous: Ensemble | None = None,
+    ) -> EnsembleFit:
+        """Return the ensemble that will learn codes ``y`` of the labelled samples ``known``."""
+        self._cache = self.__dict__.get("_cache", {})  # a model file does not contain it
+        given = Labelled(known, y, weights * (known.size / weights.sum()), int(y.max()) + 1)
+        return EnsembleFit(self._features, given, n_folds, seed, self._cache, previous)
+
+    def _finish(
+        self,
+        fit: EnsembleFit,
+        classes: AnyArray,
+        known: AnyArray,
+        y: AnyArray,
+        drawn: AnyArray | None,
+        pooled: Mapping[Key, float] | None = None,
+    ) -> None:
+        """Fit the ensemble and publish its predictions."""
+        counts = None if drawn is None else np.bincount(y[drawn[known]], minlength=classes.size)
         # the matrices are small, and the ensemble uses threads itself
         with one_blas_thread if known.size < MANY_LABELS else nullcontext():
-            given = Labelled(
-                known, y, weights[known] * (known.size / weights[known].sum()), found.size
-            )
-            fit = EnsembleFit(self._features, given, n_folds, seed, self._cache, previous)
-            counts = None if drawn is None else np.bincount(y[drawn[known]], minlength=found.size)
-            fitted, p = fit.ensemble(check_priors(self.priors, found.size), counts)
+            fitted, p = fit.ensemble(check_priors(self.priors, classes.size), counts, pooled)
         check_probabilities(fitted.weights[None], "weights of the classifiers")
         check_probabilities(fitted.held_out, "probabilities of held-out labels")
         check_probabilities(p, f"probabilities of {len(p)} samples")
@@ -391,7 +377,7 @@ class PartsClassifier(
         self.label_distributions_ = p
         self.transduction_ = self.classes_[p.argmax(axis=1)]
         self.transduction_[known] = self.classes_[y]
-        self._state |= {"labelled": known, "weighed": n_folds > 0}
+        self._state |= {"labelled": known, "weighed": fit.folds.n_folds > 0}
         self._cache.pop("outlying", None)
 
     def __sklearn_tags__(self) -> Any:

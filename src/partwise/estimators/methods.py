@@ -51,6 +51,7 @@ ESTIMATORS = {
     "MiniBatchNMF": "partwise.estimators.minibatch",
     "NTF": "partwise.estimators.ntf",
     "PartsClassifier": "partwise.classify.parts_classifier",
+    "MultilabelClassifier": "partwise.classify.multilabel",
 }
 
 

@@ -1,0 +1,494 @@
+"""MultilabelClassifier: several labels per sample, from the labels of a few samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.stats import beta
+from sklearn.metrics import f1_score
+from sklearn.utils.validation import check_is_fitted
+
+from partwise._sklearn import StrOptions
+from partwise.backends.arrays import AnyArray
+from partwise.classify import query
+from partwise.classify.compact import check_has_samples
+from partwise.classify.inputs import check_also, check_drawn, check_samples
+from partwise.classify.parts_classifier import PartsClassifier
+from partwise.fitting.checking.arrays import as_ndarray
+from partwise.knowledge.labels import Labels
+
+#: What the expected F1 counts in its interval, in labelled samples with the label.
+PRIOR = 4.0
+
+
+class ExpectedLabel(NamedTuple):
+    """Expected quality of one label on the samples without it, with 95% intervals.
+
+    Attributes
+    ----------
+    label : object
+    positive, negative : int
+        Number of samples that are given as having the label, and as not having it.
+    accuracy, low, high : float
+        Expected accuracy and its interval.
+    f1, f1_low, f1_high : float
+        Expected F1 and its interval; NaN, 0 and 1 if no label could be held out.
+    """
+
+    label: Any
+    positive: int
+    negative: int
+    accuracy: float
+    low: float
+    high: float
+    f1: float
+    f1_low: float
+    f1_high: float
+
+
+class ExpectedLabels(list[ExpectedLabel]):
+    """A list that prints as a table with one row per label."""
+
+    def __str__(self) -> str:
+        rows = [f"{'label':<20}  {'yes':>5}  {'no':>5}  {'accuracy':>15}  {'F1':>15}"]
+        for e in self:
+            accuracy = f"{e.accuracy:.0%} ({e.low:.0%}-{e.high:.0%})"
+            f1 = f"{e.f1:.0%} ({e.f1_low:.0%}-{e.f1_high:.0%})"
+            rows.append(
+                f"{e.label!s:<20}  {e.positive:>5}  {e.negative:>5}  {accuracy:>15}  {f1:>15}"
+            )
+        return "\n".join(rows)
+
+
+@dataclass(eq=False, repr=False)
+class MultilabelClassifier(PartsClassifier):
+    r"""Semi-supervised classifier for samples with several labels each.
+
+    Each label has an ensemble of its own, as in `PartsClassifier`, on one preparation, one graph
+    and one set of parts. The weights of the classifiers come from the held-out labels of all labels
+    together where one label has few. Each label gets a calibrated probability.
+
+    Parameters
+    ----------
+    n_parts, graph_reg, n_neighbors, n_folds
+        As in `PartsClassifier`.
+    priors : {"measured", "estimated", "uniform"}, default="measured"
+        As in `PartsClassifier`, for each label. "measured" takes the labelled samples as drawn at
+        random.
+    max_iter, warm_start, random_state
+        As in `PartsClassifier`.
+    threshold : {"f1"} or float, default="f1"
+        Probability from which a sample has a label. "f1" maximises the expected F1 of each label.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_labels,)
+        The labels.
+    label_distributions_ : ndarray of shape (n_samples, n_labels)
+        Probability that a training sample has a label, as if it were not labelled.
+    transduction_ : ndarray of shape (n_samples, n_labels)
+        1 where a training sample has a label, else 0. Given entries keep their value.
+    thresholds_ : ndarray of shape (n_labels,)
+        Probability from which a sample has the label.
+    embedding_, components_, preparation_
+        As in `PartsClassifier`.
+
+    See Also
+    --------
+    PartsClassifier : One label per sample.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.datasets import load_digits
+    >>> from partwise import MultilabelClassifier
+    >>> X, y = load_digits(n_class=6, return_X_y=True)
+    >>> Y = np.stack([y % 2 == 0, y > 2], axis=1).astype(float)
+    >>> known = Y.copy()
+    >>> known[40:] = np.nan
+    >>> model = MultilabelClassifier().fit(X, known)
+    >>> bool(np.mean(model.transduction_ == Y) > 0.9)
+    True
+    """
+
+    _: KW_ONLY
+    priors: Any = "measured"
+    threshold: Any = "f1"
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **PartsClassifier._parameter_constraints,
+        "priors": [StrOptions({"estimated", "measured", "uniform"})],
+        "threshold": [StrOptions({"f1"}), float],
+    }
+
+    def fit(  # type: ignore[override]
+        self, X: Any, y: Any, *, also: Any = None, graph: Any = None, drawn: Any = None
+    ) -> MultilabelClassifier:
+        """Learn parts from all samples and each label from the samples where it is known.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        y : array-like of shape (n_samples, n_labels), or sequence of lists
+            1 where a sample has a label, 0 where it has not, and -1, None or NaN where unknown. Or
+            a list of labels for each sample, which lacks all others, and None where unknown.
+        also : list of arrays, or mapping of names to arrays, default=None
+            As in `PartsClassifier.fit`.
+        graph : sparse matrix of shape (n_samples, n_samples), default=None
+            As in `PartsClassifier.fit`.
+        drawn : array-like of int or bool, default=None
+            With ``priors="measured"``, the samples that were drawn at random; None for all.
+
+        Returns
+        -------
+        self
+        """
+        names, Y = check_indicator(y, np.shape(X)[0])
+        self.prepare(X, also=also, graph=graph)
+        return self._learn(names, Y, drawn)
+
+    def relabel(self, y: Any, *, drawn: Any = None) -> MultilabelClassifier:  # type: ignore[override]
+        """Predict the samples of the last `fit` or `prepare` from other labels.
+
+        Parameters
+        ----------
+        y : array-like of shape (n_samples, n_labels), or sequence of lists
+            As in `fit`.
+        drawn : array-like of int or bool, default=None
+            As in `fit`.
+
+        Returns
+        -------
+        self
+        """
+        check_is_fitted(self, "embedding_")
+        check_has_samples(self, "relabel")
+        return self._learn(*check_indicator(y, len(self.embedding_)), drawn)
+
+    def _learn(self, names: AnyArray, Y: AnyArray, drawn: Any) -> MultilabelClassifier:
+        """Fit one ensemble per label, with weights that all labels share."""
+        seed = self._seed()
+        self._cache = self.__dict__.get("_cache", {})
+        for name in ("walks", "reached"):  # what does not depend on labels is computed once
+            self._cache.setdefault(name, {})
+        fits, ones = [], []
+        for column in Y.T:
+            known = np.flatnonzero(column >= 0)
+            one = self._part()
+            y = column[known].astype(np.int64)
+            given = Labels(np.array([0, 1]), np.where(column >= 0, column, -1).astype(np.int64))
+            found, y = np.unique(y, return_inverse=True)
+            fits.append(one._begin(known, y, np.ones(known.size), seed, self.n_folds))
+            ones.append((one, found, known, y, check_drawn(drawn, self.priors, given)))
+        pooled = _pooled([fit for fit in fits if fit.truth.size and fit.n_classes == 2])
+        p, states = np.empty(Y.shape), []
+        for j, (fit, (one, found, known, y, random)) in enumerate(zip(fits, ones, strict=True)):
+            one._finish(fit, found, known, y, random, pooled)
+            p[:, j] = _column(one.label_distributions_, found, known.size)
+            states.append({"ensemble": one._state["ensemble"], "found": found, "labelled": known})
+        self._state["labels"] = states
+        self.classes_, self.label_distributions_ = names, p
+        self._state["labelled"] = np.flatnonzero((Y >= 0).all(axis=1))
+        rest = Y < 0
+        self.thresholds_ = np.full(len(names), 0.5)
+        for j, mine in enumerate(rest.T):
+            some = p[mine if mine.any() else ~mine, j]
+            if not isinstance(self.threshold, str):
+                self.thresholds_[j] = self.threshold
+            elif len(states[j]["found"]) > 1:
+                self.thresholds_[j] = best_threshold(some)
+        self.transduction_ = np.where(rest, p >= self.thresholds_, Y).astype(np.int64)
+        return self
+
+    def _part(self) -> PartsClassifier:
+        """Return a classifier of one label that shares features and what depends on them."""
+        parameters = {name: getattr(self, name) for name in PartsClassifier().get_params()}
+        one = PartsClassifier(**parameters)
+        names = ("mark", "features", "also", "for_predict")
+        kept = {name: self._state[name] for name in names if name in self._state}
+        one._state, one._cache = kept, {k: self._cache[k] for k in ("walks", "reached")}
+        one.embedding_, one.components_ = self.embedding_, self.components_
+        one.n_components_, one.n_features_in_ = self.n_components_, self.n_features_in_
+        return one
+
+    def for_label(self, label: Any) -> PartsClassifier:
+        """Return the classifier of one label, whose classes are 0 and 1.
+
+        It explains predictions, lists its classifiers and doubtful labels, and predicts alone.
+
+        Parameters
+        ----------
+        label : object
+            One of `classes_`.
+
+        Returns
+        -------
+        PartsClassifier
+        """
+        check_is_fitted(self, "label_distributions_")
+        at = [j for j, name in enumerate(self.classes_.tolist()) if name == label]
+        if not at:
+            known = ", ".join(map(str, self.classes_[:10]))
+            raise ValueError(f"Unknown label {label!r}. Choose one of: {known}.")
+        return self._one(at[0])
+
+    def _one(self, j: int) -> PartsClassifier:
+        self._cache = self.__dict__.get("_cache", {})
+        for name in ("walks", "reached"):
+            self._cache.setdefault(name, {})
+        one, state = self._part(), self._state["labels"][j]
+        one._state |= {
+            "ensemble": state["ensemble"],
+            "labelled": state["labelled"],
+            "weighed": True,
+        }
+        one.classes_, p = state["found"], self.label_distributions_[:, j]
+        one.label_distributions_ = np.stack([1 - p, p], axis=1)
+        if len(one.classes_) == 1:
+            one.label_distributions_ = np.ones((len(p), 1))
+        one.transduction_ = one.classes_[one.label_distributions_.argmax(axis=1)]
+        one.transduction_[one._state["labelled"]] = self.transduction_[one._state["labelled"], j]
+        return one
+
+    @property
+    def expected_(self) -> ExpectedLabels:
+        """Expected accuracy and F1 of each label, with intervals; it prints as a table."""
+        check_is_fitted(self, "label_distributions_")
+        return ExpectedLabels(map(self._expected, range(len(self.classes_))))
+
+    def _expected(self, j: int) -> ExpectedLabel:
+        one, labelled = self._one(j), self._state["labels"][j]["labelled"]
+        given = self.transduction_[labelled, j]
+        about = self.classes_.tolist()[j], int(given.sum()), int(len(given) - given.sum())
+        rows, held, truth = one.held_out_
+        if len(one.classes_) < 2 or not len(rows):
+            return ExpectedLabel(*about, np.nan, 0.0, 1.0, np.nan, 0.0, 1.0)
+        rest = np.ones(len(self.embedding_), dtype=bool)
+        rest[labelled] = len(labelled) == len(rest)
+        p, cut = self.label_distributions_[rest, j], self.thresholds_[j]
+        f1 = expected_f1(p, p >= cut, held[:, 1] >= cut, truth == 1)
+        return ExpectedLabel(*about, *one.expected_accuracy_, *f1)
+
+    def predict_proba(self, X: Any, *, also: Any = None) -> AnyArray:
+        """Return the probability that each new sample has each label.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            New samples.
+        also : list of arrays, or mapping of names to arrays, default=None
+            The further arrays that `fit` received, for these samples.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_labels)
+            Probabilities, with columns in the order of `classes_`.
+        """
+        check_is_fitted(self, "label_distributions_")
+        X = check_samples(self, X, reset=False)
+        views, near, _ = self._features.new(X, check_also(also, X, self._state.get("also", {})))
+        p = np.empty((X.shape[0], len(self.classes_)))
+        for j, state in enumerate(self._state["labels"]):
+            mine = self._one(j)._ensemble.probabilities(views, near)
+            p[:, j] = _column(mine, state["found"], len(state["labelled"]))
+        return p
+
+    def predict(self, X: Any, *, also: Any = None) -> AnyArray:  # type: ignore[override]
+        """Return 1 where a new sample has a label, else 0.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            New samples.
+        also : list of arrays, or mapping of names to arrays, default=None
+            The further arrays that `fit` received, for these samples.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_labels)
+        """
+        return (self.predict_proba(X, also=also) >= self.thresholds_).astype(np.int64)
+
+    def score(self, X: Any, y: Any, *, also: Any = None) -> float:  # type: ignore[override]
+        """Return the micro-averaged F1 over the entries of y that are known.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        y : array-like of shape (n_samples, n_labels)
+            As in `fit`, with the labels of `classes_`.
+        also : list of arrays, or mapping of names to arrays, default=None
+            The further arrays that `fit` received, for these samples.
+
+        Returns
+        -------
+        float
+        """
+        _, Y = check_indicator(y, np.shape(X)[0])
+        known = Y >= 0
+        return float(f1_score(Y[known], self.predict(X, also=also)[known]))
+
+    def suggest(self, n: int = 10, *, exclude: Any = (), at_random: bool = False) -> AnyArray:
+        """Return indices of the training samples to label next, over all labels together.
+
+        Parameters
+        ----------
+        n : int, default=10
+            Number of samples.
+        exclude : array-like of int, default=()
+            Samples not to ask for, in addition to those whose labels are all known.
+        at_random : bool, default=False
+            Draw samples at random.
+
+        Returns
+        -------
+        ndarray of int
+            At most n indices, the most useful first.
+        """
+        if at_random or not hasattr(self, "label_distributions_"):
+            return super().suggest(n, exclude=exclude, at_random=at_random)
+        check_has_samples(self, "suggest")
+        closed = np.zeros(len(self.embedding_), dtype=bool)
+        closed[np.asarray(exclude, dtype=np.intp)] = True
+        closed[self._state["labelled"]] = True
+        p = self.label_distributions_
+        doubt = np.mean([query.margins(np.stack([1 - q, q], axis=1)) for q in p.T], axis=0)
+        return self._ask(doubt, closed, n)
+
+    @property
+    def _ensemble(self) -> Any:
+        raise AttributeError(
+            "MultilabelClassifier has one classifier per label; for_label(label) returns it."
+        )
+
+    def __copy__(self) -> MultilabelClassifier:
+        new = super().__copy__()
+        assert isinstance(new, MultilabelClassifier)
+        return new
+
+    def _is_consistent(self) -> bool:
+        """Return whether the arrays of a model from a file fit each other."""
+        if "labels" not in self._state:
+            return super()._is_consistent()
+        states, shape = self._state["labels"], (len(self.embedding_), len(self.classes_))
+        fits = self.label_distributions_.shape == self.transduction_.shape == shape
+        fits = fits and len(states) == len(self.thresholds_) == shape[1]
+        return fits and all(self._one(j)._is_consistent() for j in range(shape[1]))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
+
+
+def check_indicator(y: Any, n: int) -> tuple[AnyArray, AnyArray]:
+    """Return the labels and an array (n, n_labels) of 1, 0 and -1 for unknown entries."""
+    if sp.issparse(y):
+        y = y.toarray()
+    names = getattr(y, "columns", None)
+    values = as_ndarray(y) if hasattr(y, "__array__") or hasattr(y, "dtype") else y
+    lists = _as_lists(values)
+    if lists is not None:
+        found = sorted({label for row in lists if row is not None for label in row}, key=str)
+        Y = np.array(
+            [
+                [-1.0] * len(found) if row is None else [label in row for label in found]
+                for row in lists
+            ],
+            dtype=float,
+        )
+        classes = np.empty(len(found), dtype=object)
+        classes[:] = found
+        classes = np.array(found) if all(isinstance(label, str) for label in found) else classes
+    else:
+        Y = np.array(values, dtype=object)
+        if Y.ndim != 2:
+            raise ValueError(
+                f"y must be an indicator matrix (n_samples, n_labels) or a list of labels for each "
+                f"sample, got shape {Y.shape}. Use PartsClassifier for one label per sample."
+            )
+        Y = np.array([[np.nan if v is None else v for v in row] for row in Y], dtype=float)
+        Y[np.isnan(Y)] = -1
+        classes = np.arange(Y.shape[1]) if names is None else np.array([str(c) for c in names])
+    wrong = Y[~np.isin(Y, (-1, 0, 1))]
+    if wrong.size:
+        raise ValueError(f"y must hold 0, 1 and -1, None or NaN for unknown, got {wrong[0]:g}.")
+    if len(Y) != n:
+        raise ValueError(f"y has {len(Y)} rows, expected {n}, one per sample.")
+    empty = [str(c) for c, column in zip(classes, Y.T, strict=True) if not (column >= 0).any()]
+    if empty or not len(classes):
+        which = f"label {empty[0]!r} has none" if empty else "y has no label"
+        raise ValueError(f"MultilabelClassifier needs a known entry of each label, but {which}.")
+    return classes, Y
+
+
+def _as_lists(y: Any) -> list[Any] | None:
+    """Return a list of labels or None for each sample; None if y is no such sequence."""
+    if isinstance(y, np.ndarray) and y.ndim != 1:
+        return None
+    if not isinstance(y, (Sequence, np.ndarray)) or isinstance(y, str):
+        return None
+    rows = [None if row is None or row is np.nan else row for row in y]
+    held = [row for row in rows if row is not None]
+    if not held or not all(isinstance(row, (list, tuple, set, frozenset)) for row in held):
+        return None
+    numbers = all(np.size(v) == 1 and v in (0, 1, -1) for row in held for v in row if v is not None)
+    same = len({len(row) for row in held}) == 1 and len(held) == len(rows)
+    return None if numbers and same and len(next(iter(held))) > 0 else rows
+
+
+def _column(p: AnyArray, found: AnyArray, n_known: int) -> AnyArray:
+    """Return the probability of class 1; for one class, its share if one more label differed."""
+    if p.shape[1] == 2:
+        return np.asarray(p[:, 1])
+    return np.full(len(p), (n_known * found[0] + 0.5) / (n_known + 1))
+
+
+def _pooled(fits: list[Any]) -> dict[Any, float] | None:
+    """Return the weights of the classifiers by the held-out labels of all ``fits``."""
+    if len(fits) < 2:
+        return None
+    tried = [{one.member.key: one for one in fit.tried[0]} for fit in fits]
+    keys = [key for key in tried[0] if all(key in mine for mine in tried)]
+    held = np.stack([np.concatenate([mine[key].held for mine in tried]) for key in keys])
+    truth = np.concatenate([fit.truth for fit in fits])
+    members = [tried[0][key].member for key in keys]
+    return dict(zip(keys, fits[0].weights(members, held, truth)[0].tolist(), strict=True))
+
+
+def best_threshold(p: AnyArray) -> float:
+    """Return the threshold of the largest expected F1 for calibrated probabilities."""
+    order = np.sort(p)[::-1]
+    f1 = 2 * np.cumsum(order) / (np.arange(1, len(p) + 1) + order.sum())
+    best = int(f1.argmax())
+    after = order[best + 1] if best + 1 < len(order) else 0.0
+    return float((order[best] + after) / 2)
+
+
+def expected_f1(
+    p: AnyArray, predicted: AnyArray, held: AnyArray, truth: AnyArray
+) -> tuple[float, float, float]:
+    """Return the expected F1 with a 95% interval.
+
+    F1 is 2J/(1 + J) for the Jaccard index J, the share of true positives among all samples that
+    have the label or are predicted to have it. J has a Beta distribution from held-out labels and
+    from the expected J of the samples without a label, which counts as `PRIOR` samples.
+
+    Parameters
+    ----------
+    p, predicted : arrays of shape (n,)
+        Probabilities and predictions of the samples without a label.
+    held, truth : bool arrays of shape (n_held_out,)
+        Predictions of held-out labels, and the labels.
+    """
+    both = float(p[predicted].sum())
+    union = max(float(predicted.sum() + p[~predicted].sum()), 1e-12)
+    hits, either = int(np.sum(held & truth)), int(np.sum(held | truth))
+    a, b = hits + PRIOR * both / union, either - hits + PRIOR * (1 - both / union)
+    J = np.array([a / (a + b), *beta.ppf([0.025, 0.975], max(a, 1e-6), max(b, 1e-6))])
+    middle, low, high = (2 * J / (1 + J)).tolist()
+    return middle, low, high
