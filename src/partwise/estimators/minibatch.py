@@ -207,13 +207,13 @@ class MiniBatchNMF(Factorizer):
     # -- the model --------------------------------------------------------------------------
 
     def _describe(self) -> Description:
-        """What `transform` solves; y and the order of samples are matters of `fit`."""
+        """Return the problem that `transform` solves, without y and the order of samples."""
         most = self.transform_max_iter or max(self.max_iter, 200)
         what = super()._describe()
         return replace(what, local=True, hard_labels=False, shuffle=False, max_iter=most)
 
     def _codes(self, data: Any) -> tuple[FactorModel, AnyArray]:
-        """The problem of some samples with the parts as they are, and its solution."""
+        """Return the problem of some samples with the parts fixed, and its solution."""
         what = self._describe()
         model = code_model(self, what, data, None, None)
         return model, solve_new(self, what, model)[0]
@@ -399,7 +399,7 @@ def source_of(estimator: Factorizer, X: Any, *, reset: bool) -> RowSource:
 
 
 def checked(estimator: Any, batches: Iterator[Batch]) -> Iterator[Batch]:
-    """The batches of a first pass, refused where they hold what NMF cannot."""
+    """Yield the batches of a first pass, and refuse values that NMF cannot use."""
     name, beta = type(estimator).__name__, beta_of(estimator.beta_loss)
     for rows, X in batches:
         check_finite(X)
@@ -410,7 +410,7 @@ def checked(estimator: Any, batches: Iterator[Batch]) -> Iterator[Batch]:
 
 
 def class_codes(estimator: Any, y: Any, n: int) -> AnyArray | None:
-    """The place in ``classes_`` of each label; -1: none. New classes are appended."""
+    """Return the index of each label in ``classes_``, -1 if unknown; new classes are appended."""
     labels = encode_labels(as_ndarray(y), n) if estimator.hard_labels else None
     if labels is None:
         return None
@@ -425,7 +425,7 @@ def class_codes(estimator: Any, y: Any, n: int) -> AnyArray | None:
 def first_parts(
     estimator: Factorizer, sample: Any, k: int, H: Any, rng: np.random.RandomState
 ) -> AnyArray:
-    """The first U, from some samples."""
+    """Return the first U, from some samples."""
     data = as_data(sample)
     name = init_name(estimator._describe(), data, k)
     if name == "custom":
@@ -441,7 +441,7 @@ def first_parts(
 
 
 def online_of(estimator: Any, U: AnyArray) -> Online:
-    """What learns from batches, from these parts on; penalties are for rows that count so often."""
+    """Return the online learner that starts from these parts."""
     on_U = estimator.alpha_W if estimator.alpha_H == "same" else float(estimator.alpha_H)
     terms_V, terms_U = (
         partial(elastic_net, alpha, estimator.l1_ratio, U.dtype)
@@ -519,7 +519,7 @@ class Passes:
         self.converged = False
 
     def run(self, report: Callable[[int, Solution], bool] | None) -> str:
-        """Passes until one of the rules of `fit` ends them; says which."""
+        """Run passes until one of the rules of `fit` ends them; return which."""
         settings, began = self.estimator, time.perf_counter()
         for number in range(1, settings.max_iter + 1):
             self.n_iter, total = number, 0.0

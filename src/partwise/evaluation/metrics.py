@@ -154,7 +154,7 @@ def adjusted_rand(y_true: ArrayLike, y_pred: ArrayLike) -> float:
 
 
 def purity(y_true: ArrayLike, y_pred: ArrayLike) -> float:
-    """The share of samples that belong to the largest class of their cluster.
+    """Return the share of samples that belong to the largest class of their cluster.
 
     Several clusters may count for one class, so purity grows with the number of clusters.
 
@@ -241,7 +241,7 @@ def sparseness(
 
 
 def _contingency(y_true: ArrayLike, y_pred: ArrayLike) -> sp.coo_array:
-    """Number of samples in each class (row) and cluster (column), without stored zeros."""
+    """Count samples in each class (row) and cluster (column), without stored zeros."""
     pair = _both(y_true, y_pred)
     table = sp.coo_array((np.ones(pair[0].size, dtype=np.int64), pair))
     table.sum_duplicates()

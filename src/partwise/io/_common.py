@@ -80,7 +80,7 @@ def need(module: str, what: str, package: str | None = None, *, extra: str | Non
 def read_files(
     folder: Path, files: Sequence[Path], options: Options, what: str, read: Callable[[Path], Any]
 ) -> tuple[list[Any], list[str], list[tuple[str, ValueError]]]:
-    """What `read` makes of the files, the ids of these, and of others with what is wrong there."""
+    """Read files; return results, ids, and the files that failed with their errors."""
     found, ids, failed = [], [], []
     for done, file in enumerate(files):
         options.step(done, len(files), f"reading {what}")
@@ -98,7 +98,7 @@ def read_files(
 
 @contextmanager
 def named(source: Any) -> Iterator[None]:
-    """What is refused in between is said of this file."""
+    """Prefix the message of a ValueError with this file's name."""
     try:
         yield
     except ValueError as error:
@@ -106,7 +106,7 @@ def named(source: Any) -> Iterator[None]:
 
 
 def shown(names: Any, most: int = 3) -> str:
-    """The first few of some names, for a message."""
+    """Return the first few of some names, for a message."""
     names = list(names)
     text = ", ".join(str(name)[:60] for name in names[:most])
     return text + (f" and {len(names) - most} more" if len(names) > most else "")
@@ -188,7 +188,7 @@ def is_counts(X: Any) -> bool:
 
 
 def learn_scale(X: Any, scale: str) -> dict[str, Any]:
-    """The numbers that a scaling needs, so that it can be repeated on new samples."""
+    """Return the numbers that a scaling needs, so that new samples are scaled in the same way."""
     if scale in ("max", "std"):
         from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 

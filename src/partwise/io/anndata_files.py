@@ -21,7 +21,7 @@ from partwise.persistence.atomic import beside
 
 
 def from_anndata(adata: Any, *, label_key: str | None = None, layer: str | None = None) -> Samples:
-    """The cells of an AnnData object as samples, its values untouched.
+    """Return the cells of an AnnData object as samples, with unchanged values.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def read_quietly(path: Any, **how: Any) -> Any:
 
 
 def read_plain(path: Any, *, layer: str | None = None, obsm: str | None = None) -> Any:
-    """What we use of a .h5ad file, as an object with anndata's names; importing that takes longer.
+    """Read the part of a .h5ad file that Partwise uses, without importing anndata.
 
     Names of cells and genes, X or a layer, and one entry of ``obsm``. None for what is written in
     another way than usual, or has ``.raw``; `read_quietly` reads those, or says what is wrong.
@@ -144,7 +144,7 @@ def _array(item: Any) -> Any:
 
 
 def _own_names(names: Any) -> tuple[list[str], tuple[str, ...]]:
-    """A name for each gene, as anndata makes them unique, and a note where some were not."""
+    """Return unique gene names as anndata makes them, and a note if some were not unique."""
     given = [str(name) for name in names]
     twice = [name for name, count in Counter(given).items() if count > 1]
     if not twice:
@@ -235,7 +235,7 @@ def write_back(path: str, model: Any, genes: Sequence[str] | None) -> None:
 
 
 def write_h5ad(adata: Any, path: Path) -> None:
-    """A .h5ad file that is there whole or not at all; who may read it stays as it was."""
+    """Write a .h5ad file completely or not at all, and keep its permissions."""
     with _in_place_of(path) as part:
         adata.write_h5ad(part)
 
@@ -266,7 +266,7 @@ def write_plain(path: Path, X: Any, cells: list[str], genes: list[str]) -> None:
 
 @contextmanager
 def _in_place_of(path: Path) -> Iterator[Path]:
-    """A name to write to, which takes the place of the other when all is well."""
+    """Yield a name to write to; it replaces the other file if no error occurs."""
     part = beside(path)
     try:
         yield part

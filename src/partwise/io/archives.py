@@ -27,17 +27,17 @@ class Elsewhere(ValueError):
 
 @contextlib.contextmanager
 def whole(path: Path, kind: str) -> Iterator[None]:
-    """Whatever a reader stumbles over becomes one line, but what says enough by itself."""
+    """Turn any error of a reader into one line, except errors that are clear enough."""
     try:
         yield
     except (FileNotFoundError, PermissionError, MemoryError, TooLarge, Elsewhere, Warning):
-        raise  # a warning that somebody made an error is none of the file's
-    except Exception as error:  # a damaged file brings out nearly anything
+        raise  # a warning that is an error under the user's filter is not a fault of the file
+    except Exception as error:  # damaged files raise nearly any exception
         raise ValueError(f"{path} is no {kind}, or damaged ({str(error)[:200]}).") from error
 
 
 def check_unpacked(path: Path, size: int) -> None:
-    """Raise where `size` bytes are out of proportion to what the file has."""
+    """Raise an error if `size` bytes are out of proportion to the size of the file."""
     packed = path.stat().st_size
     if size > max(FREE, TIMES * packed):
         raise TooLarge(
@@ -47,22 +47,22 @@ def check_unpacked(path: Path, size: int) -> None:
 
 
 def check_npz(path: Path) -> None:
-    """The same, for an archive of arrays."""
+    """Check the unpacked size of an archive of arrays."""
     try:
         with zipfile.ZipFile(path) as archive:
             size = sum(member.file_size for member in archive.infolist())
     except zipfile.BadZipFile:
-        return  # which the reader says better
+        return  # the reader's own message is clearer
     check_unpacked(path, size)
 
 
 def check_shape(path: Path, shape: Iterable[int]) -> None:
-    """The same, for what a number a row and a column takes: in a sparse file they may take none."""
+    """Check the memory for one number per row and column, which a sparse file may not contain."""
     check_unpacked(path, 8 * sum(abs(int(length)) for length in shape))
 
 
 def check_mtx(path: Path) -> None:
-    """The same, for Matrix Market, whose second line says how much will come."""
+    """Check the size of a Matrix Market file, which its second line declares."""
     import scipy.io
 
     rows, columns, entries, layout, _, symmetry = scipy.io.mminfo(path)
@@ -74,7 +74,7 @@ def check_mtx(path: Path) -> None:
 
 
 def check_h5ad(path: Path) -> None:
-    """The same, for HDF5; and it must not take its contents from another file."""
+    """Check the size of an HDF5 file, and refuse contents from another file."""
     import h5py
 
     sizes: list[int] = []
@@ -105,7 +105,7 @@ def check_h5ad(path: Path) -> None:
 
 
 def check_mat(path: Path) -> None:
-    """The same, for MATLAB's format 5 to 7, whose variables are compressed one by one."""
+    """Check the size of a MATLAB file (formats 5 to 7), whose variables are compressed."""
     limit = max(FREE, TIMES * path.stat().st_size)
     size = 0
     for kind, data in _variables(path):

@@ -94,7 +94,7 @@ def _accuracies(
 
 
 def _nearest(X: np.ndarray) -> np.ndarray:
-    """The closest other row of each row."""
+    """Return the closest other row of each row."""
     from sklearn.neighbors import NearestNeighbors
 
     closest = NearestNeighbors(n_neighbors=1).fit(X).kneighbors(return_distance=False)
@@ -102,7 +102,7 @@ def _nearest(X: np.ndarray) -> np.ndarray:
 
 
 def _read_again(samples: Samples, *, rgb: bool, step: Step) -> Samples:
-    """The same source by the same options, in colour or greyscale."""
+    """Read the same source with the same options, in colour or greyscale."""
     from partwise.io.read import read_samples
 
     return read_samples(samples.source, step=step, **{**samples.options, "rgb": rgb})

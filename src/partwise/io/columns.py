@@ -58,7 +58,7 @@ class Column:
 
 
 def learn_columns(frame: Any, *, usual: str = ".", ranged: bool = True) -> list[Column]:
-    """What to do with each column of a frame; `ranged` scales numbers by their robust range."""
+    """Learn how to convert each column; `ranged` scales numbers by their robust range."""
     texts = [frame[name] for name in frame.columns if _is_text(frame[name])]
     signs = [decimal_sign(_cells(column)[:2000], usual=usual) for column in texts]
     clear = [sign for sign in signs if sign]
@@ -73,7 +73,7 @@ def _is_text(column: Any) -> bool:
 
 
 def _cells(column: Any) -> list[Any]:
-    """The values of a column that stand for something."""
+    """Return the values of a column that are not missing."""
     return [
         value
         for value, gap in zip(column, column.isna())
@@ -162,7 +162,7 @@ def is_code(value: str) -> bool:
 
 
 def folded(value: str) -> str:
-    """A category without what people type by accident: case, and spaces."""
+    """Return a category without accidental differences in case and spaces."""
     return " ".join(value.split()).casefold()
 
 
@@ -171,7 +171,7 @@ def _more(column: Column, words: str) -> Column:
 
 
 def _unread(odd: Sequence[str]) -> str:
-    """A note on values that are neither a number, a date nor a time like the others."""
+    """Return a note on values that are neither a number, a date nor a time like the others."""
     return f"{_rows(len(odd))} as {odd[0]!r} taken as missing" if odd else ""
 
 
@@ -202,7 +202,7 @@ def _numbers_rows(column: Any, name: str) -> bool:
 
 
 def _robust(values: np.ndarray) -> tuple[float, float]:
-    """What becomes 0 and 1: quantiles, and 0 itself where amounts begin near it."""
+    """Return the values that become 0 and 1: quantiles, or 0 itself if amounts begin near it."""
     low = np.nanquantile(values, LOW, method="lower")
     high = np.nanquantile(values, HIGH, method="higher")
     least, most = np.nanmin(values), np.nanmax(values)
@@ -380,7 +380,7 @@ def _values_of(column: Any, spec: Mapping[str, Any]) -> tuple[np.ndarray, str]:
 
 
 def strange_values(frame: Any, specs: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Notes on values of new rows that are unlike those that the model was fitted to.
+    """Return notes on values of new rows that differ from those of the training data.
 
     A column whose values cannot be read for the most part is an error: the median of the model's
     rows would replace them, and the answer would look like any other.

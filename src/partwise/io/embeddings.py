@@ -24,7 +24,7 @@ TABLES = (".parquet", ".csv", ".tsv", ".jsonl", ".xlsx")
 
 
 def with_embeddings(samples: Samples, path: Path, options: Options) -> Samples:
-    """Samples with the embeddings of a file, joined by id, or by order where it has no ids.
+    """Add the embeddings of a file, joined by id, or by order if the file has no ids.
 
     They are ``also``, the second view, or the rows of X under ``options.embeddings_only``.
     """
@@ -53,7 +53,7 @@ def with_embeddings(samples: Samples, path: Path, options: Options) -> Samples:
 
 
 def encoded(samples: Samples, name: str, options: Options) -> Samples:
-    """Samples with the embeddings that an encoder computes."""
+    """Add the embeddings that an encoder computes."""
     V = encode(samples, name, download=options.download, offline=options.offline, step=options.step)
     encoder = {"name": name, "revision": find_encoder(name).revision}
     return _as_view(samples, V, name, options, {"encoder": encoder})
@@ -136,7 +136,7 @@ def _some(texts: Sequence[str] | None, kept: list[int]) -> list[str] | None:
 
 
 def _by_order(samples: Samples, V: np.ndarray, path: Path) -> tuple[list[int], tuple[str, ...]]:
-    """The i-th vector is that of the i-th sample of the source."""
+    """Join vectors and samples by their order in the source."""
     table = _is_table(samples)
     n = samples.n_samples + (len(samples.skipped) if table else 0)
     more = "; a .npz with X and ids, or .parquet with a column id, says which vector is whose"
@@ -156,7 +156,7 @@ def _by_order(samples: Samples, V: np.ndarray, path: Path) -> tuple[list[int], t
 
 
 def _by_id(samples: Samples, ids: Sequence[str], path: Path) -> tuple[list[int], tuple[str, ...]]:
-    """The vector with a sample's id; an id may be a longer path than the sample's."""
+    """Join vectors and samples by id; an id may be a longer path than the sample's."""
     if samples.unjoinable:
         raise ValueError(f"{path} cannot be joined by id: {samples.unjoinable}")
     blank = next((row for row, name in enumerate(ids, 1) if not name), None)

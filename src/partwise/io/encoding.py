@@ -65,7 +65,7 @@ RARE_LATIN = set("¤¦¬¯¸þðÞÐĐđ")
 
 
 def find_encoding(path: Path) -> str:
-    """The name of a codec that reads the whole file.
+    """Return the name of a codec that reads the whole file.
 
     Raises
     ------
@@ -84,12 +84,12 @@ def decode(data: bytes, source: str) -> tuple[str, str]:
 
 
 def said(encoding: str) -> str:
-    """A codec's name for people."""
+    """Return a codec's name for messages."""
     return NAMES.get(encoding, encoding)
 
 
 def check_encoding(name: str) -> str:
-    """A codec that the user named."""
+    """Return the codec that the user named, or raise an error."""
     try:
         return codecs.lookup(name).name
     except LookupError:
@@ -243,7 +243,7 @@ def _common(codec: str) -> Callable[[str], bool]:
 
 
 def named_separator(path: Path, encoding: str) -> str | None:
-    """The sign that a first line ``sep=;`` names, as Excel writes and reads it; None without."""
+    """Return the separator in a first line ``sep=;``, which Excel writes and reads, or None."""
     with path.open(encoding=encoding) as file:
         try:
             found = _SEP_LINE.fullmatch(file.readline(20).rstrip("\r\n"))
@@ -255,7 +255,7 @@ def named_separator(path: Path, encoding: str) -> str | None:
 def csv_rows(
     path: Path, encoding: str, separator: str
 ) -> Generator[tuple[int, list[str]], None, None]:
-    """The rows of a file, each with the number of its last line, without a line ``sep=;``.
+    """Yield the rows of a file with the number of their last line, without a line ``sep=;``.
 
     Cells may be of any length: csv refuses those of more than 131,072 characters.
     """
@@ -273,7 +273,7 @@ def csv_rows(
 
 
 def find_separator(path: Path, encoding: str) -> str:
-    """The sign that cuts most of the first lines into as many fields as the heading has."""
+    """Find the sign that splits most of the first lines into as many fields as the heading has."""
     named = named_separator(path, encoding)
     if named is not None:
         return named
@@ -298,7 +298,7 @@ def find_separator(path: Path, encoding: str) -> str:
 
 
 def _best_separator(rows: dict[str, list[list[str]]], usual: str) -> tuple[float, str]:
-    """The sign after which most rows are as wide as the first, and the share of these rows."""
+    """Return the sign with which most rows are as wide as the first, and their share."""
     best, found = (0.0, 0), usual
     for sign, own in rows.items():
         width = len(own[0]) if own else 0
@@ -311,7 +311,7 @@ def _best_separator(rows: dict[str, list[list[str]]], usual: str) -> tuple[float
 
 
 def text_format(path: Path, options: Options) -> tuple[str, str, tuple[str, ...]]:
-    """Encoding and separator of a file, as told or as found, and a note if they are unusual."""
+    """Return the given or detected encoding and separator, and a note if they are unusual."""
     encoding = check_encoding(options.encoding) if options.encoding else find_encoding(path)
     if encoding == "utf-8":
         encoding = "utf-8-sig"

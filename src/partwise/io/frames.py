@@ -53,7 +53,7 @@ class Heading:
 
 
 def read_frame(path: Path, options: Options) -> tuple[Any, tuple[str, ...], str]:
-    """The table, notes on how it was read, and the usual decimal sign."""
+    """Return the table, notes on how it was read, and the usual decimal sign."""
     readers = {".parquet": _read_parquet, ".xlsx": _read_workbook, ".jsonl": _read_json}
     usual = "."
     reader = readers.get(path.suffix.lower())
@@ -86,7 +86,7 @@ def _read_parquet(path: Path, options: Options) -> tuple[Any, tuple[str, ...]]:
 
 
 def _plain(column: Any) -> Any:
-    """A column without types that only parquet has: decimals as floats, an object as columns."""
+    """Convert types that only parquet has: decimals become floats, objects become columns."""
     import pandas
 
     if column.dtype.kind != "O":
@@ -160,13 +160,13 @@ def _read_text(path: Path, options: Options) -> tuple[Any, tuple[str, ...], str]
 
 
 def _kept_as_text(names: list[str], options: Options) -> dict[str, type]:
-    """The columns of ids, labels and texts, whose values stay as they are written."""
+    """Return the columns of ids, labels and texts, whose values stay as they are written."""
     asked = {options.id_column, options.label_column, options.text_column, NAMELESS}
     return {name: str for name in names if name in asked or looks_like_id(name) or may_be_id(name)}
 
 
 def _unreadable(path: Path, error: Exception) -> ValueError:
-    """What to do about an error of pandas."""
+    """Return an error that tells the user how to fix a file that pandas cannot read."""
     opened = re.search(r"EOF inside string starting at row (\d+)", str(error))
     if opened:
         return ValueError(
@@ -179,7 +179,7 @@ def _unreadable(path: Path, error: Exception) -> ValueError:
 def _check_shape(
     path: Path, delimiter: str, encoding: str, options: Options
 ) -> tuple[Heading, set[int], tuple[str, ...]]:
-    """The heading, which columns have codes as 01067, and a note where rows may be lost.
+    """Return the heading, the columns with codes such as 01067, and a note if rows may be lost.
 
     All rows have as many fields as the heading, where pandas would fill or shift a ragged one.
     """
@@ -277,7 +277,7 @@ def _titles(
 
 
 def _below_title(rows: list[list[str]], filled: list[int], begin: int, names: set[Any]) -> int:
-    """The first row that is no title, which fills at most half as many cells as other rows."""
+    """Return the first row that is not a title; titles fill at most half as many cells."""
     usual = float(np.median([count for count in filled if count]))
     for at in range(begin, min(MOST_TITLES, len(rows))):
         if set(rows[at]) & names:
@@ -339,7 +339,7 @@ def _may_name(numbers: list[str]) -> bool:
 
 
 def _without_empty(frame: Any) -> tuple[Any, tuple[str, ...]]:
-    """A table without the empty rows and nameless empty columns that spreadsheets add."""
+    """Remove empty rows and nameless empty columns, which spreadsheets add."""
     blank = frame.isna()
     for name in frame.columns:
         if frame[name].dtype.kind == "O":
@@ -362,7 +362,7 @@ def _without_empty(frame: Any) -> tuple[Any, tuple[str, ...]]:
 
 
 def sum_row(frame: Any, usual: str) -> tuple[str, tuple[str, ...]]:
-    """What the last row is called if it adds up the others, else ""; and a note on it."""
+    """Return the name of the last row if it adds up the others, else "", and a note."""
     if len(frame) < 4:
         return "", ()
     texts = [value.strip() for value in frame.iloc[-1] if isinstance(value, str) and value.strip()]

@@ -18,7 +18,7 @@ _BINS = 200
 
 
 def variable_genes(X: Any, n_genes: int) -> NDArray[np.int64]:
-    """The genes with the largest variance of Pearson residuals, in their order.
+    """Return the genes with the largest variance of Pearson residuals, in their order.
 
     A residual is (x - mu) / √(mu + mu²/100), where mu is the count that a cell's depth and a gene's
     share of all counts let expect (Lause, Berens & Kobak 2021). Genes that vary only because they
@@ -48,7 +48,7 @@ def variable_genes(X: Any, n_genes: int) -> NDArray[np.int64]:
 
 
 def fano_genes(mean: Any, variance: Any, n_genes: int) -> NDArray[np.int64]:
-    """The genes whose Fano factor is most above what cNMF's fit expects, in their order.
+    """Return the genes whose Fano factor exceeds the fit of cNMF most, in their order.
 
     Expected is slope² · mean + offset: the slope is the least coefficient of variation of the
     twenty genes with the largest mean, the offset the median Fano factor of ordinary genes. Mean
@@ -71,7 +71,7 @@ def fano_genes(mean: Any, variance: Any, n_genes: int) -> NDArray[np.int64]:
 
 
 def specificity(M: Any) -> NDArray[np.float64]:
-    """p log(p / q): p a row's shares of its own sum, q their mean over the rows.
+    """Return p log(p / q): p is a row's shares of its own sum, q their mean over the rows.
 
     A feature scores high where a row has much of it and the others have little. Weight alone puts
     the features that are common everywhere at the head of every row. Negative entries count as
@@ -97,7 +97,7 @@ def specificity(M: Any) -> NDArray[np.float64]:
 
 
 def top_features(M: Any, names: Sequence[str], most: int = 5) -> list[list[str]]:
-    """The names of the features that set each row of M apart, the clearest first."""
+    """Return the names of the features that distinguish each row of M, clearest first."""
     scores = specificity(M)
     order = np.argsort(-scores, axis=1, kind="stable")[:, :most]
     return [[str(names[j]) for j in row if score[j] > 0] for row, score in zip(order, scores)]

@@ -150,7 +150,7 @@ def _size(file: Path) -> tuple[int, int] | None:
 
 
 def _default_size(height: int, width: int) -> tuple[int, int]:
-    """The images' own size, or the largest of that shape with at most 64 x 64 pixels."""
+    """Return the images' own size, or the largest of that shape with at most 64 x 64 pixels."""
     shrink = min(1.0, (MAX_PIXELS / (height * width)) ** 0.5)
     return max(1, int(height * shrink)), max(1, int(width * shrink))
 
@@ -165,7 +165,7 @@ def _opener() -> Any:
 
 
 def _open(file: Path) -> tuple[Any, bool, bool]:
-    """An image in memory, upright; whether it was not; whether its file has further pages.
+    """Open an image upright; return whether it was rotated and whether its file has more pages.
 
     What is wrong becomes one line.
     """
@@ -248,7 +248,7 @@ def _deep_pixels(image: Any, size: tuple[int, int], rgb: bool) -> np.ndarray:
 
 
 def _stretched(image: Any) -> Any:
-    """A deep image with eight bits, its brightest point white, to be seen; others as they are."""
+    """Stretch a deep image to eight bits for display; return others unchanged."""
     from PIL import Image
 
     if not _is_deep(image):
@@ -269,7 +269,7 @@ def _thumbnails(files: list[Path]) -> Callable[..., bytes]:
 
 
 def small_file(image: Any) -> bytes:
-    """An image as WebP, a fifth of the PNG of a photograph; tiny ones as PNG, which is exact."""
+    """Encode an image as WebP, a fifth of the PNG of a photograph; tiny ones as exact PNG."""
     from PIL import features
 
     buffer = io.BytesIO()
@@ -302,7 +302,7 @@ def array_thumbnails(X: Any, shape: tuple[int, ...]) -> Callable[..., bytes]:
 
 
 def left_out(folder: Path, files: Sequence[Path], kind: str) -> tuple[str, ...]:
-    """A note on the files of a folder that were not read."""
+    """Return a note on the files of a folder that were not read."""
     if not files:
         return ()
     names = shown(file.relative_to(folder).as_posix() for file in files)

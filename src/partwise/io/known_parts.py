@@ -229,7 +229,7 @@ def _columns(path: Path, heading: Sequence[str], samples: Samples) -> list[int]:
 
 
 def _number(cell: str, path: Path, line: int, name: str) -> float:
-    """A number >= 0, NaN where a cell is empty."""
+    """Parse a number >= 0; an empty cell is NaN."""
     cell = cell.strip()
     if cell.lower() in ("", "nan", "na"):
         return np.nan

@@ -41,16 +41,16 @@ def read_labels(
     similar: str = "ask",
     unknown: str = "ask",
 ) -> np.ndarray:
-    """Labels from a table with a column of ids and one of labels, for samples with these ids.
+    r"""Read the labels of samples from a table with a column of ids and one of labels.
 
     The table is a .csv, .tsv, .txt, .xlsx, .jsonl or .parquet file, for example assignments.csv
-    with its column given_label. Label Studio's JSON is read as well: a choice for each task, whose
-    data name the sample.
+    with its column given_label. A JSON export of Label Studio works as well: it has one choice per
+    task, and the task's data contain the sample's id.
 
-    Two columns need no heading. Of more columns, the one with the samples' ids is found, and the
-    one that is called label, class, given_label, ...; a note names both. An empty label means
-    unknown. The id of a file may be its path in the folder, its name, or its name
-    without suffix, as long as that says which file is meant. Encoding and separator are found.
+    Two columns need no heading. In a wider table, the function detects the column with the samples'
+    ids, and the column that is called label, class, given_label, ...; a note reports both. An empty
+    label means unknown. The id of a file may be its path in the folder, its name, or its name
+    without suffix, if this is unambiguous. Encoding and separator are detected.
 
     Parameters
     ----------
@@ -60,9 +60,9 @@ def read_labels(
     skip_unknown : bool, default=False
         Leave out lines whose id no sample has.
     similar : {"ask", "merge", "keep"}, default="ask"
-        What "Block 2" beside "block2" is: an error, one label or two.
+        Treat "Block 2" and "block2" as an error, as one label or as two.
     unknown : {"ask", "drop", "keep"}, default="ask"
-        What the label "unknown", "?", "n/a", "unbekannt" is: an error, no label or a class.
+        Treat a label such as "unknown", "?" or "n/a" as an error, as no label or as a class.
 
     Returns
     -------
@@ -161,7 +161,7 @@ def _columns(
 def _of_many(
     path: Path, rows: list[tuple[int, list[str]]], known: dict[str, int]
 ) -> tuple[tuple[int, int], int, int, tuple[str, ...]]:
-    """The same for a table of more than two columns, whose heading says which holds the labels."""
+    """Find ids and labels in a table of more than two columns, by its heading."""
     heading = [cell.strip() for cell in rows[0][1]]
     first = [name.casefold() for name in heading]
     some = [row for _, row in rows[1:501] if len(row) == len(first)]
@@ -329,7 +329,7 @@ def _tasks(path: Path, known: dict[str, int]) -> Rows:
 
 
 def names_in(value: str) -> list[str]:
-    """What a task's data may call a sample: an id, or a file under the address it was read from."""
+    """Return the ids that a task's data may mean: an id, or a file name in an address."""
     path = unquote(value.rpartition("?d=")[2])
     last = PurePosixPath(path).name
     return [value, path, last, re.sub(r"^[0-9a-f]{8}-", "", last)]  # uploads get such a beginning

@@ -38,7 +38,7 @@ FORMATS = {
 
 
 def bare(value: str) -> str:
-    """A number without spaces, currency or per cent; "(5)" and "5-" of accountants as "-5"."""
+    """Remove spaces, currency and percent signs; "(5)" and "5-" become "-5", as in accounting."""
     text = _SPACES.sub("", _MONEY.sub("", value.strip()))
     if text.startswith("(") and text.endswith(")"):
         text = f"-{bare(text[1:-1])}"

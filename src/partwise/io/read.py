@@ -234,7 +234,7 @@ def read_samples(
 
 
 def _options(given: dict[str, Any]) -> Options:
-    """The arguments that readers need, checked."""
+    """Check the arguments that readers need."""
     for name, known in CHOICES.items():
         if given[name] not in known:
             raise ValueError(f"{name}={given[name]!r}; it can be {', '.join(map(str, known))}.")
@@ -275,7 +275,7 @@ def _labels(
 def _with_labels(
     samples: Samples, path: Path, given: Mapping[str, Any], options: Options
 ) -> Samples:
-    """Samples with the labels of the file, or their own ones checked."""
+    """Add the labels of a file, or check the samples' own ones."""
     labels = given["labels"]
     if labels is None:
         if samples.y is None:
@@ -290,7 +290,7 @@ def _with_labels(
 
 
 def recipe_of(model: str | Path) -> Mapping[str, Any]:
-    """The preparation that a model file holds."""
+    """Return the preparation of the data that a model file contains."""
     from partwise.estimators import saving
 
     recipe = saving.read(model)[1]
@@ -305,7 +305,7 @@ def recipe_of(model: str | Path) -> Mapping[str, Any]:
 def _read_views(
     path: Path, embeddings: str | Path | None, encoder: str | None, options: Options
 ) -> Samples:
-    """Samples with their embeddings, if a file or an encoder brings some."""
+    """Read samples, with embeddings if a file or an encoder provides them."""
     recipe, only = options.recipe, options.embeddings_only
     if recipe is not None:
         fitted = recipe if only else recipe.get("also")
@@ -417,7 +417,7 @@ def _read_folder(folder: Path, options: Options) -> Samples:
 
 
 def _zero_rows(samples: Samples) -> tuple[str, ...]:
-    """A note on samples of a matrix that hold nothing, which no method can tell apart."""
+    """Return a note on samples whose values are all zero, which no method can distinguish."""
     if samples.recipe.get("reader") not in ("a matrix", "image files"):
         return ()
     if isinstance(samples.X, np.memmap):  # to look would be to read it once more
@@ -437,7 +437,7 @@ def _zero_rows(samples: Samples) -> tuple[str, ...]:
 
 
 def _by_number(samples: Samples, y: np.ndarray, labels: Path) -> tuple[str, ...]:
-    """A note that shows the join where ids are row numbers: one that is off by one is seen."""
+    """Return a note that shows how row numbers were joined, so that a shift by one is visible."""
     if samples.ids[0] != "0" or samples.ids != [str(i) for i in range(samples.n_samples)]:
         return ()
     at = next(i for i, label in enumerate(y) if label is not None)
@@ -449,7 +449,7 @@ def _by_number(samples: Samples, y: np.ndarray, labels: Path) -> tuple[str, ...]
 
 
 def _folder_labels(ids: list[str]) -> np.ndarray | None:
-    """The names of the sub-folders, if the samples lie in two or more."""
+    """Return the names of the sub-folders, if the samples are in two or more."""
     parents = [PurePosixPath(name).parts[:-1] for name in ids]
     y = np.array([parts[0] if parts else None for parts in parents], dtype=object)
     return y if len({name for name in y if name is not None}) > 1 else None

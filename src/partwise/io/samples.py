@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 
 def repeated(ids: Sequence[str]) -> str:
-    """What to say of the first id that several samples have; "" if none is."""
+    """Return an error text for the first id that several samples have, or ""."""
     first: dict[str, int] = {}
     counts = Counter(ids)
     for row, name in enumerate(ids, 1):

@@ -26,7 +26,7 @@ SOME = 200
 
 
 def read_sheet(path: Path, sheet: str | None = None) -> tuple[list[list[Any]], tuple[str, ...]]:
-    """The cells of a workbook's sheet, None where empty, and a note where there are others.
+    """Return the cells of a workbook's sheet, None where empty, and a note on other sheets.
 
     The sheet is that of a name or a number from 1; by default the first one, unless it is hidden
     or holds a tenth of what another one holds.
@@ -55,7 +55,7 @@ def read_sheet(path: Path, sheet: str | None = None) -> tuple[list[list[Any]], t
 
 
 def _named_sheet(names: list[str], sheet: str) -> int | None:
-    """The place of a sheet that was asked for, by name or by number."""
+    """Return the index of a sheet that was given by name or by number."""
     wanted = str(sheet).strip()
     if wanted in names:
         return names.index(wanted)
@@ -66,7 +66,7 @@ def _named_sheet(names: list[str], sheet: str) -> int | None:
 
 
 def _likely_sheet(sheets: Sequence[Any]) -> int:
-    """The place of the first sheet that is no cover page: see `read_sheet`."""
+    """Return the index of the first sheet that is not a cover page; see `read_sheet`."""
     sizes = []
     for own in sheets:
         rows = list(own.iter_rows(max_row=SOME, values_only=True))
@@ -82,13 +82,13 @@ def _likely_sheet(sheets: Sequence[Any]) -> int:
 
 
 def as_text(cell: Any) -> str:
-    """A cell as it is seen: whole numbers without a point, nothing where it is empty."""
+    """Return a cell as it is displayed: whole numbers without a point, "" if empty."""
     whole = isinstance(cell, float) and cell.is_integer()
     return "" if cell is None else str(int(cell) if whole else cell).strip()
 
 
 def flat(record: dict[str, Any], before: str = "") -> dict[str, Any]:
-    """An object whose inner objects are fields with a dot: ``{"a": {"b": 1}}`` as "a.b".
+    """Flatten an object: ``{"a": {"b": 1}}`` becomes "a.b".
 
     Lists stay the text of their JSON.
     """
@@ -109,7 +109,7 @@ def flat(record: dict[str, Any], before: str = "") -> dict[str, Any]:
 
 
 def read_json_lines(path: Path, options: Options, *, nested: bool = False) -> list[dict[str, Any]]:
-    """An object a line; nested objects as they are, or as `flat` makes them."""
+    """Return one object per line; nested objects stay as they are, or are flattened by `flat`."""
     encoding = check_encoding(options.encoding) if options.encoding else find_encoding(path)
     records = []
     with path.open(encoding="utf-8-sig" if encoding == "utf-8" else encoding) as file:
@@ -143,18 +143,18 @@ def _runs(text: str) -> bool:
 
 
 def quoted(cell: Any) -> Any:
-    """A cell as it may be written."""
+    """Escape a cell that a spreadsheet would read as a formula."""
     return f"'{cell}" if isinstance(cell, str) and _runs(cell) else cell
 
 
 def unquoted(cell: Any) -> Any:
-    """The cell that `quoted` was given."""
+    """Undo `quoted`."""
     quote = isinstance(cell, str) and cell.startswith("'")
     return cell[1:] if quote and _runs(cell) else cell
 
 
 def csv_text(heading: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A CSV file as text, in which no cell is a formula."""
+    """Return a CSV file as text, in which no cell is a formula."""
     buffer = io.StringIO(newline="")
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerows([quoted(cell) for cell in row] for row in [heading, *rows])

@@ -44,7 +44,7 @@ MISSING = ("auto", "error", "median", "mean", "drop")
 
 
 def read_table(path: Path, options: Options) -> Samples:
-    """A table with one sample a row."""
+    """Read a table with one sample per row."""
     recipe, kind = options.recipe, options.kind
     options.step(0, 1, "reading the table")
     if recipe is not None:
@@ -90,7 +90,7 @@ def read_table(path: Path, options: Options) -> Samples:
 def _texts(
     frame: Any, name: str, ids: list[str], y: np.ndarray | None, path: Path, options: Options
 ) -> Samples:
-    """Samples of the texts of a column."""
+    """Return samples of the texts in a column."""
     column = _column(frame, name, path, "--text-column")
     texts = ["" if unknown else str(v) for v, unknown in zip(column, column.isna())]
     samples = text_samples(texts, ids, str(path), options, y=y)
@@ -100,7 +100,7 @@ def _texts(
 def _text_column(
     frame: Any, kind: str | None, options: Options
 ) -> tuple[str | None, tuple[str, ...]]:
-    """The column of texts that was asked for or found, and a note where it was found."""
+    """Return the given or detected column of texts, and a note if it was detected."""
     known = options.text_column is not None or options.recipe is not None or options.columns
     if known or kind not in (None, "texts"):
         return options.text_column, ()
@@ -108,7 +108,7 @@ def _text_column(
 
 
 def find_texts(frame: Any) -> tuple[str | None, tuple[str, ...]]:
-    """The column of texts that a table is about, or None; and a note on it.
+    """Find the main column of texts in a table, or None; also return a note on it.
 
     That is the column with the longest texts, unless there are columns of numbers: then the table
     is about these, and the note names the texts that are left out.
@@ -224,7 +224,7 @@ def _id_texts(column: Any) -> list[str]:
 
 
 def _id_fault(frame: Any, name: str) -> str:
-    """What is wrong with a column of ids; "" if nothing is."""
+    """Return the fault of a column of ids, or ""."""
     ids = _id_texts(frame[name])
     blank = [row for row, own in enumerate(ids, 1) if not own]
     if blank:
@@ -318,7 +318,7 @@ def _features(
 
 
 def _chosen(frame: Any, path: Path, options: Options) -> Any:
-    """The columns that were asked for."""
+    """Return the columns that the options select."""
     for name in (*options.columns, *options.exclude):
         _column(frame, name, path, "--columns" if name in options.columns else "--exclude")
     wanted = options.columns or tuple(frame.columns)

@@ -47,7 +47,7 @@ def read_text_files(folder: Path, files: Sequence[Path], options: Options) -> Sa
 
 
 def _read(file: Path, options: Options) -> tuple[str, str]:
-    """A text and its encoding."""
+    """Return a text and its encoding."""
     data = file.read_bytes()
     if options.encoding is None:
         return decode(data, str(file))
@@ -124,7 +124,7 @@ def text_samples(
 
 
 def learn_words(texts: Sequence[str], source: str, options: Options) -> tuple[dict[str, Any], str]:
-    """The vocabulary and its idf weights, and what was left out."""
+    """Learn the vocabulary and its idf weights; also return a description of omitted words."""
     from sklearn.feature_extraction.text import CountVectorizer
 
     n = len(texts)
@@ -164,7 +164,7 @@ def learn_words(texts: Sequence[str], source: str, options: Options) -> tuple[di
 
 
 def _df(value: float, *, most: bool) -> int | float:
-    """A share of the texts below 1, their number above; 1 is one text, or all of them at most."""
+    """Convert a document frequency: a share if below 1, else a number of texts."""
     if value < 0:
         raise ValueError(f"min_df and max_df must be positive, got {value:g}.")
     return float(value) if value < 1 or (most and value == 1) else int(value)

@@ -53,11 +53,12 @@ def by_characters(texts: Iterable[str]) -> bool:
 
 
 def words_of(text: str) -> list[str]:
+    """Return the words of a text in lower case."""
     return _WORD.findall(text.lower())
 
 
 def find_stop_words(texts: Sequence[str], asked: str, *, characters: bool) -> tuple[list[str], str]:
-    """The stop words for some texts, and what to say about them.
+    """Return the stop words for some texts, and a note about them.
 
     ``asked`` is "auto", "off", "frequent", languages separated by commas, or a file.
     """
@@ -86,7 +87,7 @@ def find_stop_words(texts: Sequence[str], asked: str, *, characters: bool) -> tu
 
 
 def _languages(texts: Sequence[str]) -> list[str]:
-    """The languages of the texts, each text counting as one, however long it is.
+    """Return the languages of the texts; each text counts as one, however long it is.
 
     A text is in the language whose stop words are most of its words, if they are enough and lead
     those of the next language. A language counts if enough of the texts are in it, by three words
@@ -127,7 +128,7 @@ def _own(path: str) -> tuple[list[str], str]:
 
 
 def cutter(recipe: Mapping[str, Any]) -> Callable[[str], list[str]]:
-    """The function that cuts a text, as a recipe says: tokens, ngrams, stop_words."""
+    """Return the function that tokenizes a text as the recipe specifies."""
     stops = frozenset(recipe.get("stop_words", ()))
     low, high = (int(n) for n in recipe.get("ngrams", (1, 1)))
     if recipe.get("tokens", "words") == "words":

@@ -23,7 +23,7 @@ SUFFIXES[".parquet"] = ".parquet"
 
 
 def named_table(samples: Samples, columns: Mapping[str, Sequence[Any]]) -> bytes:
-    """The table that samples came from, every cell as it was, and new columns after its own.
+    """Return the table that samples came from, unchanged, with new columns at the end.
 
     ``columns`` have a value for each sample; rows that were skipped get none. The file is of the
     kind that `SUFFIXES` has for that of the table, text in its own encoding and separator.

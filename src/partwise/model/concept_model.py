@@ -189,17 +189,17 @@ class ConceptModel(Model):
         return self._known[1]
 
     def subproblem(self, side: str, V: AnyArray, C: AnyArray) -> Weights | Codes:
-        """The problem in V or, for "U", in C."""
+        """Return the problem in V or, for "U", in C."""
         return self.codes(C) if side == "V" else self.weights(V)
 
     def weights(self, V: AnyArray) -> Weights:
-        """The problem in C."""
+        """Return the problem in C."""
         H = V.T @ V
         H[np.diag_indices_from(H)] += self.locality * V.sum(axis=0)
         return Weights(self, V, H)
 
     def codes(self, C: AnyArray) -> Codes:
-        """The problem in V."""
+        """Return the problem in V."""
         lam = self.locality
         KC = self.product(C)
         G = C.T @ KC
@@ -241,7 +241,7 @@ class ConceptModel(Model):
 def code_problem(
     a: AnyArray, KC: AnyArray, G: AnyArray, locality: float, *, sweeps: int = 1, parts: Any = None
 ) -> Codes:
-    """The subproblem in V for samples with ‖x‖² = a and products KC = X U, G = UᵀU."""
+    """Return the problem in V for samples with ‖x‖² = a and products KC = X U, G = UᵀU."""
     terms: list[Term] = []
     if locality:  # λ/2 (‖x_i‖² + ‖u_k‖²); the -2 x·u part is in (1 + λ) KC
         terms.append(Linear((0.5 * locality * (a[:, None] + np.diag(G))).astype(KC.dtype)))

@@ -152,7 +152,7 @@ class FactorModel(Model):
         self.terms[side].append(term.placed(Place(move, self.R.operator, self.data.dtype)))
 
     def penalty(self, side: str, Z: Array, U: Array) -> float:
-        """The terms on one factor."""
+        """Return the value of the terms on one factor."""
         return sum(term.value(Z if side == "V" else U) for term in self.terms[side])
 
     def lengths(self, U: Array) -> Array:
@@ -165,7 +165,7 @@ class FactorModel(Model):
         return length * self.held.columns + (1 - self.held.columns)  # known parts: as they are
 
     def length_price(self, Z: Array) -> UnitLength:
-        """What longer columns of U cost: the terms on V with these lengths in it."""
+        """Return the cost of longer columns of U: the terms on V with these lengths in it."""
         prices = [self._price(term, Z) for term in self.terms["V"]]
         free = None if self.held is None else self.held.columns
         return UnitLength(prices, self.lengths, self.loss.unit_norm, free)
@@ -198,7 +198,7 @@ class FactorModel(Model):
     # -- what the loop asks for -------------------------------------------------------------
 
     def subproblem(self, side: str, Z: Array, U: Array) -> Subproblem:
-        """The problem in one factor ("V" or "U") with the other fixed."""
+        """Return the problem in one factor ("V" or "U") with the other fixed."""
         return self.subproblems(side, [(Z, U)])[0]
 
     def subproblems(self, side: str, points: Sequence[tuple[Array, Array]]) -> Sequence[Subproblem]:
@@ -211,18 +211,18 @@ class FactorModel(Model):
         return subs
 
     def expect(self, side: str, Z: Array, U: Array) -> None:
-        """This subproblem is likely to be asked for next: a back end may prepare its product."""
+        """Announce the next subproblem, so that a back end can prepare its product."""
         if not self.S.delta:  # or the factor that is multiplied will be another
             self.R.expect("dot" if side == "V" else "tdot", U if side == "V" else Z)
 
     def value(self, Z: Array, U: Array) -> float:
-        """The objective."""
+        """Return the objective."""
         scaled = Z * self.lengths(U) if self.unit and self.terms["V"] else Z
         penalty = self.penalty("V", scaled, U) + self.penalty("U", Z, U)
         return self.loss.value(self.seen, Z, U) + penalty
 
     def normalize(self, Z: Array, U: Array) -> tuple[Array, Array]:
-        """Unit columns of U, lengths moved into Z; a column of zeros gives its Z up."""
+        """Scale columns of U to unit length and Z accordingly; for zero columns, Z becomes 0."""
         if not self.unit:
             return Z, U
         if self.held is None:
@@ -236,7 +236,7 @@ class FactorModel(Model):
         return moved
 
     def feasible(self, Z: Array, U: Array) -> tuple[Array, Array]:
-        """A start that keeps the constraints, which no step leaves.
+        """Return a start that satisfies the constraints, which every step preserves.
 
         Nothing moves a part where no sample saw the feature, nor the code of a sample that does not
         count, if no term does: both are zero.
@@ -266,7 +266,7 @@ class FactorModel(Model):
         return np.inf if self.loss.careful else 1e6 * self.eps * self.size
 
     def exact_value(self, Z: Array, U: Array, about: float = np.inf) -> float:
-        """The objective without cancellation where the fit is nearly perfect.
+        """Return the objective without cancellation where the fit is nearly perfect.
 
         ``about`` is what it is known to be nearly: a pass over X less.
         """
@@ -280,7 +280,7 @@ class FactorModel(Model):
         return max(value, 0.0)
 
     def reduce(self, V: Array) -> Array:
-        """A start for Z: the mean of V over the samples that share a row, as they are weighted."""
+        """Return a start for Z: the weighted mean of V over the samples that share a row."""
         if self.rows is None:
             return V
         mean = self.data.mean_rows(self.rows, V)

@@ -212,7 +212,7 @@ class Anchored(Term):
 
     @staticmethod
     def alone(A: AnyArray) -> AnyArray:
-        """What each row of A adds by itself."""
+        """Return the contribution of each row of A."""
         return 0.5 * (A.astype(np.float64) ** 2).sum(axis=1)
 
     def value(self, Z: AnyArray) -> float:
@@ -251,7 +251,7 @@ class AnchoredDivergence(Anchored):
         return ratio(self.pull, Z), spread(self.weight, Z)
 
     def solve(self, b: AnyArray, ridge: AnyArray, c: AnyArray, Z: AnyArray) -> AnyArray:
-        """z >= 0 with (b + weight + ridge z) z = c + pull."""
+        """Solve (b + weight + ridge z) z = c + pull for z >= 0."""
         b, c = b + self.weight, c + self.pull
         if not ridge.any():
             return ratio(c, b)
@@ -292,7 +292,7 @@ class GraphDivergence(OnGraph):
         return 0.5 * self.weight * (apart + ratio(self.neighbors.laplacian(Z), Z))
 
     def solve(self, b: AnyArray, ridge: AnyArray, c: AnyArray, Z: AnyArray) -> AnyArray:
-        """z >= 0 with (b + ridge z + λL) z = c, started at Z."""
+        """Solve (b + ridge z + λL) z = c for z >= 0, from Z."""
         if self.neighbors.gathered is not None:  # W Z brings the rows here: once is enough
             return self._solve_here(*self.neighbors.gathered, b, ridge, c, Z)
         for _ in range(8 if ridge.any() else 1):  # ridge z² ≈ ridge (2 z₀ z - z₀²): Newton

@@ -123,7 +123,7 @@ class RowLengths(Frobenius):
         return namespace(found).maximum(found, 0)
 
     def _weights(self, who: WeighedSamples, V: Array, product: Array, B: Array) -> Array:
-        """What a sample counts in the Frobenius problem."""
+        """Return the weights of the samples in the Frobenius problem."""
         squares = self._squares(who, V, product, B)
         lengths = namespace(squares).sqrt(squares + self.epsilon**2)
         weights = 1.0 / lengths if who.weights is None else who.weights / lengths

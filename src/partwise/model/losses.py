@@ -65,7 +65,7 @@ class LastPass:
         return self._last
 
     def product(self, Z: Array, U: Array, side: str) -> Any:
-        """The product for the step on ``side`` at these factors, if there is one."""
+        """Return the product for the step on ``side`` at these factors, if there is one."""
         last = self.at(Z, U)
         return last.product if last is not None and last.side == side else None
 
@@ -105,7 +105,7 @@ class WeighedSamples:
         return self.data.row_sq_norms()
 
     def expand(self, Z: Array) -> Array:
-        """A Z."""
+        """Return A Z."""
         return Z if self.rows is None else self.data.expand_rows(self.rows, Z)
 
     def reduce(self, V: Array) -> Array:
@@ -182,23 +182,23 @@ class Loss(ABC):
 
     @property
     def degree(self) -> float:
-        """q where the loss of s X and s Y is s^q that of X and Y."""
+        """Return q where the loss of s X and s Y is s^q that of X and Y."""
         return self.beta
 
     def prepared(self, data: DataMatrix) -> Loss:
-        """The same with what it takes from the data."""
+        """Return the same loss with what it needs from the data."""
         return self
 
     @abstractmethod
     def constant(self, data: DataMatrix, weights: Array | None) -> float:
-        """What does not depend on the factors."""
+        """Return the part of the loss that does not depend on the factors."""
 
     def size(self, data: DataMatrix, weights: Array | None) -> float:
-        """What a value is compared with to say how good a fit is; 0 where nothing is known."""
+        """Return the reference value of a good fit, or 0 if it is unknown."""
         return 0.0
 
     def exact(self, data: DataMatrix, weights: Array | None, V: Array, B: Array) -> float | None:
-        """The loss summed entry by entry, for fits so good that sums over all of X cancel.
+        """Return the loss summed entry by entry, for fits so good that sums over all of X cancel.
 
         None where `value` is that already, or nothing better is known.
         """
@@ -206,11 +206,11 @@ class Loss(ABC):
 
     @abstractmethod
     def value(self, seen: Seen, Z: Array, U: Array) -> float:
-        """The loss at (Z, U)."""
+        """Return the loss at (Z, U)."""
 
     @abstractmethod
     def subproblem(self, seen: Seen, side: str, Z: Array, U: Array, half: Half) -> Subproblem:
-        """The problem in one factor ("V" or "U") with the other fixed."""
+        """Return the problem in one factor ("V" or "U") with the other fixed."""
 
     def subproblems(
         self, seen: Seen, side: str, points: Sequence[tuple[Array, Array]], halves: Sequence[Half]
@@ -226,7 +226,7 @@ def beta_of(beta_loss: str | float) -> float:
 
 
 def make_loss(beta_loss: str | float) -> Loss:
-    """The loss object of a scikit-learn ``beta_loss``."""
+    """Return the loss object of a scikit-learn ``beta_loss``."""
     beta = beta_of(beta_loss)
     if beta == 2:
         return Frobenius()
@@ -253,7 +253,7 @@ class Frobenius(Loss):
         return 0.5 * _total(data.row_sq_norms(), weights)
 
     def size(self, data: DataMatrix, weights: Array | None) -> float:
-        """The loss of Y = 0: what a value is compared with."""
+        """Return the loss of Y = 0, the reference value."""
         return self.constant(data, weights)
 
     def exact(self, data: DataMatrix, weights: Array | None, V: Array, B: Array) -> float:
@@ -262,7 +262,7 @@ class Frobenius(Loss):
         return 0.5 * _total(data.row_sq_residuals(V, B), weights)
 
     def value(self, seen: Seen, Z: Array, U: Array) -> float:
-        """The loss; its product with X is kept for the step on V that may come next."""
+        """Return the loss; its product with X is kept for the step on V that may come next."""
         if seen.R.lack is not None or seen.mixing is not None:
             return self.subproblem(seen, "U", Z, U, Half()).value(U)
         sub = self.subproblem(seen, "V", Z, U, Half())
@@ -298,7 +298,7 @@ class Frobenius(Loss):
         ]
 
     def _filled(self, seen: Seen, side: str, F: Array, at: Array, half: Half) -> Filled:
-        """The problem in the factor that is ``at``, F the other with S, where entries lack."""
+        """Return the problem in one factor for incomplete X; F is the other factor with S."""
         gaps = seen.R.half(side, F, at)  # type: ignore[attr-defined]
         return Filled(gaps, _gram(seen, side, F), **beside_products(seen, side, half))
 
@@ -310,7 +310,7 @@ def _gram(seen: Seen, side: str, F: Array) -> Array:
 
 
 def beside_products(seen: Seen, side: str, half: Half) -> dict[str, Any]:
-    """What a quadratic has beside its products."""
+    """Return the arguments of a quadratic other than its products."""
     return {
         "d": seen.d if side == "V" else None,
         "terms": half.terms,
@@ -345,7 +345,7 @@ class KullbackLeibler(Loss):
         return None if rows is None else _total(rows, weights)
 
     def value(self, seen: Seen, Z: Array, U: Array, side: str = "V") -> float:
-        """The loss, from a pass whose product the step on ``side`` can use next."""
+        """Return the loss, from a pass whose product the step on ``side`` can use next."""
         last = seen.last.at(Z, U)
         both = seen.R.kl_tdot_log(seen.S(Z), U) if last is None and side == "U" else None
         if both is not None:
@@ -360,7 +360,7 @@ class KullbackLeibler(Loss):
         return seen.constant + sum_y - last.total
 
     def _seen_sums(self, seen: Seen, side: str, Z: Array, U: Array) -> Array:
-        """What the factor that is not ``side`` costs where entries have gaps: w B or wᵀF."""
+        """Return w B or wᵀF, the cost of the factor on ``side`` for incomplete X."""
         lack = seen.R.lack
         assert lack is not None
         other, factor = ("U", Z) if side == "V" else ("V", U)

@@ -112,7 +112,7 @@ class SharedRows:
         return V if self.is_identity else self._stack(self._members @ V, V)
 
     def mean(self, V: NDArray[Any]) -> NDArray[Any]:
-        """The Z with A Z closest to V: the average of V over the samples of each row.
+        """Return the Z with A Z closest to V: the average of V over the samples of each row.
 
         Rows of V that are equal within a class give exactly that row. V itself where A is the
         identity.
@@ -186,7 +186,7 @@ class MixedRows:
         return np.asarray(self.A.T @ V, dtype=V.dtype)
 
     def mean(self, V: NDArray[Any]) -> NDArray[Any]:
-        """A start for Z: the mean of V over the samples, by what each has of a row."""
+        """Return a start for Z: the mean of V over samples, weighted by their share in a row."""
         counts = np.maximum(self.counts, np.finfo(np.float64).tiny)
         return np.asarray((self.A.T @ V) / counts[:, None], dtype=V.dtype)
 

@@ -8,7 +8,7 @@ from partwise.backends.arrays import AnyArray, Array
 
 
 def project_sparse(x: AnyArray, sparseness: float) -> AnyArray:
-    """The unit vector s >= 0 of the given sparseness with the largest ⟨x, s⟩.
+    """Return the unit vector s >= 0 of the given sparseness with the largest ⟨x, s⟩.
 
     sparseness = (√n - ‖s‖₁/‖s‖₂)/(√n - 1), so ‖s‖₁ is given once ‖s‖₂ = 1. Hoyer (2004): move to
     the hyperplane Σs = ‖s‖₁, then out from its centre to the sphere; entries that turn negative

@@ -79,10 +79,10 @@ class Subproblem(ABC):
 
     @abstractmethod
     def value(self, Z: Array) -> float:
-        """The whole objective with this factor at Z."""
+        """Return the whole objective with this factor at Z."""
 
     def gradient(self, Z: Array) -> Array:
-        """The gradient at Z."""
+        """Return the gradient at Z."""
         neg, pos = self.split(Z)
         return pos - neg
 
@@ -113,30 +113,30 @@ class Model(Protocol):
 
     @abstractmethod
     def subproblem(self, side: str, Z: Array, U: Array, /) -> Subproblem:
-        """The problem in one factor, "V" or "U", at this point."""
+        """Return the problem in one factor, "V" or "U", at this point."""
 
     @abstractmethod
     def value(self, Z: Array, U: Array, /) -> float:
-        """The objective."""
+        """Return the objective."""
 
     @abstractmethod
     def exact_value(self, Z: Array, U: Array, /, about: float = np.inf) -> float:
-        """The objective where it is ``about`` so large, with no more rounding than that allows."""
+        """Return the objective near ``about``, with no more rounding error than that allows."""
 
     @abstractmethod
     def normalize(self, Z: Array, U: Array, /) -> tuple[Array, Array]:
-        """The same product with columns of U of length one, where ``unit``."""
+        """Return the same product with columns of U of length one, if ``unit``."""
 
     @abstractmethod
     def feasible(self, Z: Array, U: Array, /) -> tuple[Array, Array]:
-        """A start that keeps the constraints, which no step leaves."""
+        """Return a start that satisfies the constraints, which every step preserves."""
 
     def lengths(self, U: Array, /) -> Array:
         """Lengths of the columns of U, where ``unit``."""
         return namespace(U).ones(U.shape[1])
 
     def expect(self, side: str, Z: Array, U: Array, /) -> None:
-        """A hint that this subproblem is asked for next."""
+        """Announce that this subproblem is likely to come next."""
         return None
 
 
@@ -180,7 +180,7 @@ class Quadratic(Subproblem):
         return self._whole(loss, Z)
 
     def _whole(self, loss: float, Z: Array) -> float:
-        """The loss with the terms on both factors."""
+        """Return the loss plus the terms on both factors."""
         total = loss if self.others is None else loss + self.others()
         return total + sum(term.value(Z) for term in self.terms)
 
@@ -210,7 +210,7 @@ class Quadratic(Subproblem):
         return gradient
 
     def lipschitz(self) -> float:
-        """A bound of the Hessian: ‖G‖₂ max d plus the terms' own."""
+        """Return a bound of the Hessian: ‖G‖₂ max d plus the terms' own."""
         d = 1.0 if self.d is None else arrays.largest(self.d)
         return arrays.spectral_norm(self.G) * d + sum(t.lipschitz() for t in self.terms)
 
@@ -230,7 +230,7 @@ class Gaps(Protocol):
         """Products of what the model has at Z where entries were seen, of ``pull`` everywhere."""
 
     def gain(self, Z: Array) -> float:
-        """What the loss is below ½ Σ w x² + ½ Σ d y² at Z."""
+        """Return ½ Σ w x² + ½ Σ d y² minus the loss at Z."""
 
     def above(self, Z: Array) -> float:
         """How far the quadratic of the filled X is above the loss at Z."""
@@ -340,11 +340,11 @@ class Filled(Quadratic):
         return super().change(new, old) + before - self._above(new)
 
     def seen_alone(self) -> Quadratic:
-        """What is linear in the loss itself, with its terms."""
+        """Return the part that is linear in the loss itself, with its terms."""
         return Quadratic(self.gaps.given, self.G, d=self.d, terms=self.terms)
 
     def halves(self, Z: Array) -> tuple[Array, Array]:
-        """What was seen, against what the model says there."""
+        """Return the sums of observed values and of the model at the observed entries."""
         return self.gaps.given, self.gaps.modelled(Z, self._pull(Z))
 
 

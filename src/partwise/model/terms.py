@@ -141,7 +141,7 @@ class Term(ABC):
     @_of_factor("float")
     @abstractmethod
     def value(self, Z: Array) -> float:
-        """What the term adds to the objective."""
+        """Return the term's contribution to the objective."""
 
     def change(self, new: Array, old: Array) -> float:
         """value(new) - value(old), by the gradient half-way where that is exact.
@@ -164,7 +164,7 @@ class Term(ABC):
 
     @_of_factor("array\n    Broadcasts to Z.")
     def gradient(self, Z: Array) -> Array:
-        """The derivative with respect to Z."""
+        """Return the derivative with respect to Z."""
         neg, pos = self.split(Z)
         return pos - neg
 
@@ -185,11 +185,11 @@ class Term(ABC):
 
     @_of_factor("Bound")
     def bound(self, Z: Array) -> Bound:
-        """A separable majoriser at Z; unless written, from the gradient and `lipschitz`."""
+        """Return a separable majoriser at Z, by default from the gradient and `lipschitz`."""
         return Bound(self.gradient(Z), arrays.none(Z) + self.lipschitz(), around=True)
 
     def lipschitz(self) -> float:
-        """A number that no eigenvalue of the Hessian exceeds; infinite where none is known.
+        """Return an upper bound of the Hessian's eigenvalues, or infinity if none is known.
 
         Returns
         -------
@@ -198,7 +198,7 @@ class Term(ABC):
         return np.inf
 
     def solve(self, b: Array, ridge: Array, c: Array, Z: Array) -> Array:
-        """z >= 0 with (b + ridge z) z + z ∘ gradient(z) = c, for terms that offer "solve".
+        """Solve (b + ridge z) z + z ∘ gradient(z) = c for z >= 0, in terms that offer "solve".
 
         Parameters
         ----------
@@ -256,7 +256,7 @@ class Term(ABC):
                 )
 
     def placed(self, place: Place) -> Term:
-        """The same term where the factor is.
+        """Return the same term with its arrays where the factor is.
 
         Parameters
         ----------
@@ -644,7 +644,7 @@ class _Looks:
         return found
 
     def bounded(self) -> list[str]:
-        """The bound and `lipschitz`: they touch at Z and are nowhere below, as far as was seen."""
+        """Check that bound and `lipschitz` touch the term at Z and are never below it."""
         term, found = self.term, []
         if "bound" in term.offers:
             for Z in self.points:

@@ -213,7 +213,7 @@ def from_runs(
 
 
 def _fixed_first(order: AnyArray, groups: AnyArray, fixed: AnyArray, k: int) -> AnyArray:
-    """The groups of the fixed parts, which are the first of each run, then the others in order."""
+    """Put the groups of the fixed parts, which come first in each run, before the others."""
     counts = np.zeros((len(fixed), k))
     for part in range(len(fixed)):
         own = groups[part::k]
@@ -223,7 +223,7 @@ def _fixed_first(order: AnyArray, groups: AnyArray, fixed: AnyArray, k: int) -> 
 
 
 def _sizes(spectra: AnyArray, fixed: AnyArray) -> AnyArray:
-    """What a spectrum is to be divided by to have the fixed entries; usages are multiplied."""
+    """Return the divisors that give spectra the fixed entries; usages are multiplied by them."""
     known = ~np.isnan(fixed)
     both = (np.where(known, a, 0).sum(axis=1) for a in (spectra, fixed))
     return ratio(*both)
@@ -233,7 +233,7 @@ def _runs_of_draws(
     refits: Refits, X: Any, k: int, n_runs: int, rng: np.random.RandomState, kind: str,
     unit_variance: bool,
 ) -> list[tuple[AnyArray, AnyArray | None]]:  # fmt: skip
-    """Runs that each see newly drawn counts."""
+    """Run fits that each use newly drawn counts."""
     if back_end(X) is not None:
         raise ValueError("bootstrap needs X as a numpy or scipy array.")
     if refits.missing_values == 0:  # a count that is drawn as 0 is still observed
@@ -304,7 +304,7 @@ def feature_moments(
 def _weighted_moments(
     X: Any, missing: float | None, sample_weight: Any, entry_weight: Any
 ) -> tuple[AnyArray, AnyArray]:
-    """The same with weights, and with missing entries left out."""
+    """Return mean and variance of each feature with weights, without missing entries."""
     if back_end(X) is not None:
         raise ValueError(
             "unit_variance=True with missing_values or weights needs X as a numpy or scipy array; "

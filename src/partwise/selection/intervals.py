@@ -271,7 +271,7 @@ def _weights(X: Any, V: AnyArray, H: AnyArray, model: Any, refits: Refits) -> _W
 def _curvature(
     X: Any, V: AnyArray, H: AnyArray, beta: float, weights: _Weights
 ) -> tuple[AnyArray, AnyArray]:
-    """Standard errors of parts with part weights fixed, and of part weights with parts fixed.
+    """Return standard errors of parts and of part weights, each with the other factor fixed.
 
     Kullback-Leibler: the inverse of Σ x/μ² v vᵀ + diag(g/1.5)², where g > 0 is the slope at an
     entry that is zero: exp(-g z) is 0.05 at z = 3/g, which is two such deviations. Frobenius:

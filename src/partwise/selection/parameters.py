@@ -332,7 +332,7 @@ def _by_labels(
 
 
 def _points(grid: Any, estimator: Any) -> list[dict[str, Any]]:
-    """The points of the grid, in the order given."""
+    """Return the points of the grid, in the given order."""
     grids = [grid] if isinstance(grid, Mapping) else list(grid)
     points: list[dict[str, Any]] = []
     for one in grids:

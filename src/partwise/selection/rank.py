@@ -283,12 +283,12 @@ def at_once(X: Any, k: int) -> int:
 
 
 def _text(value: float) -> str:
-    """A dash where there is no value: for one part, and without runs."""
+    """Format a value; NaN, for one part or without runs, becomes a dash."""
     return "-" if np.isnan(value) else f"{value:.3f}"
 
 
 def _end(errors: AnyArray, patience: int) -> int:
-    """Number of rows that are needed until ``patience`` of them are clearly worse than the best."""
+    """Return the number of rows until ``patience`` of them are clearly worse than the best."""
     near = within_one(errors)[2]
     return int(np.flatnonzero(near)[-1]) + 1 + patience
 

@@ -83,7 +83,7 @@ class Refits:
 
     @classmethod
     def of_fitted(cls, model: Any, caller: str, given: Mapping[str, Any]) -> Refits:
-        """The fits of a fitted model, with the same arguments as its own fit."""
+        """Return the fits of a fitted model, with the same arguments as its own fit."""
         refits = cls(model, caller, given)
         for name in vars(model).get("_fit_arguments", ()):
             if name not in refits.given:
@@ -139,15 +139,15 @@ class Refits:
         return X, self.with_settings(missing_values=np.nan)
 
     def with_settings(self, **settings: Any) -> Refits:
-        """The same with other parameters of the estimator."""
+        """Return the same fits with other parameters of the estimator."""
         return replace(self, estimator=clone(self.estimator).set_params(**settings))
 
     def with_given(self, **given: Any) -> Refits:
-        """The same with other arguments of the fit."""
+        """Return the same fits with other arguments of the fit."""
         return replace(self, given={**self.given, **given})
 
     def copy(self, **settings: Any) -> Any:
-        """An unfitted copy of the estimator with these parameters, without a checkpoint."""
+        """Return an unfitted copy of the estimator with these parameters, without a checkpoint."""
         model = clone(self.estimator)
         if "checkpoint" in model.get_params(deep=False):
             settings = {"checkpoint": None, **settings}
@@ -225,7 +225,7 @@ class Refits:
         return np.ascontiguousarray(to_numpy(_solve_parts(problem, F, U)).T)
 
     def _plain(self, X: Any, H: AnyArray) -> Any:
-        """A model with the loss and penalties of the estimator, to solve for one factor."""
+        """Return a model with the loss and penalties of the estimator, to solve for one factor."""
         settings: dict[str, Any] = {"n_components": len(H)}
         what = self.estimator._describe()
         if not what.own_fit:
@@ -249,6 +249,7 @@ def _lowest(X: Any) -> float:
 
 
 def rows_of(V: Any, rows: Any = slice(None)) -> Any:
+    """Return some rows as an ndarray, or None without rows."""
     if rows is None:
         return None
     V = V[rows]
@@ -256,7 +257,7 @@ def rows_of(V: Any, rows: Any = slice(None)) -> Any:
 
 
 def dense(block: Any) -> AnyArray:
-    """A block of rows as an ndarray of float64."""
+    """Convert a block of rows to an ndarray of float64."""
     return np.asarray(block.toarray() if sp.issparse(block) else block, dtype=np.float64)
 
 

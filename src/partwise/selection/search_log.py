@@ -99,7 +99,7 @@ class SearchLog:
 
 
 def _identity(value: Any) -> Any:
-    """A Dask array by its shape and some rows, without computing the others; else the value."""
+    """Return a Dask array's shape and some of its rows, without computing the others."""
     if not hasattr(value, "to_delayed"):
         return value
     import dask

@@ -105,7 +105,7 @@ def joined(
     X: Any, n_neighbors: int, weighting: str, bandwidth: Any, method: Method, random_state: Any,
     device: Any = None,
 ) -> tuple[sp.csr_array, float]:  # fmt: skip
-    """The graph of checked samples, and the bandwidth that its weights have (1 without heat)."""
+    """Return the graph of checked samples, and the bandwidth of its weights (1 without heat)."""
     n = X.shape[0]
     indices, distances = _nearest(X, n_neighbors, method, random_state, device)
     t = 1.0
@@ -151,7 +151,7 @@ def nearest_neighbors(
     method: Method = "exact",
     random_state: int | np.random.RandomState | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The ``n_neighbors`` other samples with the smallest ‖x_i - x_j‖₂, nearest first.
+    """Return the ``n_neighbors`` other samples with the smallest ‖x_i - x_j‖₂, nearest first.
 
     A sample is never its own neighbour: it is left out by its index, so copies of a sample are
     found, at distance 0. Equal distances are ordered by index; which of the samples that tie for
@@ -229,7 +229,7 @@ def _nearest(
 def check_graph(
     graph: ArrayLike | sp.sparray | sp.spmatrix, n_samples: int, *, name: str = "graph"
 ) -> sp.csr_array:
-    """A user's graph as a symmetric, non-negative csr_array with an empty diagonal.
+    """Return a user's graph as a symmetric, non-negative csr_array with an empty diagonal.
 
     Parameters
     ----------
@@ -307,7 +307,7 @@ def check_graph(
 
 
 def check_edges(graph: Any, n_new: int, n_samples: int, *, name: str = "graph") -> sp.csr_array:
-    """A user's weights between new samples and those of a fit, as a csr_array; `name` is said."""
+    """Return a user's weights between new and fitted samples as a csr_array."""
     refuse_masks(graph, name)
     given: Any = graph if sp.issparse(graph) else np.asarray(graph)
     if given.shape != (n_new, n_samples):
@@ -324,7 +324,7 @@ def check_edges(graph: Any, n_new: int, n_samples: int, *, name: str = "graph") 
 
 
 def semi_supervised_graph(W: sp.csr_array, labels: Labels | None) -> sp.csr_array:
-    """The edges of W that labels leave undecided: those with an unlabelled sample at an end.
+    """Keep the edges of W that have an unlabelled sample at an end.
 
     Two labelled samples are joined with ``label_weight`` if they share a class and not at all
     otherwise, whatever W says. Both are known from the labels, and the cliques of the classes are
@@ -367,7 +367,7 @@ def semi_supervised_graph(W: sp.csr_array, labels: Labels | None) -> sp.csr_arra
 
 
 def _check_samples(X: Any, method: Method, random_state: Any) -> tuple[Any, Method, Any]:
-    """What is searched, how, and the dtype of weights; the caller's X is not changed.
+    """Return the samples to search, the method, and the dtype of weights; X stays unchanged.
 
     A C-ordered float array, a canonical csr_array, a memmap as it is, the sketch of a Dask array.
     """
@@ -481,7 +481,7 @@ def _with_entries(X: Any, entries: Any = None, observed: bool = False) -> Incomp
 def learn_neighborhood(
     X: Any, n_neighbors: int, weighting: str, bandwidth: float | None, method: Any, seed: int
 ) -> Neighborhood:
-    """The neighbour graph of X, as `neighbor_graph` makes it, with what later samples need."""
+    """Return the neighbour graph of X as `neighbor_graph` does, with what new samples need."""
     how = (n_neighbors, weighting, bandwidth)
     if isinstance(X, Swept):  # on a cluster
         Q = _sketch.directions(X, seed)

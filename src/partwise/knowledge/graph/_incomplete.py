@@ -44,7 +44,7 @@ class IncompleteSamples:
 
     @classmethod
     def of(cls, data: Any) -> IncompleteSamples:
-        """The samples of a `MaskedData` that lie in memory."""
+        """Return the samples of a `MaskedData` that is in memory."""
         lack = data.lack
         values, entries = (to_numpy(part.whole()) for part in (data.base, lack.entries))
         if lack.d is None:
@@ -65,7 +65,7 @@ class IncompleteSamples:
         return self.values.dtype
 
     def rows(self, at: Any) -> tuple[Any, Any]:
-        """m x and m of some samples in float64, sparse where both are stored so."""
+        """Return m x and m of some samples in float64, sparse if both are stored so."""
         F, M = self.values[at].astype(np.float64), self.entries[at].astype(np.float64)
         if self.observed and sp.issparse(F) and sp.issparse(M):
             return F, M
@@ -73,14 +73,14 @@ class IncompleteSamples:
         return F, M if self.observed else 1 - M
 
     def step(self) -> int:
-        """Samples in a block."""
+        """Return the number of samples in a block."""
         return max(1, min(BLOCK, ENTRIES // max(1, self.shape[1])))
 
 
 def search(
     X: IncompleteSamples, k: int, new: IncompleteSamples | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The k nearest in X of its samples, or of ``new`` ones, and the squared distances."""
+    """Return the k nearest samples in X of its own or ``new`` samples, and squared distances."""
     mean, twice = _moments(X)
     whole = float(twice.sum())
     # equal distances are ordered by index, whatever the rounding of the products
@@ -128,7 +128,7 @@ def same_rows(
 
 
 def _moments(X: IncompleteSamples) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The weighted mean of each feature, and twice its variance."""
+    """Return the weighted mean of each feature, and twice its variance."""
     weight, first, second = np.zeros((3, X.shape[1]))
     for turn in range(2):
         mean = np.divide(first, weight, out=np.zeros_like(first), where=weight > 0)

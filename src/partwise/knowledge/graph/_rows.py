@@ -67,7 +67,7 @@ def search_rows(
 def search_by_differences(
     X: Any, rows: NDArray[np.int64], k: int, new: Any = None
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The slow and safe way: Σ_f (x_if - x_jf)² for each sample j."""
+    """Search by Σ_f (x_if - x_jf)² for each sample j, which is slow and exact."""
     from scipy.spatial.distance import cdist
 
     best = np.full((rows.size, k), np.inf)
@@ -87,7 +87,7 @@ def merge(
     rows: NDArray[np.int64] | None,
     start: int,
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """The smallest values of [best, D], as many as best has; D's columns begin at ``start``.
+    """Merge [best, D] and keep the smallest values; D's columns begin at ``start``.
 
     ``rows`` says which samples D's rows are, if they are among those of its columns.
     """
@@ -110,7 +110,7 @@ def merge(
 def nearest(
     candidates: NDArray[np.int64], squares: NDArray[np.float64], k: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The k smallest of each row, ordered by distance and then by index."""
+    """Return the k smallest values of each row, ordered by distance and then by index."""
     order = np.lexsort((candidates, squares), axis=1)[:, :k]
     return np.take_along_axis(candidates, order, 1), np.take_along_axis(squares, order, 1)
 
@@ -150,7 +150,7 @@ def neighbor_dots(X: Any, indices: NDArray[np.int64], new: Any = None) -> NDArra
 
 
 def cuts(n: int, step: int = BLOCK) -> list[tuple[int, int]]:
-    """[(0, step), (step, 2 step), ..., (., n)]"""
+    """Return [(0, step), (step, 2 step), ..., (., n)]."""
     return [(a, min(a + step, n)) for a in range(0, n, step)]
 
 

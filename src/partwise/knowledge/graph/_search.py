@@ -269,7 +269,7 @@ def _blockwise_there(
 def approximate(
     X: Any, k: int, random_state: int | np.random.RandomState | None
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """pynndescent's candidates, with exact distances; rows that it leaves short are searched."""
+    """Search with pynndescent, compute exact distances, and complete rows with too few results."""
     try:
         from pynndescent import NNDescent
     except ImportError as error:
@@ -298,7 +298,7 @@ def approximate(
 
 
 def readonly(a: NDArray[Any]) -> NDArray[Any]:
-    """A view that cannot be written: compiled code then has one signature for every caller."""
+    """Return a read-only view, so that compiled code has one signature for every caller."""
     view = a.view()
     view.flags.writeable = False
     return view

@@ -127,7 +127,7 @@ def check_places(
 
 
 def pixel_places(shape: tuple[int, int]) -> NDArray[np.float64]:
-    """x and y of each pixel of a picture (height, width), stored row by row.
+    """Return x and y of each pixel of an image (height, width), stored row by row.
 
     Parameters
     ----------
@@ -186,15 +186,17 @@ def join_graphs(a: Any, b: Any, share: float = 0.5) -> sp.csr_array:
 
 
 def morans_i(values: ArrayLike, graph: Any) -> NDArray[np.float64]:
-    """Moran's I of each column: 1 where neighbours are alike, about 0 where places say nothing.
+    r"""Return Moran's I of each column, which measures spatial autocorrelation.
 
-    .. math:: I = \\frac{n}{\\sum_{ij} w_{ij}}
-              \\frac{\\sum_{ij} w_{ij} (v_i - \\bar v)(v_j - \\bar v)}{\\sum_i (v_i - \\bar v)^2}
+    It is 1 where neighbours are equal, and about 0 where values do not depend on the place.
+
+    .. math:: I = \frac{n}{\sum_{ij} w_{ij}}
+              \frac{\sum_{ij} w_{ij} (v_i - \bar v)(v_j - \bar v)}{\sum_i (v_i - \bar v)^2}
 
     Parameters
     ----------
     values : array-like of shape (n_samples,) or (n_samples, k)
-        Such as codes.
+        For example part weights.
     graph : sparse or dense array of shape (n_samples, n_samples)
         The neighbours, as from `spatial_graph`.
 
