@@ -435,6 +435,21 @@ def test_claims_are_judged_by_paired_differences(lcf, nmf, state):
     assert verdict.measured == state
 
 
+def test_few_runs_that_happen_to_agree_decide_nothing_at_one_k():
+    protocol = load_protocol("cnmf/table1")
+    claim = {"text": "CNMF is ahead", "type": "beats", "method": "CNMF", "over": ["NMF"],
+             "metric": "ac", "every_k": True}  # fmt: skip
+    nmf = {(k, run): 70.0 for k in (2, 3, 4) for run in range(2)}
+    lead = {(2, 0): -3.0, (2, 1): -3.0, (3, 0): 2.0, (3, 1): 9.0, (4, 0): 12.0, (4, 1): 3.0}
+    summary = _one_method(
+        "cnmf/table1", {"NMF": nmf, "CNMF": {p: 70.0 + v for p, v in lead.items()}}
+    )
+    summary = replace(summary, protocol=replace(protocol, claims=(claim,)))
+    (verdict,) = judge(summary)
+    pooled = np.sqrt((0 + 7**2 / 2 + 9**2 / 2) / 3 / 2)
+    assert verdict.measured == UNDECIDED and f"-3 ± {pooled:.2g}" in verdict.detail
+
+
 def test_only_budgets_that_print_states_are_counted():
     protocol = load_protocol("nmfdc/table2").under()
     assert [b.printed for b in protocol.budgets] == [True, False, False]

@@ -170,8 +170,13 @@ def _leads(summary: Summary, claim: Claim, budget: str, *, every_k: bool) -> Lea
     for name in claim["over"]:
         gaps = difference(own, sign * summary.column(name, metric, budget, scope))
         groups: Any = gaps.groupby(level=["data", "k"]) if every_k else [(None, gaps)]
-        found = [(name, row, over_rows(part)) for row, part in groups]
-        leads += [(rival, row, stat) for rival, row, stat in found if stat]
+        found = [(name, row, stat) for row, part in groups if (stat := over_rows(part))]
+        # A few runs may agree by chance, so the error at one K is at least the one of all K.
+        pooled = float(np.sqrt(np.mean([s.sd**2 for *_, s in found if s.sd == s.sd] or [np.nan])))
+        leads += [
+            (*at, replace(s, se=float(np.fmax(s.se, pooled / np.sqrt(s.n)))) if every_k else s)
+            for *at, s in found
+        ]
     return leads
 
 
