@@ -98,3 +98,103 @@ def test_tasks_and_bytes_of_an_iteration(loss, solver, client, monkeypatch):
     assert each[0] == pytest.approx(tasks, rel=0.1)
     assert each[1] == pytest.approx(2 * 8 * out(p, k), rel=0.15)
     assert each[2] == pytest.approx(2 * 8 * back(p, k), rel=0.05)
+
+
+# -- memory ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_workers(client, monkeypatch):
+    """Workers that report a few kilobytes of free memory each."""
+    from partwise.backends.dask import dask_runners
+
+    def limit(size):
+        monkeypatch.setattr(
+            dask_runners.Workers, "room", lambda self: dict.fromkeys(self.client.nthreads(), size)
+        )
+
+    return limit
+
+
+def keeps_blocks(client):
+    """Whether a worker holds a block of X now."""
+    from partwise.backends.numpy.dense import DenseData
+
+    def look(dask_worker):
+        return any(isinstance(value, DenseData) for value in dask_worker.data.values())
+
+    return any(client.run(look).values())
+
+
+FEW = {"init": "random", "solver": "mu", "max_iter": 4, "tol": 0, "random_state": 0}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("sparse", [False, True])
+def test_an_x_larger_than_the_cluster_is_computed_in_each_pass(
+    sparse, small_workers, client, monkeypatch
+):
+    from partwise.backends.dask.dask_runners import Workers
+
+    held, run = [], Workers.run
+
+    def watched(self, *args):
+        held.append(keeps_blocks(client))
+        return run(self, *args)
+
+    monkeypatch.setattr(Workers, "run", watched)
+    X = np.random.default_rng(0).poisson(0.2, (200, 300)).astype(float)
+    X[0] += 1
+    size = 12 * (X != 0).sum() if sparse else 8 * X.size
+    chunked, weights = on_cluster(X, 10, sparse=sparse), np.linspace(0.5, 2, 200)
+    model = partwise.NMF(3, **FEW)
+    small_workers(0.45 * size)  # of two workers
+    with pytest.warns(UserWarning, match="2 workers"):
+        there = model.fit(chunked, sample_weight=weights)
+    assert len(held) > 4 and not any(held)
+    here = partwise.NMF(3, **FEW).fit(X, sample_weight=weights)
+    np.testing.assert_allclose(there.objective_history_, here.objective_history_, rtol=1e-8)
+    with pytest.warns(UserWarning, match="2 workers"):
+        assert there.transform(chunked).shape == (200, 3)
+    small_workers(2 * size)
+    held.clear()
+    model.fit(chunked)
+    assert all(held)
+
+
+def test_a_shortage_is_reported_before_the_fit(small_workers, client, monkeypatch):
+    from partwise.backends.dask.dask_runners import Workers
+
+    monkeypatch.setattr(Workers, "run", lambda *args: pytest.fail("a pass was started"))
+    X = on_cluster(np.random.default_rng(0).random((200, 30)), 100)
+    small_workers(4 * 100 * 30 * 8)  # four chunks, of which a task needs five
+    with pytest.raises(ValueError, match="chunk"):
+        partwise.NMF(3, **FEW).fit(X)
+    monkeypatch.undo()
+    data = partwise.backends.as_data(X)
+    small_workers(200 * 3 * 8)
+    with pytest.raises(ValueError, match="200 samples"):
+        data.dot(np.ones((30, 3)))
+
+
+def test_room_is_the_limit_of_a_worker_less_what_it_uses(client):
+    from partwise.backends.dask.dask_runners import Workers
+
+    def limit(size):
+        def change(dask_worker):
+            before = dask_worker.memory_manager.memory_limit
+            dask_worker.memory_manager.memory_limit = size
+            return before
+
+        return client.run(change)
+
+    before = limit(None)
+    try:
+        assert set(Workers(client).room().values()) == {np.inf}
+        limit(2**34)
+        room = Workers(client).room()
+        assert len(room) == 2
+        used = 0.7 * 2**34 - np.array(list(room.values()))
+        assert (used > 2**25).all() and (used < 2**32).all()
+    finally:
+        limit(next(iter(before.values())))

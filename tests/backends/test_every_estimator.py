@@ -1,5 +1,7 @@
 """Every estimator on every kind of X: it works, or refuses in one sentence that says what to do."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -55,6 +57,14 @@ def test_works_or_refuses(name, kind, forms, tmp_path):
     assert isinstance(again.embedding_, np.ndarray)
     same = np.asarray(to_numpy(again.transform(data)))
     np.testing.assert_allclose(same, np.asarray(to_numpy(V)), atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ("torch", "dask"))
+def test_a_refusal_names_all_estimators_that_fit_elsewhere(kind, forms):
+    with pytest.raises(ValueError, match=LOCAL) as refused:
+        partwise.SemiNMF(3).fit(forms[kind])
+    named = set(re.findall(r"\w*NMF\w*", str(refused.value))) - {"SemiNMF"}
+    assert named == set(ESTIMATORS) - set(ALONE)
 
 
 @pytest.mark.parametrize("kind", ("torch", "dask"))

@@ -4,7 +4,17 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from partwise import NMF, bootstrap_intervals, choose_k, consensus, refit, select
+from partwise import (
+    NMF,
+    MiniBatchNMF,
+    PartsClassifier,
+    bootstrap_intervals,
+    choose_k,
+    consensus,
+    refit,
+    select,
+)
+from partwise.backends import memory
 from partwise.backends.numpy.dense import DenseData
 from partwise.metrics import hold_out
 
@@ -138,3 +148,28 @@ def test_weights_and_missing_values_are_applied_by_chunks():
     V, H = np.asarray(single.embedding_, float), single.components_.astype(float)
     naive = 0.5 * np.nansum((X - V @ H) ** 2)
     assert single.objective_ == pytest.approx(naive, rel=1e-4)  # X itself is rounded to 6e-8
+
+
+@pytest.mark.parametrize(
+    ("fit", "need"),
+    [
+        (lambda X: MiniBatchNMF(2, max_iter=99).fit(X), N * (2 * 8 + 8)),
+        (lambda X: MiniBatchNMF(2).partial_fit(X[:ROWS]).transform(X), N * (2 * 8 + 8)),
+        (lambda X: PartsClassifier(2).fit(X, np.arange(N) % 2), 8 * N * (3 * (P + 2) + 4 * 5)),
+    ],
+)
+def test_what_lies_here_is_refused_where_memory_is_short(fit, need, monkeypatch):
+    """With part weights of all samples in this process, or with features of all samples."""
+    X = chunked(counts(), None)
+    monkeypatch.setattr(memory, "free_memory", lambda: need - 1.0)
+    with pytest.raises(ValueError, match=rf"{N} samples.* {memory.in_units(need)}"):
+        fit(X)
+    monkeypatch.setattr(memory, "free_memory", lambda: float(need))
+    fit(X)
+
+
+def test_bytes_are_written_with_a_unit():
+    sizes = [-1, 1, 999, 1000, 1.5e9, 2e18, np.inf]
+    wanted = ["0 B", "1 B", "999 B", "1 kB", "1.5 GB", "2e+03 PB", "any amount"]
+    assert [memory.in_units(size) for size in sizes] == wanted
+    assert 2**20 < memory.free_memory() < np.inf

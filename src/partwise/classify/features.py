@@ -29,6 +29,7 @@ from sklearn.utils.extmath import randomized_svd
 
 from partwise.backends import as_data
 from partwise.backends.arrays import AnyArray, gram, norm64, to_numpy
+from partwise.backends.memory import check_memory
 from partwise.backends.numpy.kernels._options import OPTIONS, compiled
 from partwise.backends.sweeps import solve_rows
 from partwise.backends.threads import (
@@ -58,6 +59,8 @@ PARTS = 30
 EXACT, SEARCHED = 100_000, 20_000
 #: Leading singular directions of the view ``data``.
 DIRECTIONS = 100
+#: Copies of these and of the part weights at the peak of a fit to data that stay where they are.
+COPIES = 3
 #: Rows per block of a product.
 ROWS = 256
 #: Largest distance of a sample from the mean, in mean lengths; squares of larger ones overflow.
@@ -341,9 +344,21 @@ def build_features(
                 name = f"{source}, {kind}" if source else kind
                 prepared[name] = prepare(source, Z, power, other, main=False)
     else:
+        _check_memory(X, n_parts, n_neighbors)
         prepared[""] = prepare("", X, 0, Preparation(REMOTE, False), main=True)
     ending = (getattr(model, "n_iter_", 1), getattr(model, "status_", ""))
     return Features(prepared, digests, *ending, float(getattr(model, "objective_", 0.0)))
+
+
+def _check_memory(X: Any, n_parts: Any, n_neighbors: int) -> None:
+    """Raise if the features of data that stay where they are do not fit in this process."""
+    n, p = X.shape
+    k = PARTS if n_parts == "auto" else int(n_parts)
+    check_memory(
+        8.0 * n * (COPIES * (min(DIRECTIONS, p) + k) + 4 * n_neighbors), "PartsClassifier",
+        f"the features and the graph of all {n:,} samples",
+        "Fit it to a random sample of rows and predict the others some rows at a time.",
+    )  # fmt: skip
 
 
 def _power(Z: Any) -> int:

@@ -18,6 +18,7 @@ from partwise.backends import as_data
 from partwise.backends.arrays import AnyArray
 from partwise.backends.batches import Batch, InMemory, RowSource, row_source
 from partwise.backends.data_matrix import ZEROS
+from partwise.backends.memory import check_memory
 from partwise.backends.threads import blas_threads
 from partwise.estimators._base import Factorizer
 from partwise.estimators._parameters import AT_LEAST_ONE, CONSTRAINTS, SHARE, estimator
@@ -382,7 +383,7 @@ class MiniBatchNMF(Factorizer):
         if source is None:
             return self._plain_transform(X)
         source = source_of(self, X, reset=False)
-        V = np.empty((source.shape[0], self.components_.shape[0]), source.dtype)
+        V = part_weights(self, "transform", source, len(self.components_))
         for rows, block in checked(self, source.batches(PIECE, None)):
             V[rows] = self._codes(as_data(block))[1]
         return V
@@ -396,6 +397,18 @@ def source_of(estimator: Factorizer, X: Any, *, reset: bool) -> RowSource:
         return InMemory(sp.csr_array(X) if sp.issparse(X) else X)
     check_shape(estimator, source, reset)
     return source
+
+
+def part_weights(estimator: Any, method: str, source: RowSource, k: int) -> AnyArray:
+    """Return zeros for the part weights of all samples; raise if they do not fit in memory."""
+    n = source.shape[0]
+    check_memory(
+        float(n) * (k * source.dtype.itemsize + 8), f"{type(estimator).__name__}.{method}",
+        f"the part weights of all {n:,} samples",
+        "Pass some samples at a time, to partial_fit instead of fit, or use NMF, which leaves the "
+        "part weights of a Dask array on the cluster.",
+    )  # fmt: skip
+    return np.zeros((n, k), source.dtype)
 
 
 def checked(estimator: Any, batches: Iterator[Batch]) -> Iterator[Batch]:
@@ -510,7 +523,7 @@ class Passes:
         self.estimator, self.source, self.online, self.codes = estimator, source, online, codes
         self.rng = rng if estimator.shuffle else None
         n, k = source.shape[0], online.U.shape[1]
-        self.V, self.at = np.zeros((n, k), source.dtype), np.full(n, np.nan)
+        self.V, self.at = part_weights(estimator, "fit", source, k), np.full(n, np.nan)
         self.steps = self.n_iter = self.idle = self.still = 0
         self.per_pass = -(-n // estimator.batch_size)
         self.history: list[float] = []

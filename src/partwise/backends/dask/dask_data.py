@@ -108,12 +108,27 @@ def as_dask_data(X: Any) -> DaskData:
     runner: Any = Threads() if client is None else Workers(client)
     chunks, pieces = X.chunks[0], X.to_delayed()[:, 0]
     n, p = X.shape
+    runner.plan(X, 0.0 if client is None else _row_bytes(X, dtype, client))
     least = SMALL_BLOCK * (SPARSE_SHARE if _is_sparse(X._meta) else 1)
-    runs = merged(chunks, p, min(least, -(-n // runner.threads) * p))
+    least = 0 if runner.short else min(least, -(-n // runner.threads) * p)
+    runs = merged(chunks, p, least)
     wrap = dask.delayed(_wrap, pure=False)
     calls = [wrap([pieces[i] for i in run], dtype) for run in runs]
     layout = RowLayout([sum(int(chunks[i]) for i in run) for run in runs], runner)
-    return DaskData(Rows.of(layout, runner.keep(calls), None), X.shape[1], dtype, chunks)
+    handles = runner.keep(calls)
+    return DaskData(Rows.of(layout, handles, None), X.shape[1], dtype, chunks)
+
+
+def _row_bytes(X: Any, dtype: Any, client: Any) -> float:
+    """Bytes of a row of X in memory; for sparse chunks, on average over the first chunk."""
+    if not _is_sparse(X._meta):
+        return float(X.shape[1] * dtype.itemsize)
+    first = client.compute(dask.delayed(_stored)(X.to_delayed()[0, 0])).result()
+    return float(first * (dtype.itemsize + 4) / max(1, X.chunks[0][0]))
+
+
+def _stored(chunk: Any) -> int:
+    return int(chunk.nnz)
 
 
 def merged(sizes: Sequence[int], p: int, least: int) -> list[list[int]]:
@@ -135,7 +150,9 @@ def _is_sparse(chunk: Any) -> bool:
 
 def _wrap(chunks: list[Any], dtype: Any) -> DenseData:
     if any(_is_sparse(chunk) for chunk in chunks):
-        X = sp.csr_array(sp.vstack([sp.csr_array(chunk.tocsr()) for chunk in chunks])).astype(dtype)
+        rows = [sp.csr_array(chunk.tocsr()) for chunk in chunks]
+        X = rows[0] if len(rows) == 1 else sp.csr_array(sp.vstack(rows))
+        X = X.astype(dtype, copy=X is rows[0] and not X.has_canonical_format)
         X.sum_duplicates()
         return SparseData(X)
     parts = [np.asarray(chunk, dtype=dtype) for chunk in chunks]
@@ -168,6 +185,7 @@ class DaskData(Swept):
         self.blocks, self.layout, self.p, self.dtype = blocks, blocks.layout, p, dtype
         #: rows of the chunks that the user made, which results have too
         self.chunks = tuple(self.layout.sizes if chunks is None else chunks)
+        self.room_checked = False
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -243,6 +261,9 @@ class DaskData(Swept):
     # -- products -----------------------------------------------------------------------------
 
     def dot(self, U: AnyArray) -> AnyArray:
+        if not self.room_checked:
+            self.layout.runner.check_room(self.shape[0], U.shape[1] * self.dtype.itemsize)
+            self.room_checked = True
         return self._rows(beside.dot, U, width=U.shape[1])
 
     def _rows(self, function: Any, *args: Any, width: int | None = None, dtype: Any = None) -> Rows:
@@ -283,6 +304,11 @@ class DaskData(Swept):
             made = self.blocks.map(beside.selected, self.blocks, None, 0, scale, like=0).derived()
             return DaskData(made, self.p, self.dtype).weighing(weights, self.shape[0])
         layout, where = self._summed(index, n_rows), self.rows(index)
+        if self.layout.runner.short:
+            raise ValueError(
+                "samples that share a row need X in the memory of the workers, which is too small "
+                "for it; use more workers, or an estimator without hard labels and must-links."
+            )
         count = layout.sizes[0]
         head = self.blocks.reduce(beside.head_data, self.blocks, where, count, scale)
         made = self._select(where, count, scale)
@@ -341,7 +367,9 @@ def _(data: DaskData) -> Any:
     if data.dtype == np.float64:
         return data
     made = data.blocks.map(double_products, data.blocks, like=0).derived()
-    return DaskData(made, data.p, np.dtype(np.float64), data.chunks)
+    doubled = DaskData(made, data.p, np.dtype(np.float64), data.chunks)
+    doubled.room_checked = True  # the fit has begun
+    return doubled
 
 
 class GatheredNeighbors:

@@ -1,7 +1,8 @@
-"""Who runs the blocks of a Dask array: Dask's threads, or the workers of a `distributed` client."""
+"""Runners of the blocks of a Dask array: Dask's threads, or workers of a `distributed` client."""
 
 from __future__ import annotations
 
+import warnings
 from operator import itemgetter
 from typing import Any
 
@@ -9,9 +10,17 @@ import dask
 import dask.system
 import numpy as np
 
-from partwise.backends.dask.row_blocks import RowLayout, run_block
+from partwise.backends.dask.row_blocks import Recipe, RowLayout, run_block
+from partwise.backends.memory import in_units
 
-SCATTER = 10_000  # bytes of constants above which they travel once a worker and not once a task
+#: Bytes of constants above which they are sent once per worker instead of once per task.
+SCATTER = 10_000
+#: Share of a worker's memory above which Dask writes values to disk, unless it is configured.
+SPILL = 0.7
+#: Copies of a chunk of X that a task holds while it computes and uses the chunk.
+CHUNKS = 5
+#: Copies of the part weights that a worker holds at the peak of an iteration.
+COPIES = 6
 
 LOST = (
     "a Dask worker was lost, and with it the rows of V that lay there; start the fit again. An "
@@ -20,13 +29,20 @@ LOST = (
 
 
 class Threads:
-    """Blocks run by Dask's local scheduler; values are plain arrays here."""
+    """Blocks run by Dask's local scheduler; values are plain arrays of this process."""
 
     threads = dask.system.CPU_COUNT
-    keeps = False  # blocks of X
+    keeps = False  # the blocks of X, which each pass computes again
+    short = False  # of memory for X
+
+    def plan(self, X: Any, row_bytes: float) -> None:
+        """Plan nothing, since the memory of this process is not limited by a cluster."""
 
     def keep(self, calls: list[Any]) -> list[Any]:
-        return calls  # chunks are made again for each pass
+        return calls
+
+    def check_room(self, n: int, row_bytes: int) -> None:
+        """Check nothing, for the same reason."""
 
     def run(
         self,
@@ -54,15 +70,15 @@ class Threads:
 
 
 class Workers:
-    """Blocks run by a `distributed` client, each where its block of X lies.
+    """Blocks run by a `distributed` client, each on the worker that holds its block of X.
 
-    ``moved`` counts the bytes sent to and from the workers by the rounds since it was last reset.
+    If X is larger than the free memory of the workers, they are ``short`` of memory, and each pass
+    computes the blocks again. ``moved`` counts bytes sent to and from the workers, and passes.
     """
-
-    keeps = True
 
     def __init__(self, client: Any) -> None:
         self.client = client
+        self.short = False
         self.homes: list[str] = []
         self.threads = max(1, sum(client.nthreads().values()))
         self.moved = {"out": 0, "back": 0, "rounds": 0}
@@ -97,9 +113,58 @@ class Workers:
         except CancelledError as error:
             raise RuntimeError(LOST) from error
 
+    def room(self) -> dict[str, float]:
+        """Return the bytes that each worker can take before Dask writes values to disk."""
+        share = dask.config.get("distributed.worker.memory.spill", SPILL) or SPILL
+        memory = self._guard(lambda: self.client.run(_memory))
+        return {w: share * limit - used for w, (limit, used) in memory.items()}
+
+    def check_room(self, n: int, row_bytes: int) -> None:
+        """Raise if the workers cannot hold the part weights of n samples."""
+        need, room = COPIES * n * row_bytes, sum(self.room().values())
+        if need > room:
+            raise ValueError(
+                f"the part weights of {n:,} samples need about {in_units(need)} on the workers, "
+                f"which have {in_units(room)} left; use more workers, fewer parts or float32."
+            )
+
+    @property
+    def keeps(self) -> bool:
+        return not self.short
+
+    def plan(self, X: Any, row_bytes: float) -> None:
+        """Decide whether the workers keep X, and raise if they cannot hold one chunk of it."""
+        from distributed import futures_of
+
+        if futures_of(X):  # it is there already
+            return
+        room, threads = self.room(), self.client.nthreads()
+        largest, need = row_bytes * max(X.chunks[0]), row_bytes * X.shape[0]
+        at_once = min(bytes_ / threads.get(w, 1) for w, bytes_ in room.items())
+        if CHUNKS * largest > at_once:
+            raise ValueError(
+                f"X has a chunk of {in_units(largest)}, and a task needs {CHUNKS} times that; a "
+                f"thread of the smallest worker has {in_units(at_once)}. Rechunk X to fewer rows "
+                "per chunk, or use workers with more memory."
+            )
+        self.short = need > sum(room.values())
+        if self.short:
+            warnings.warn(
+                f"X takes {in_units(need)} and the {len(room)} workers have "
+                f"{in_units(sum(room.values()))} left, so each pass over X computes its chunks "
+                "again. With more memory, workers compute them once.",
+                stacklevel=2,
+            )
+            self.homes = sorted(room)
+
     def keep(self, calls: list[Any]) -> list[Any]:
+        """Load the blocks of X; if memory is short, return how to compute each of them."""
         from distributed import wait
 
+        if self.short:
+            workers = self.homes
+            self.homes = [workers[b * len(workers) // len(calls)] for b in range(len(calls))]
+            return [Recipe(dask.optimize(call)[0]) for call in calls]
         futures: list[Any] = self.client.compute(calls)
         self._guard(lambda: wait(futures))
         for future in futures:  # a chunk that cannot be made says why
@@ -184,6 +249,14 @@ class Workers:
             home = self.homes[max(0, b - first)]
             futures.append(self.client.scatter([value], workers=[home], hash=False)[0])
         return futures
+
+
+def _memory(dask_worker: Any) -> tuple[float, float]:
+    """Memory limit of a worker, infinite if it has none, and the bytes in use."""
+    return (
+        dask_worker.memory_manager.memory_limit or np.inf,
+        dask_worker.monitor.get_process_memory(),
+    )
 
 
 def _combine(combine: Any, results: list[Any]) -> Any:

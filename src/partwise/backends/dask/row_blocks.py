@@ -36,6 +36,13 @@ class RowLayout:
         return [a[lo:hi] for lo, hi in zip(self.starts[:-1], self.starts[1:], strict=True)]
 
 
+class Recipe:
+    """A delayed block of X that the task of each pass computes on its worker."""
+
+    def __init__(self, call: Any) -> None:
+        self.call = call
+
+
 class Node:
     """One noted operation, or values that lie with their blocks."""
 
@@ -345,6 +352,7 @@ def run_block(job: Any, constants: list[Any], inputs: list[Any]) -> tuple[Any, l
     program, at, keep = job
     values: list[Any] = [None] * len(program)
     for (where, pick), value in zip(at, inputs, strict=True):
+        value = value.call.compute(scheduler="sync") if isinstance(value, Recipe) else value
         values[where] = value if pick is None else value[pick]
     for i, step in enumerate(program):
         if step is not None:

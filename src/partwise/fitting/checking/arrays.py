@@ -123,8 +123,8 @@ def check_local(X: Any, whom: str) -> None:
         found.look(X)
         raise ValueError(
             f"{whom} needs X as a numpy or scipy array or a memmap and takes no {found.kind}; use "
-            f"{found.home}, or NMF, GNMF, CNMF, CDNMF, NMFDC or ConstrainedNMF, which stay where "
-            "X is."
+            f"{found.home}, or NMF, NSNMF, GNMF, SemiGNMF, CNMF, CDNMF, NMFDC or ConstrainedNMF, "
+            "which fit X where it is."
         )
 
 
