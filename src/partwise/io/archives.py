@@ -104,46 +104,23 @@ def check_h5ad(path: Path) -> None:
     check_unpacked(path, sum(sizes))
 
 
-def check_mat(path: Path) -> None:
-    """Check the size of a MATLAB file (formats 5 to 7), whose variables are compressed."""
-    limit = max(FREE, TIMES * path.stat().st_size)
-    size = 0
-    for kind, data in _variables(path):
-        if kind != _COMPRESSED:
-            continue
-        unpack = zlib.decompressobj()
-        with contextlib.suppress(zlib.error):  # `check_mat_types` says it
-            while data and size <= limit and not unpack.eof:
-                size += len(unpack.decompress(data, 1_000_000))
-                data = unpack.unconsumed_tail
-    check_unpacked(path, size)
+def check_mat(path: Path, names: Iterable[str]) -> None:
+    """Refuse a file in MATLAB's format 5 to 7 that is too large or has an undefined type.
 
-
-def check_mat_types(path: Path, names: Iterable[str]) -> None:
-    """Refuse variables that hold an element of an undefined type.
-
-    `scipy.io.loadmat` looks the type up in a table without checking its range. In scipy 1.17.1, 12
-    of 14 undefined types ended the process with a segmentation fault. Call `check_mat` first, since
-    this unpacks all data.
+    `scipy.io.loadmat` looks up the types of the named variables in a table without checking its
+    range. In scipy 1.17.1, 10 of 14 undefined types ended the process with a segmentation fault.
     """
-    for kind, data in _variables(path):
-        if kind == _COMPRESSED:
-            try:
-                data = zlib.decompress(data)
-            except zlib.error as error:
-                raise ValueError(f"damaged: a variable cannot be unpacked ({error})") from error
-            data = data[8 : 8 + int.from_bytes(data[4:8], _order(path))]
-        elements = _elements(data, _order(path))
-        _, flags = next(elements, (0, b""))
-        _, _ = next(elements, (0, b""))  # its sizes
-        _, name = next(elements, (0, b""))
-        if name.decode("latin-1") not in names:
+    for order, data in _variables(path):
+        elements = _elements(data, order)
+        (_, flags), _, (_, name) = (next(elements, (0, b"")) for _ in range(3))  # second: the sizes
+        text = name.decode("latin-1")
+        if text not in names:
             continue
-        if int.from_bytes(flags[:4], _order(path)) & 255 not in _CLASSES:
-            raise ValueError(f"{name.decode('latin-1')} must be a matrix of real numbers")
+        if int.from_bytes(flags[:4], order) & 255 not in _CLASSES:
+            raise ValueError(f"{text} must be a matrix of real numbers")
         wrong = [kind for kind, _ in elements if kind not in _NUMBERS]
         if wrong:
-            raise ValueError(f"damaged: {name.decode('latin-1')} has an element of type {wrong[0]}")
+            raise ValueError(f"damaged: {text} has an element of type {wrong[0]}")
 
 
 _COMPRESSED = 15
@@ -153,19 +130,26 @@ _NUMBERS = frozenset({1, 2, 3, 4, 5, 6, 7, 9, 12, 13})
 _CLASSES = frozenset(range(5, 16))
 
 
-def _order(path: Path) -> Any:
+def _variables(path: Path) -> Iterator[tuple[Any, bytes]]:
+    """Yield the byte order and the unpacked bytes of each variable; none of another format."""
+    limit, size = max(FREE, TIMES * path.stat().st_size), 0
     with path.open("rb") as file:
-        return {b"IM": "little", b"MI": "big"}.get(file.read(128)[126:128])
-
-
-def _variables(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Type and bytes of each variable; nothing for a file of another format."""
-    order = _order(path)
-    with path.open("rb") as file:
-        file.seek(128)
+        order: Any = {b"IM": "little", b"MI": "big"}.get(file.read(128)[126:])
         while order and len(tag := file.read(8)) == 8:
             kind, length = (int.from_bytes(tag[i : i + 4], order) for i in (0, 4))
-            yield kind, file.read(length)
+            data = file.read(length)
+            if kind == _COMPRESSED:
+                unpack = zlib.decompressobj()
+                try:
+                    data = unpack.decompress(data, limit + 1 - size)
+                except zlib.error as error:
+                    raise ValueError(f"damaged: a variable cannot be unpacked ({error})") from error
+                size += len(data)
+                check_unpacked(path, size)
+                if not unpack.eof:
+                    raise ValueError("damaged: a variable is cut short")
+                data = data[8 : 8 + int.from_bytes(data[4:8], order)]
+            yield order, data
 
 
 def _elements(data: bytes, order: Any) -> Iterator[tuple[int, bytes]]:

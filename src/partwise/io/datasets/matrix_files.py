@@ -15,7 +15,7 @@ from scipy import sparse
 
 from partwise.backends.compressed import csr_of
 from partwise.io._common import check_matrix
-from partwise.io.archives import check_mat, check_mat_types, check_npz, check_shape
+from partwise.io.archives import check_mat, check_npz, check_shape
 
 
 @dataclass(frozen=True)
@@ -178,9 +178,8 @@ def _sparse(path: Path, parts: dict[str, Any]) -> sparse.csr_array:
 
 
 def _read_mat(path: Path) -> dict[str, Any]:
-    check_mat(path)
     names = ["fea", "gnd"]
-    check_mat_types(path, names)
+    check_mat(path, names)
     how = sparse_arrays(scipy.io.loadmat)
     try:
         found = _parse(path, lambda: scipy.io.loadmat(path, variable_names=names, **how))
