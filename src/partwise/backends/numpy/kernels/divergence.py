@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba.core import types
-from numba.extending import intrinsic
 
 from partwise.backends.numpy.kernels import crew
-from partwise.backends.numpy.kernels._intrinsics import blas
+from partwise.backends.numpy.kernels._atomics import add, multiply, wide_vectors
 from partwise.backends.numpy.kernels._options import HELPER, OPTIONS, compiled
-from partwise.backends.numpy.kernels._writing import (
-    DOUBLE,
-    WORD,
-    Sum,
-    Value,
-    arguments,
-    either,
-    loop,
-    repeat,
-    told,
-)
 from partwise.backends.numpy.kernels.products import LINE, gemm
 
 TINY = 1e-300
-LOG2 = math.log(2.0)
+LOG2, ROOT = math.log(2.0), math.sqrt(2.0)
 TOGETHER = 16  # rows of X that are fetched together: of a column they are a line of the cache
+AT_ONCE = 2 * LINE  # bytes to a multiple of which rows are filled up
 
 
 @compiled(**HELPER)
@@ -67,31 +53,22 @@ def kl_rows(indptr, indices, x, V, U, out, xlogy, want_log, tiny, lo, hi):
         xlogy[i] = s
 
 
-def _root_of_model(builder, N, h, a, ridge, old):
-    """See `_hyperbola`."""
-    zero = N.like(0.0)
-    # (a + ridge z)(q + z) = p with p = N²/h, q = N/h - z
+@compiled(**HELPER)
+def _root(N, h, a, ridge, old):
+    """The root z of a + ridge z = p/(q + z), where p/(q + z) has value N and slope -h at ``old``.
+
+    With p = N²/h and q = N/h - old this is a quadratic equation. Without a slope z moves only where
+    its linear cost sends it to zero.
+    """
+    if h <= 0:
+        return 0.0 if a + ridge * old > 0 else old
     ratio = N / h
-    q = ratio - old
-    q = q.if_above(zero, q, zero)
+    q = max(ratio - old, 0.0)
     linear, rest = a + ridge * q, N * ratio - a * q
-    below = linear + (linear * linear + ridge * 4.0 * rest).root()
-    root = below.if_above(zero, rest * 2.0 / below, old)
-    found = either(rest.compared("<=", zero), zero, root)
-    flat = (a + ridge * old).if_above(zero, zero, old)
-    return either(h.compared("<=", zero), flat, found)
-
-
-def _hyperbola_written(typing, N, h, a, ridge, old):
-    """The root of a + ridge z = p/(q + z), where p/(q + z) has value N and slope -h at ``old``."""
-
-    def generate(context, builder, signature, args):
-        return _root_of_model(builder, *arguments(context, builder, signature, args)).value
-
-    return types.float64(*[types.float64] * 5), generate
-
-
-_hyperbola: Any = intrinsic(_hyperbola_written)
+    if rest <= 0:
+        return 0.0
+    below = linear + math.sqrt(linear * linear + 4.0 * ridge * rest)
+    return 2.0 * rest / below if below > 0 else old
 
 
 @compiled(**HELPER)
@@ -125,7 +102,7 @@ def _newton_row(x, y, inv, r, B, m, z, a, ridge, sweeps):
                 q = r[e] * b[e]
                 N += q
                 h += q * (inv[e] * b[e])
-            new = _hyperbola(N, h, a[j], ridge[j], old)
+            new = _root(N, h, a[j], ridge[j], old)
             if new <= 0.0:
                 new = 0.0
                 if old > 0.0:
@@ -199,135 +176,133 @@ def newton_rows(indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, want_lo
         xlogy[i] = s
 
 
-def _dense_sweeps(typing, X, Z, cost, ridge, order, room):
-    """All of `_newton_dense`."""
-
-    def generate(context, builder, signature, args):
-        builder.function.attributes.add("optsize")
-        X, Z, cost, ridge, order, room = arguments(context, builder, signature, args)
-        a = told(order, room.kind, *DENSE)
-        low, wide, m, pitch = a.low.to(room.kind), AT_ONCE // room.size, a.m, a.pitch
-        y, r = (room.after(pitch * (TOGETHER + i)) for i in range(2))
-        least = Value(builder, ir.Constant(ir.VectorType(room.kind, wide), None)) + low
-
-        def each():
-            return loop(builder, 0, m, wide)
-
-        with repeat(builder) as leave:
-            first = order.count(0) * TOGETHER
-            leave(first.compared(">=", a.n))
-            end = (first + TOGETHER).or_less(a.n)
-            _fetch(builder, X, room, first, end, a)
-            with loop(builder, first, end) as i:
-                x, z = room.after((i - first) * pitch), Z.after(i * a.k)
-                paid, price = cost.after(i * a.paid), ridge.after(i * a.curved)
-                with each() as e:
-                    y.store(e, least, wide)
-                with loop(builder, 0, a.k) as j:
-                    own = z.load(j).to(room.kind)
-                    with builder.if_then(own.compared("!=", 0.0)), each() as e:
-                        b = a.B.load(j * pitch + e, wide)
-                        y.store(e, y.load(e, wide) + b * own, wide)
-                change, last = Sum(builder, room.kind), Sum(builder, WORD)
-                left = Sum(builder, DOUBLE)
-
-                def moved(e):
-                    t = y.load(e, wide) + a.B.load(last.value + e, wide) * change.value
-                    t = least.if_above(t, least, t)  # nan stays
-                    y.store(e, t, wide)
-                    return t
-
-                with loop(builder, 0, a.sweeps):
-                    with each() as e:
-                        t = moved(e)
-                        r.store(e, x.load(e, wide) * (1.0 / t), wide)
-                    change.set(0.0)
-                    left.set(1.0)
-                    with loop(builder, 0, a.k) as j, repeat(builder, False) as skip:
-                        b, old, toll = j * pitch, z.load(j).to(DOUBLE), paid.load(j)
-                        with builder.if_then(old.compared("==", 0.0)):
-                            N = Sum(builder, room.kind, wide)
-                            with each() as e:
-                                N.add(r.load(e, wide) * a.B.load(b + e, wide))
-                            N = N.value.summed().to(DOUBLE)
-                            skip(N.compared("<=", toll * left.value))
-                            stale = change.value.compared("!=", 0.0)
-                            stale = builder.or_(stale, left.value.compared("<", 1.0))
-                            with builder.if_then(stale):
-                                N = Sum(builder, room.kind, wide)
-                                with each() as e:
-                                    q = x.load(e, wide) * (1.0 / moved(e))
-                                    r.store(e, q, wide)
-                                    N.add(q * a.B.load(b + e, wide))
-                                change.set(0.0)
-                                left.set(1.0)
-                                skip(N.value.summed().to(DOUBLE).compared("<=", toll))
-                        N, h = (Sum(builder, room.kind, wide) for _ in range(2))
-                        with each() as e:
-                            q = a.B.load(b + e, wide) * (1.0 / moved(e))
-                            s = x.load(e, wide) * q
-                            N.add(s)
-                            h.add(s * q)
-                        N, h = (value.value.summed().to(DOUBLE) for value in (N, h))
-                        root = _root_of_model(builder, N, h, toll, price.load(j * a.by), old)
-                        new = Sum(builder, DOUBLE)
-                        new.add(root)
-                        with builder.if_then(root.compared("<=", 0.0)):
-                            # where it is nearly all there is at some e: shrink, do not leave log 0
-                            alone = Sum(builder, room.kind, wide)
-                            part, none = old.to(room.kind), least.like(0.0)
-                            with each() as e:
-                                here = x.load(e, wide)
-                                rest = y.load(e, wide) * (1 - 1e-3)
-                                much = (a.B.load(b + e, wide) * part).compared(">=", rest)
-                                alone.add(either(much, here, none))
-                            some = alone.value.summed().compared(">", 0.0)
-                            new.set(either(some, old * 0.1, old.like(0.0)))
-                        # new / old or one
-                        lower = new.value.or_less(old) + TINY
-                        left.set(left.value * (lower / (old + TINY)))
-                        change.set((new.value - old).to(room.kind))
-                        last.set(b)
-                        z.store(j, new.value.to(Z.kind))
-        return context.get_dummy_value()
-
-    return types.void(X, Z, cost, ridge, order, room), generate
+@compiled(**HELPER)
+def _fetch(X, turned, first, m, rows):
+    """Rows ``first``, .., first + m - 1 of X, or of its transpose, to ``rows``."""
+    if turned:
+        for e in range(X.shape[0]):
+            for i in range(m):
+                rows[i, e] = X[e, first + i]
+    else:
+        for i in range(m):
+            for e in range(X.shape[1]):
+                rows[i, e] = X[first + i, e]
 
 
-def _fetch(builder, X, room, first, end, a):
-    """Rows ``first`` to ``end`` of X, or of its transpose, to the first ones of the room."""
-    with builder.if_else(a.turned.compared("!=", 0)) as (across, along):
-        with across, loop(builder, 0, a.m) as e, loop(builder, first, end) as i:
-            room.store((i - first) * a.pitch + e, X.load(e * a.n + i).to(room.kind))
-        with along, loop(builder, first, end) as i:
-            done = Sum(builder, WORD)
-            for width in (LINE // X.size, 1):
-                with loop(builder, done.value, a.m - (width - 1), width) as e:
-                    x = X.load(i * a.m + e, width).to(room.kind)
-                    room.store((i - first) * a.pitch + e, x, width)
-                    done.add(width)
+@compiled(**HELPER)
+def _ratios(x, y, b, change, low, r):
+    """y = max(y + change b, low) and r = x / y."""
+    wide_vectors()
+    one = y.dtype.type(1)
+    for e in range(len(y)):
+        t = y[e] + change * b[e]
+        t = low if low > t else t  # NaN stays
+        y[e] = t
+        r[e] = x[e] * (one / t)
 
 
-DENSE = "begun turned n m k sweeps paid curved by pitch", "low", "B"
-AT_ONCE = 2 * LINE  # bytes of a vector
-_dense_sweep: Any = intrinsic(_dense_sweeps)
+@compiled(**HELPER)
+def _sum(r, b):
+    """Σ r b."""
+    wide_vectors()
+    total = r.dtype.type(0)
+    for e in range(len(r)):
+        total += r[e] * b[e]
+    return np.float64(total)
+
+
+@compiled(**HELPER)
+def _sums(x, y, before, change, b, low):
+    """N = Σ x b / y and h = Σ x b² / y², after y = max(y + change before, low)."""
+    wide_vectors()
+    zero, one = y.dtype.type(0), y.dtype.type(1)
+    N, h = zero, zero
+    for e in range(len(y)):
+        t = y[e] + change * before[e]
+        t = low if low > t else t  # NaN stays
+        y[e] = t
+        q = b[e] * (one / t)
+        s = x[e] * q
+        N += s
+        h += s * q
+    return np.float64(N), np.float64(h)
+
+
+@compiled(**HELPER)
+def _is_nearly_all(x, y, b, part):
+    """Whether ``part`` b is nearly all of y where some x > 0."""
+    wide_vectors()
+    alone, most = x.dtype.type(0), x.dtype.type(1 - 1e-3)
+    for e in range(len(x)):
+        alone += x[e] if b[e] * part >= y[e] * most else x.dtype.type(0)
+    return alone > 0
+
+
+@compiled(**HELPER)
+def _dense_row(x, y, r, z, B, cost, ridge, low, sweeps):
+    """`_newton_row` of a dense row, whose sums for one coordinate share a pass with y of the last.
+
+    That pass writes y alone, since loads and stores cost as much as the division. So r = x/y is
+    not kept up to date: for a coordinate at zero, N is known as the sweep began. Since then y fell
+    to no less than the share ``left`` anywhere, because a coordinate that fell to a share of itself
+    took no more of any y. So N is at most 1/left as large: mostly enough to decide that the
+    coordinate stays, else another pass decides.
+    """
+    k, zero = len(z), y.dtype.type(0)
+    for e in range(len(y)):
+        y[e] = low
+    for j in range(k):
+        if z[j] != 0:
+            own, b = y.dtype.type(z[j]), B[j]
+            for e in range(len(y)):
+                y[e] += own * b[e]
+    change, last = zero, 0
+    for _ in range(sweeps):
+        _ratios(x, y, B[last], change, low, r)
+        change, left = zero, 1.0
+        for j in range(k):
+            b, old = B[j], np.float64(z[j])
+            toll, price = cost[j], ridge[j if len(ridge) > 1 else 0]
+            if old == 0:
+                N = _sum(r, b)
+                if toll * left >= N:
+                    continue
+                if change != 0 or left < 1:
+                    _ratios(x, y, B[last], change, low, r)
+                    change, left = zero, 1.0
+                    if toll >= _sum(r, b):
+                        continue
+            N, h = _sums(x, y, B[last], change, b, low)
+            new = _root(N, h, toll, price, old)
+            if (
+                new <= 0
+            ):  # where this coordinate is nearly all of some y: shrink, do not leave log 0
+                new = 0.1 * old if _is_nearly_all(x, y, b, y.dtype.type(old)) else 0.0
+            left *= (min(new, old) + TINY) / (old + TINY)  # new / old or one
+            change, last = y.dtype.type(new - old), j
+            z[j] = new
 
 
 @compiled(**OPTIONS)
-def _newton_dense(X, Z, cost, ridge, order, room):
-    """`newton_dense` for who comes: each takes the next TOGETHER rows that nobody has ``begun``.
+def _newton_dense(X, turned, Z, B, cost, ridge, low, sweeps, begun, room):
+    """`newton_dense` in each thread: it takes the next TOGETHER rows that nobody has ``begun``.
 
-    B is the basis as (k, p or more), contiguous: a change of y and the sums for the next coordinate
-    share one pass, in the precision of B, which may be lower than that of Z. That pass writes y
-    alone, since loads and stores cost as much as the division. So x/y is not kept up to date: of a
-    coordinate at zero N is known as the sweep began. Since then y fell to no less than the share
-    ``left`` anywhere (a coordinate that fell to a share of itself took no more of any y), so N is
-    at most 1/left as large: mostly enough to see that it stays, else a pass tells.
-
-    ``room`` (TOGETHER + 2, p or more) is room to work in, for rows of X first. It and B are laid
-    out by `lined`: what they have beyond p is zero, and enters no sum.
+    B is the basis as (k, p or more). Its precision may be lower than that of Z. ``room``
+    (TOGETHER + 2, p or more) holds rows of X first. B and ``room`` are laid out by `lined`: what
+    they have beyond p is zero, and enters no sum.
     """
-    _dense_sweep(X, Z, cost, ridge, order, room)
+    n = len(Z)
+    y, r = room[TOGETHER], room[TOGETHER + 1]
+    while True:
+        first = TOGETHER * add(begun, 0, 1)
+        if first >= n:
+            break
+        m = min(TOGETHER, n - first)
+        _fetch(X, turned, first, m, room)
+        for i in range(m):
+            row = first + i
+            own, price = cost[row if len(cost) > 1 else 0], ridge[row if len(ridge) > 1 else 0]
+            _dense_row(room[i], y, r, Z[row], B, own, price, low, sweeps)
 
 
 def lined(rows, width, dtype):
@@ -352,89 +327,55 @@ def newton_dense(X, Z, B, cost, ridge, sweeps, low, threads=1):
     most = max(1, min(threads, -(-n // TOGETHER)))
     rooms = lined(most * (TOGETHER + 2), p, dtype)
     rooms = rooms.reshape(most, TOGETHER + 2, rooms.shape[1])
-    by = int(ridge.shape[1] > 1)
-    paid, curved = k * (len(cost) > 1), ridge.shape[1] * (len(ridge) > 1)
-    shape = (n, p, k, sweeps, paid, curved, by, rooms.shape[2])
-    order = crew.numbers(DENSE, basis, 0, turned, *shape, low, basis)
-    crew.run(_newton_dense, (X, Z, cost, ridge, order), [()] * most, threads, own=(rooms,))
+    args = (X, turned, Z, basis, cost, ridge, low, sweeps, np.zeros(1, np.int64))
+    crew.run(_newton_dense, args, [()] * most, threads, own=(rooms,))
 
 
-ROOT = math.sqrt(2.0)
-BESIDE = 1 << 15  # entries of VUᵀ that are there at a time
+BESIDE = 1 << 15  # entries of VUᵀ that are computed at a time
 RUNS = 64  # sums over rows, whatever the number of threads
+#: Of the logarithm, from the 21st to the 3rd power: further terms are below the rounding.
+SERIES = tuple(1 / odd for odd in range(21, 1, -2))
 
 
-def _log(y):
-    """The logarithm of float64 that is positive and normal, alone or in lanes.
+@compiled(**HELPER)
+def _sum_of_logs(x, y, low):
+    """Σ x log(max(y, low)), which is NaN where some y is not finite; y is float64.
 
-    With y = 2ᵉ m, 1/√2 <= m < √2, and f = (m - 1)/(m + 1): log m = 2 (f + f³/3 + f⁵/5 + ..), whose
-    terms beyond f²¹ are below the rounding.
+    With y = 2ᵉ m, 1/√2 <= m < √2, and f = (m - 1)/(m + 1), log m = 2 (f + f³/3 + f⁵/5 + ..). The
+    exponent e and m are read from the bits of y. Unlike math.log this fills vectors.
     """
-    build, kind = y.builder, y.value.type
-    width = getattr(kind, "count", 1)
-    words = WORD if width == 1 else ir.VectorType(WORD, width)
-
-    def word(number):
-        return ir.Constant(words, number if width == 1 else [number] * width)
-
-    bits = build.bitcast(y.value, words)
-    # the exponent as a number: in lanes there is no conversion before AVX-512
-    high = build.or_(build.lshr(bits, word(52)), word(0x4330000000000000))
-    low = build.or_(build.and_(bits, word(0x000FFFFFFFFFFFFF)), word(0x3FF0000000000000))
-    e, f = (Value(build, build.bitcast(part, kind)) for part in (high, low))
-    e = e - 4503599627371519.0
-    over = f.compared(">", ROOT)
-    e, f = either(over, e + 1.0, e), either(over, f * 0.5, f)
-    f = (f - 1.0) / (f + 1.0)
-    s = f * f
-    t = s * (1 / 21) + 1 / 19
-    for odd in range(17, 1, -2):
-        t = t * s + 1 / odd
-    return e * LOG2 + (f + f * s * t) * 2.0
-
-
-def _logs_of_runs(typing, X, order, Y):
-    """All of `_xlogy`."""
-
-    def generate(context, builder, signature, args):
-        builder.function.attributes.add("optsize")
-        X, order, Y = arguments(context, builder, signature, args)
-        a = told(order, DOUBLE, *LOGS)
-        place = Value(builder, builder.ptrtoint(Y.pointer, WORD))
-        widths = (AT_ONCE // 8, 1)
-        with repeat(builder) as leave:
-            r = order.count(0)
-            leave(r.compared(">=", a.runs))
-            end = ((r + 1) * a.size).or_less(a.n)
-            totals = [Sum(builder, DOUBLE, width) for width in widths]
-            with loop(builder, r * a.size, end, a.rows) as lo:
-                m, done = (end - lo).or_less(a.rows), Sum(builder, WORD)
-                sizes = (lo * 0, a.p, m, a.k, a.U, a.p, a.V + lo * a.k * 8, place, a.p)
-                blas(builder, DOUBLE, a.blas.value, *(size.value for size in sizes))
-                for width, total in zip(widths, totals):
-                    with loop(builder, done.value, m * a.p - (width - 1), width) as e:
-                        y, x = Y.load(e, width), X.load(lo * a.p + e, width).to(DOUBLE)
-                        least = y.like(a.low)
-                        term = x * _log(least.if_above(y, least, y))
-                        total.add(either(y.compared("<", math.inf), term, y.like(math.nan)))
-                        done.add(width)
-            a.sums.store(r, totals[0].value.summed() + totals[1].value)
-        return context.get_dummy_value()
-
-    return types.void(X, order, Y), generate
-
-
-LOGS = "begun n p k size runs rows blas V U", "low", "", "sums"
-_all_logs: Any = intrinsic(_logs_of_runs)
+    wide_vectors()
+    total = 0.0
+    for i in range(len(y)):
+        t = low if low > y[i] else y[i]
+        bits = np.float64(t).view(np.int64)
+        # the exponent as a number: vectors convert integers only since AVX-512
+        high = np.int64((bits >> 52) | 0x4330000000000000).view(np.float64)
+        m = np.int64((bits & 0x000FFFFFFFFFFFFF) | 0x3FF0000000000000).view(np.float64)
+        e = high - 4503599627371519.0
+        e, m = (e + 1.0, 0.5 * m) if m > ROOT else (e, m)
+        f = (m - 1.0) / (m + 1.0)
+        square, rest = f * f, 0.0
+        for term in SERIES:
+            rest = rest * square + term
+        term = np.float64(x[i]) * (e * LOG2 + 2.0 * (f + f * square * rest))
+        total += term if y[i] < math.inf else math.nan
+    return total
 
 
 @compiled(**OPTIONS)
-def _xlogy(X, order, Y):
-    """sums[r] = Σ x log y over run r of ``size`` rows, for who comes; Y = VUᵀ, some rows at a time.
-
-    All in lanes, which math.log is not. Where y is infinite or nan, so is the sum.
-    """
-    _all_logs(X, order, Y)
+def _xlogy(gemm, X, V, B, low, size, rows, sums, lo, hi):
+    """`xlogy` of runs lo to hi of ``size`` rows; ``rows`` of VB are computed at a time."""
+    n, p = X.shape
+    Y = np.empty((rows, p), np.float64)
+    for run in range(lo, hi):
+        end, total = min(n, (run + 1) * size), 0.0
+        for first in range(run * size, end, rows):
+            m = min(rows, end - first)
+            multiply(gemm, V[first : first + m], B, Y[:m])
+            for i in range(m):
+                total += _sum_of_logs(X[first + i], Y[i], low)
+        sums[run] = total
 
 
 def xlogy(X, V, U, low, threads=1):
@@ -443,11 +384,8 @@ def xlogy(X, V, U, low, threads=1):
         X, V, U = X.T, U, V
     n, p = X.shape
     X, V, B = (np.ascontiguousarray(a, t) for a, t in ((X, X.dtype), (V, float), (U.T, float)))
-    size = -(-n // RUNS)
-    sums = np.zeros(-(-n // size) if size else 0)
-    most = max(1, min(threads, len(sums)))
-    Y = np.empty((most, min(size, 1 + BESIDE // max(1, p)), p))
-    given = (n, p, V.shape[1], size, len(sums), Y.shape[1], gemm(V.dtype)[0], V, B)
-    order = crew.numbers(LOGS, Y, 0, *given, low, sums)
-    crew.run(_xlogy, (X, order), [()] * most, threads, own=(Y,))
+    size = max(1, -(-n // RUNS))
+    rows, sums = min(size, 1 + BESIDE // max(1, p)), np.zeros(-(-n // size))
+    args = (gemm(V.dtype)[0], X, V, B, low, size, rows, sums)
+    crew.rows(_xlogy, args, len(sums), 1, threads)
     return float(sums.sum())
