@@ -125,6 +125,22 @@ def test_tabs_show_one_section_and_draw_its_charts(opened):
     assert elements(opened, "#parts img")[0].get_property("naturalWidth") == 8
 
 
+def test_charts_keep_their_height_in_another_window(opened):
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    (chart,) = elements(opened, "[data-figure=map]")
+    before = chart.size
+    assert before["height"] > 400
+    try:
+        opened.set_window_size(900, 900)
+        WebDriverWait(opened, 20).until(lambda b: chart.size["width"] < before["width"])
+        script = "arguments[0].once('plotly_relayout', arguments[1]); setTimeout(arguments[1], 999)"
+        opened.execute_async_script(script, chart)  # the chart follows the window a little later
+        assert chart.size["height"] == before["height"]
+    finally:
+        opened.set_window_size(1200, 1000)
+
+
 def test_colour_by_label(opened):
     def legend():
         return [t.text for t in elements(opened, "[data-figure=map] .legendtext")]

@@ -37,6 +37,7 @@
       Object.assign(layout, { margin: { l: 8, r: 8, t: 32, b: 8 }, legend:
         { ...layout.legend, orientation: "h", x: 0, y: -0.02, yanchor: "top", maxheight: 0.3 } });
     }
+    box.style.height = `${layout.height}px`;  // otherwise plotly shrinks it when the window changes
     Plotly.react(box, figure.data, layout, options(box.dataset.figure));
     if (!charts.has(box)) { charts.set(box, true); if (box.dataset.figure === "map") listen(box); }
   };
