@@ -1,4 +1,4 @@
-"""The model: value and gradients against the naive objective, and its unit scale."""
+"""Tests of the factor model: value, gradients and unit scale against the naive objective."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_beta_model_value_and_gradients(rng, beta):
 
 
 def test_exact_value_of_a_perfect_fit(rng):
-    """The expanded square leaves eps ‖X‖²; summed residuals leave eps² ‖X‖²."""
+    """The expanded square has an error of eps ‖X‖²; summed residuals have eps² ‖X‖²."""
     V, U = factors(rng, 40, 30, 3)
     model = FactorModel(DenseData(V @ U.T), Frobenius())
     assert 0 <= model.exact_value(V, U) <= 1e-28 * model.constant

@@ -1,4 +1,4 @@
-"""Terms against their formulas: value, gradient, bound, curvature, degree."""
+"""Tests of graph terms against their formulas: value, gradient, bound, curvature, degree."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class TestTerms:
 @pytest.mark.parametrize("kind", ["numpy", "csr", "torch", "dask"])
 @pytest.mark.parametrize("term", [Graph, GraphDivergence])
 def test_neighbours_that_agree_to_five_digits_have_a_value_in_float32(kind, term, tmp_path, rng):
-    """Logarithms of float32 round to 2e-6, which is as much as they differ by."""
+    """The logarithms of such neighbours differ by about 2e-6, the rounding of float32."""
     V = np.exp(rng.normal(30, 0.5, size=(1, K))) * (1 + 1e-5 * rng.random((N, K)))
     V[:, -1] = 0.0
     W = graph_of(rng)
@@ -118,7 +118,7 @@ def test_neighbours_that_agree_to_five_digits_have_a_value_in_float32(kind, term
         expected = np.trace(exact.T @ reference.laplacian(W) @ exact)
     else:
         expected = reference.symmetric_divergence(exact, W)
-    # differences of float32 are exact where they are small: weights and sums round, once each
+    # small differences in float32 are exact; only weights and sums round, once each
     assert model.penalty("V", data.rows(Z), None) == pytest.approx(expected, rel=1e-5)
     slope = to_numpy(data.result(model.terms["V"][0].gradient(data.rows(Z))))
     assert slope.dtype == np.float32

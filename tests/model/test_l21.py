@@ -1,4 +1,4 @@
-"""beta_loss="l21": rows that are outliers count by the length of their residual."""
+"""Tests of beta_loss="l21", the sum of the lengths of the rows' residuals."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_terms_labels_and_graph_beside_it(name, solver):
     """The history never rises and ends at the formula."""
     params, given = COMBINED[name]
     if name == "links" and solver == "nesterov":
-        return  # it refuses: test_links.py
+        return  # test_links.py tests that this combination is refused
     model = ConstrainedNMF(4, beta_loss="l21", solver=solver, **SHORT, **params)
     model.fit(Q.X, **START, **given)
     V, U = model.embedding_, model.components_.T
@@ -83,7 +83,7 @@ def test_solvers_end_together(solver):
     assert model.status_.startswith("converged")
     naive = reference.nmf_l21(Q.X, Q.V, Q.U, 1500, eps=EPS**2)[2][-1]
     assert model.objective_ == pytest.approx(naive, rel=1e-4)
-    # codes of new samples: each row by itself, whatever comes beside it
+    # part weights of a new sample do not depend on the other new samples
     codes = model.transform(Q.X)
     np.testing.assert_allclose(codes @ model.components_, model.embedding_ @ model.components_,
                                atol=1e-4)  # fmt: skip
@@ -96,7 +96,7 @@ def test_a_large_epsilon_is_frobenius():
         model = FactorModel(as_data(Q.X), loss)
         how = Settings(20, 0.0, extrapolate=False, guard=False)
         ends.append(alternate(model, Q.V, Q.U, make_step("mu"), how))
-    assert_close(ends[1].Z, ends[0].Z, 1e-8)  # r²/ε² is left of it
+    assert_close(ends[1].Z, ends[0].Z, 1e-8)  # they differ by terms of order r²/ε²
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "dask-csr"])
@@ -112,7 +112,7 @@ def test_back_ends_agree(kind, tmp_path):
 
 @quiet
 def test_outliers_do_not_move_the_parts():
-    """Three rows of thirty times the size: Frobenius gives them parts, the lengths do not."""
+    """Three rows are thirty times as large. They get parts of their own under Frobenius only."""
     rng = np.random.default_rng(1)
     parts = np.kron(np.eye(3), np.ones(5))
     X = rng.exponential(size=(90, 3)) @ parts + 0.05 * rng.random((90, 15))

@@ -1,6 +1,6 @@
-"""Limit cases: a constraint that says nothing leaves the plain model, and combinations have names.
+"""Tests of limit cases: without effective constraints, every method equals plain NMF.
 
-Where two fits run the same arithmetic they are compared bit for bit, elsewhere to 1e-10.
+Fits with the same arithmetic are compared bit for bit, others to 1e-10.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ START = {"W": Q.V, "H": Q.U.T.copy()}
 ONE_EACH = np.full(len(Q.X), -1)
 ONE_EACH[[7, 3, 20]] = [0, 1, 2]
 NO_LABEL = np.full(len(Q.X), -1)
-#: Solvers that move the factors in the same order in every model; "mu" follows the papers.
+#: Solvers that update the factors in the same order in every model; "mu" follows the papers.
 SAME_ORDER = [(FROBENIUS, "hals"), (FROBENIUS, "nesterov"), (KL, "newton")]
 ALL_SOLVERS = [*SAME_ORDER, (FROBENIUS, "mu"), (KL, "mu")]
 
@@ -62,7 +62,7 @@ def close(one, two, tolerance=1e-10):
 VOID = "no class has two labelled samples"
 NONE_GIVEN = "was given no label"
 GRAPH = {"graph": Q.graph}
-#: name, estimator, its settings, y, what else it is given, warnings
+#: Name: estimator, its settings, y, other arguments of fit, expected warnings.
 PLAIN = {
     "GNMF, λ = 0": (GNMF, {"graph_reg": 0.0}, None, GRAPH, ()),
     "SemiGNMF, λ = 0": (SemiGNMF, {"graph_reg": 0.0}, Q.y, GRAPH, ()),
@@ -93,7 +93,7 @@ def test_plain(name, loss, solver):
         if loss == KL:
             pytest.skip("a graph under KL has mu only")
         got = run(estimator, y, data=data, ok=ok, beta_loss=loss, solver=solver, **settings)
-        # scale="unit" holds the columns of U, so the way differs and the product agrees
+        # scale="unit" constrains U, so the iterates differ and only the products agree
         assert got.objective_ == pytest.approx(plain.objective_, rel=1e-3)
         return
     got = run(estimator, y, data=data, ok=ok, beta_loss=loss, solver=solver, **settings)
@@ -103,7 +103,7 @@ def test_plain(name, loss, solver):
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("name", sorted(set(PLAIN) - {"GNMF, empty graph"}))
 def test_plain_multiplicative(name, loss):
-    """To 1e-10 of Lee & Seung's updates, and NMF to the last bit."""
+    """Compare with Lee and Seung's updates to 1e-10, and with NMF bit for bit."""
     estimator, settings, y, data, ok = PLAIN[name]
     got = run(estimator, y, data=data, ok=ok, beta_loss=loss, solver="mu", **settings)
     naive = reference.nmf_frobenius if loss == FROBENIUS else reference.nmf_kl
@@ -134,7 +134,7 @@ def test_nmfdc_with_void_labels_is_nsnmf(solver, y):
     got = run(NMFDC, y, ok=(VOID, NONE_GIVEN), smoothing=0.3, solver=solver)
     if solver == "nesterov":  # the paper's own loop, without extrapolation between iterations
         _, U, history = reference.nmfdc_nesterov(Q.X, Q.V, Q.U, 40, delta=0.3, inner_iter=10)
-        # the last value is that of the codes returned, which are solved to the end
+        # the last value belongs to the returned part weights, which a final solve improves
         assert_close(got.objective_history_[:-1], history[:-1], 1e-10)
         assert_close(got.components_.T, U, 1e-10)
         return
@@ -149,7 +149,7 @@ def test_nmfdc_without_smoothing_is_cnmf(solver):
 
 @pytest.mark.parametrize("loss, solver", SAME_ORDER)
 def test_one_label_a_class_voids_hard_labels_but_not_the_class_cost(loss, solver):
-    """A single label already costs a sample the use of other classes' parts in cdNMF."""
+    """In cdNMF one label per class already penalises the parts of other classes."""
     with pytest.warns(UserWarning, match=VOID):
         hard = CNMF(4, beta_loss=loss, solver=solver, max_iter=30, tol=0, random_state=0)
         hard.fit(Q.X, ONE_EACH)
@@ -184,7 +184,7 @@ def test_weights_of_one(estimator, loss, solver):
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_cliques_of_weight_zero_remove_edges_and_add_none(loss):
-    """label_weight = 0: edges between labelled samples are gone, nothing takes their place."""
+    """With label_weight=0, edges between labelled samples are removed without replacement."""
     settings = {"graph_reg": 2.0, "beta_loss": loss, "solver": "mu"}
     got = run(SemiGNMF, Q.y, data=GRAPH, label_weight=0.0, **settings)
     thinned = {"graph": reference.label_graph(Q.W, Q.y, 0.0)}
@@ -316,13 +316,13 @@ def test_one_em_step_is_the_two_half_steps_from_one_point():
 
 
 def test_kl_nmf_ends_where_plsa_does():
-    """The end of KL-NMF does not move under EM, and D = Σ x log(x/N) - log-likelihood there."""
+    """EM does not change the result of KL-NMF, where D = Σ x log(x/N) - log-likelihood."""
     X, Pz, Pw, Pd = counts()
     total = X.sum()
     start = {"W": total * Pd * Pz, "H": Pw.T.copy()}
     settings = {"beta_loss": KL, "init": "custom", "tol": 0.0}
     newton = NMF(3, solver="newton", max_iter=400, **settings).fit(X, **start)
-    # from a little off the end: all the way it needs 20,000 iterations
+    # start close to the minimum, since a random start would need 20,000 iterations
     near = {"W": 1.01 * newton.embedding_ + 1e-3, "H": newton.components_ + 1e-3}
     mu = NMF(3, solver="mu", max_iter=4000, **settings).fit(X, **near)
     constant = (X[X > 0] * np.log(X[X > 0] / total)).sum()
@@ -334,8 +334,8 @@ def test_kl_nmf_ends_where_plsa_does():
         P = mass.sum(axis=0) / mass.sum(), (model.components_.T / sums), mass / mass.sum(axis=0)
         Pz1, Pw1, Pd1, likelihood = reference.plsa_em(X, *P, 1)
         for before, after in zip(P, (Pz1, Pw1, Pd1)):
-            # entries on their way to zero are still moving: half as many digits
+            # entries that converge to zero still change, so half as many digits agree
             np.testing.assert_allclose(after, before, atol=1e-6)
         assert model.objective_ == pytest.approx(constant - likelihood[0], rel=1e-8)
-        # and no run of EM from the same start is better
+        # no run of EM from the same start reaches a higher likelihood
         assert model.objective_ <= (constant - best) * (1 + 1e-3)

@@ -1,4 +1,4 @@
-"""The map A against the matrix that it stands for."""
+"""Tests of the label map A against the matrix that it represents."""
 
 import pickle
 
@@ -77,7 +77,7 @@ def test_everything_labelled():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_mean_of_equal_rows_is_that_row(rng, dtype):
-    """A start that already obeys the labels must not move, even by a rounding."""
+    """A start that satisfies the labels must not change, not even by rounding."""
     rows = SharedRows(encode_labels(rng.integers(-1, 3, 300), 300).codes, 300)
     Z = rng.random((rows.n_rows, 7)).astype(dtype)
     np.testing.assert_array_equal(rows.mean(rows.expand(Z)), Z)

@@ -1,4 +1,4 @@
-"""Half of the problem: how far it is from a minimum, and its curvature."""
+"""Tests of the subproblem in one factor: KKT residual and curvature."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every term with every step on every kind of array: the minimum of an independent solver."""
+"""Tests of every term with every step and array type against an independent minimiser."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ BY_ENTRY, BY_ROW, BY_COLUMN = rng.random((N, K)), rng.random((N, 1)), rng.random
 
 
 class Chain(Term):
-    """A user's term that joins rows: ½ μ Σ_i ‖z_{i+1} - z_i‖², with what everyone can write."""
+    """User-defined term that couples rows: ½ μ Σ_i ‖z_{i+1} - z_i‖²."""
 
     couples = True
     degree = 2
@@ -56,13 +56,13 @@ class Chain(Term):
 
 
 class Vague(Chain):
-    """The same by a user who says nothing of its degree."""
+    """The same term without a declared degree."""
 
     degree = None
 
 
 class Soft(Term):
-    """A user's term of no degree: μ Σ √(1 + z²)."""
+    """User-defined term that is not homogeneous: μ Σ √(1 + z²)."""
 
     def __init__(self, weight=0.8):
         self.weight = weight
@@ -78,7 +78,7 @@ class Soft(Term):
 
 
 class Rough(Soft):
-    """The same without a word on its curvature."""
+    """The same term without a bound of its curvature."""
 
     def lipschitz(self):
         return np.inf
@@ -97,7 +97,7 @@ TERMS = {
     "own": Soft(),
     "own, joins rows": Chain(),
 }
-#: Of each term: its value, written once more.
+#: The value of each term, written naively.
 FORMULAS = {
     Linear: lambda t, Z: (t.cost * Z).sum(),
     Ridge: lambda t, Z: 0.5 * (t.weight * Z**2).sum(),
@@ -117,7 +117,7 @@ def objective(beta, term, Z, gamma=1.0):
 
 
 def lowest(beta, term, gamma=1.0):
-    """L-BFGS-B with numerical derivatives of the formula alone."""
+    """Minimise the formula by L-BFGS-B with numerical derivatives."""
 
     def value(z):
         return objective(beta, term, z.reshape(N, K), gamma)
@@ -179,7 +179,7 @@ def test_every_step_finds_the_minimum_with_sample_weights(name, beta, step, best
 
 
 def test_a_ridge_by_column_has_one_minimum_whatever_the_solver():
-    """`hals` once took the first column's weight for all: it ended higher, with a poor KKT."""
+    """An earlier `hals` used the weight of the first column for all columns."""
     weight = np.array([[0.1, 1.0, 10.0]])
     terms = {"terms_V": [Ridge(weight)], "terms_U": [Ridge(np.full((1, 1), 0.5))]}
     for name in ("hals", "nesterov"):
@@ -198,7 +198,7 @@ def test_a_ridge_by_column_has_one_minimum_whatever_the_solver():
         assert codes(found.Z.ravel())[0] <= best * (1 + 1e-6), name
 
 
-# -- what does not fit is refused before any work --------------------------------------------------
+# -- terms that a step cannot use are refused ------------------------------------------------------
 
 
 @pytest.mark.parametrize("step, beta", [("hals", 2), ("nesterov", 2), ("newton", 1), ("mu", 1)])
@@ -222,7 +222,7 @@ def test_a_term_needs_a_gradient():
                 return 0.0
 
 
-# -- a term of one's own, looked at before a fit ---------------------------------------------------
+# -- check_term ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", [*TERMS, "divergence", "rough", "vague"])
@@ -247,7 +247,7 @@ class WrongDegree(Chain):
 class WrongSlope(Chain):
     def gradient(self, Z):
         slope = super().gradient(Z)
-        slope[0] = 0  # as if the chain began at the second row
+        slope[0] = 0  # a wrong gradient for the first row
         return slope
 
 
@@ -257,7 +257,10 @@ class WrongSign(Soft):
 
 
 class TooSmall(Chain):
-    """μ is no bound of a Hessian whose largest eigenvalue is nearly 4 μ; random steps miss it."""
+    """Term with a bound μ below the largest eigenvalue of its Hessian, which is nearly 4 μ.
+
+    Random directions do not reveal this error.
+    """
 
     def lipschitz(self):
         return 3.0 * self.weight
@@ -349,7 +352,7 @@ def fit(solver="auto", beta_loss="frobenius", X=X, y=None, **params):
 
 
 def test_a_term_of_ones_own_is_the_named_option():
-    """alpha_W is a ridge of alpha_W p on V, which anyone can write."""
+    """alpha_W equals a user-defined ridge of alpha_W p on V."""
     named = fit(alpha_W=0.1)
     own = fit(terms=[Ridge(np.full((1, 1), 0.1 * P))])
     np.testing.assert_allclose(own.embedding_, named.embedding_, rtol=1e-9)
@@ -367,7 +370,7 @@ def test_a_term_of_ones_own_is_the_named_option():
     "term", [Chain(), Vague(), Soft()], ids=["joins rows", "joins, no degree", "no degree"]
 )
 def test_a_users_term_runs_with_every_solver(solver, loss, term):
-    # multiplicative updates creep at the end, and so does what knows a bound alone
+    # multiplicative updates and steps that use only a bound converge slowly
     tol = 1e-3 if solver == "mu" else 1e-6
     if isinstance(term, Vague) and loss == "kullback-leibler":
         tol = 1e-2 if solver == "mu" else 1e-3
@@ -378,7 +381,7 @@ def test_a_users_term_runs_with_every_solver(solver, loss, term):
     penalty = FORMULAS[type(term)](term, model.embedding_)
     assert model.objective_ == pytest.approx(loss.sum() + penalty, rel=1e-9)
     lengths = (model.components_**beta).sum(axis=1)
-    np.testing.assert_allclose(lengths, 1, rtol=1e-9)  # scale="unit" holds whatever the degree
+    np.testing.assert_allclose(lengths, 1, rtol=1e-9)  # scale="unit" does not need a degree
     if solver != "mu":
         assert np.all(np.diff(model.objective_history_) <= 1e-12)
         assert model.kkt_residual_ <= max(tol, 1e-4)
@@ -387,7 +390,7 @@ def test_a_users_term_runs_with_every_solver(solver, loss, term):
 @pytest.mark.parametrize("loss", [Frobenius(), KullbackLeibler()], ids=["frobenius", "kl"])
 @pytest.mark.parametrize("term", [Chain(), Vague(), Soft()], ids=["degree", "vague", "soft"])
 def test_the_price_of_length_has_the_slope_of_its_value(term, loss):
-    """Also where U is zero: what its bound curves there is still a slope."""
+    """The price of length has the right slope, even where U is zero."""
     model = FactorModel(as_data(X), loss, terms_V=[term], unit=True)
     basis = U.copy()
     basis[::3, 0] = basis[1, :] = 0
@@ -402,7 +405,7 @@ def test_the_price_of_length_has_the_slope_of_its_value(term, loss):
 
 
 def test_the_price_of_length_is_exact_for_a_term_of_no_degree():
-    """No rescaling of a column of the answer, V/s and s U moved back to unit, is better."""
+    """No rescaling of a column of the result by s and 1/s lowers the objective."""
     model = fit("hals", terms=[Soft(2.0)])
     for s in (0.7, 1.4):
         other = fit("hals", terms=[Soft(2.0)], random_state=1)
@@ -487,7 +490,7 @@ def test_auto_finds_a_solver_that_takes_the_term():
 
 @pytest.mark.parametrize("kind", ["numpy", "torch", "dask"])
 def test_a_graph_does_not_cancel_in_single_precision(kind, tmp_path):
-    """Neighbours that agree to 1e-5: D z - W z has no digit left, the differences have all."""
+    """Neighbours agree to 1e-5, so D z - W z cancels in float32 and differences do not."""
     Z = (1000 + 0.01 * rng.random((N, K))).astype(np.float32)
     data = as_data(Z.astype(np.float64))
     form = Forms(np.abs(X).astype(np.float32), tmp_path)[kind]
@@ -511,7 +514,7 @@ def test_the_scale_of_sample_weights_means_nothing(scale, loss):
 
     one, other = run(GAMMA), run(GAMMA * scale)
     assert one.objective_ > 0
-    # the start leans on the scale of the weights, so the way there is not the same
+    # the start depends on the scale of the weights, so the iterates differ
     assert other.objective_ == pytest.approx(one.objective_ * scale, rel=1e-3, abs=0)
 
 
