@@ -1,4 +1,4 @@
-"""AnsNMF against determinants written out, and what its linear programs promise."""
+"""Tests of AnsNMF against explicit determinants, and of its linear programs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from partwise.metrics import sparseness
 from partwise.solvers.unmixing import _largest_volume, unmix_codes, unmix_parts
 
 N, P, K = 24, 15, 4
-#: A linear program ends within its own tolerance of a vertex, 1e-7 in HiGHS; a hundred more steps
-#: amplify that by less than ten.
+#: HiGHS solves a linear program to 1e-7; a hundred further steps amplify that less than tenfold.
 VERTEX = 1e-6
 
 
@@ -63,10 +62,10 @@ def test_a_program_finds_the_largest_determinant(seed, slack):
 
 
 def test_mixed_factors_are_unmixed():
-    """Parts, each of which has a feature of its own, come back from a mixture; codes get sparser.
+    """Parts with a feature of their own are recovered from a mixture, and part weights get sparser.
 
-    A row of B for the parts does not depend on the others, and one pass is enough. Columns for the
-    codes do, and a pass ends where no single one can be bettered.
+    The rows of B for the parts are independent, so one pass suffices. The columns for the part
+    weights depend on each other, and a pass ends where no single column can improve.
     """
     rng = np.random.default_rng(0)
     pure = np.vstack([np.eye(3), rng.dirichlet(np.full(3, 0.4), size=60)])
@@ -95,7 +94,7 @@ def test_every_kind_of_local_array(make):
         AnsNMF(K, init="custom", max_iter=5).fit(kind(X), W=V0.astype(d), H=U0.T.astype(d))
         for kind, d in ((np.asarray, np.float64), (make, dtype))
     )
-    # vertices of linear programs move with the data, which float32 has to 1e-7
+    # vertices of linear programs depend on the data, which float32 rounds to 1e-7
     atol = (1e-3 if dtype == np.float32 else VERTEX) * plain.embedding_.max()
     np.testing.assert_allclose(other.embedding_, plain.embedding_, atol=atol)
     assert other.embedding_.dtype == other.mixing_.dtype == dtype

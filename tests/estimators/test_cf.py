@@ -1,4 +1,4 @@
-"""CF and LCF: the papers' updates, kernels, signed data, memory."""
+"""Tests of CF and LCF: the papers' updates, kernels, signed data and memory."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ KERNELS = ["linear", "rbf", "poly", "cosine"]
 @pytest.mark.parametrize("kernel", [*KERNELS, "precomputed"])
 @pytest.mark.parametrize("name", LOCALITY)
 def test_the_papers_update(name, kernel, data):
-    """LCF (4)(5) over 50 iterations to 1e-8; with signed entries the ratio has exponent ½."""
+    """Compare 50 iterations with LCF (4)(5) to 1e-8; signed data use the exponent ½."""
     X = DATA[data]
     K = None
     if kernel != "linear":
@@ -73,7 +73,7 @@ def test_the_papers_update(name, kernel, data):
 
 
 def test_locality_as_printed():
-    """The distances of (2), term by term, without a kernel; half of the printed objective."""
+    """Compare with the distances of (2), summed without a kernel; half the printed objective."""
     V, C, history = reference.lcf_mu_literal(Q.X, Q.V, Q.C, 50, lam=0.3)
     est = fit("LCF", Q.X)
     assert_close(est.objective_history_, history, 1e-8)
@@ -134,7 +134,7 @@ def test_histories_never_rise(name, solver, kernel, data):
 @pytest.mark.parametrize("data", DATA)
 @pytest.mark.parametrize("name", LOCALITY)
 def test_faster_solvers_go_lower_than_mu(name, data):
-    """From the default start, in a tenth of the iterations."""
+    """From the default start, faster solvers need a tenth of the iterations of mu."""
     low = make(name, "mu", max_iter=1000).fit(DATA[data]).objective_
     for solver in ("hals", "nesterov"):
         assert make(name, solver, max_iter=100).fit(DATA[data]).objective_ <= low * (1 + 1e-3)
@@ -163,7 +163,7 @@ def test_new_samples(name, kernel):
     def value(V):
         return 0.5 * ((V @ G) * V).sum() + (cost * V).sum()
 
-    # values rather than codes: concepts may be nearly collinear
+    # compare objectives, since concepts may be nearly collinear
     assert value(got) <= value(expected) + 1e-6 * abs(value(expected))
     assert (got >= 0).all()
     assert est.predict(new).shape == (8,)
@@ -195,7 +195,7 @@ def test_components_for_the_linear_kernel_only(kernel):
         assert not hasattr(est, "components_")
         with pytest.raises(ValueError, match="no components"):
             est.inverse_transform(est.embedding_)
-    # a refit with another kernel forgets them
+    # a new fit with another kernel removes them
     est.set_params(kernel="rbf").fit(SIGNED)
     assert not hasattr(est, "components_")
 
@@ -243,9 +243,9 @@ def test_matrices_that_are_no_kernels_are_refused(name, bad):
 @pytest.mark.parametrize("name", LOCALITY)
 @pytest.mark.parametrize("seed", [92, 74, 47, 80])
 def test_a_concept_that_cancels_is_no_direction(name, seed):
-    """The mean of centred samples is rounding: fitted as if it were a vector, K seems indefinite.
+    """The mean of centred samples is zero up to rounding, and must not become a concept.
 
-    Its codes were 1e17 and the objective -2e91.
+    An earlier version returned part weights of 1e17 and an objective of -2e91.
     """
     rng = np.random.default_rng(seed)
     for k in (1, 3, 5):
@@ -271,7 +271,7 @@ def test_converged_means_a_small_residual_and_no_more_fall(name, data):
 
 @pytest.mark.parametrize("scale", [1e54, 1e-60])
 def test_the_residual_does_not_depend_on_the_unit_of_X(scale):
-    """A gradient of samples squared, squared once more, is beyond float64."""
+    """The fourth power of large samples exceeds float64."""
     X = np.random.default_rng(0).gamma(1, 1, (20, 6))
     one, other = (make("CF", "auto", max_iter=3).fit(X * s) for s in (1.0, scale))
     assert other.kkt_residual_ == pytest.approx(one.kkt_residual_, rel=1e-6)

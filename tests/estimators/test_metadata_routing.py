@@ -1,4 +1,4 @@
-"""scikit-learn's metadata routing: what a pipeline or a search passes on to `fit`."""
+"""Tests of scikit-learn's metadata routing through pipelines and searches."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Every method against the papers' equations, its gradients, and what each solver promises.
+"""Tests of every method: the papers' equations, gradients, and the guarantees of each solver.
 
-The list of methods is in `methods.py`; CF and LCF, whose model is another one, in
-`test_concepts.py`; SparseNMF and NTF in `test_sparse_nmf_ntf.py`.
+`methods.py` lists the methods. CF and LCF have another model and are tested in `test_cf.py`,
+SparseNMF and NTF in `test_sparse_nmf_ntf.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from methods import (
 )
 from partwise import CDNMF, GNMF, ConstrainedNMF
 
-#: Objectives are sums of about 500 terms; a thousand roundings is all that a step may rise.
+#: Objectives are sums of about 500 terms, so a step may rise by at most a thousand roundings.
 ROUNDING = 1e-12
 PROBLEMS = {"gaps": make_problem(), "full": make_problem(seed=1, n=25, p=31, gaps=False)}
 
@@ -44,7 +44,7 @@ def each(methods):
 # --------------------------------------------------------------------------------------------
 
 
-#: Methods without penalties: the fit chooses the scale of each component at the end.
+#: Methods without penalties, for which the fit chooses the scale of each component.
 FREE = ("NMF", "NMF-KL", "CNMF", "CNMF-KL")
 
 
@@ -63,14 +63,14 @@ def as_printed(method: Method, q, n_iter=50):
 
 
 def check_as_printed(method: Method, q):
-    """To 1e-8, what 50 steps may make of rounding; in fact 1e-12."""
+    """Compare to 1e-8, a bound for rounding over 50 steps; the observed difference is 1e-12."""
     V, U, history = as_printed(method, q)
     est = method.fit(q, method.paper_solver, max_iter=50)
     assert est.n_iter_ == 50
     assert_close(est.objective_history_, history, 1e-8)
     assert_close(est.components_.T, U, 1e-8)
     assert_close(est.embedding_, V, 1e-8)
-    # and the objective is the one of the factors that are returned
+    # the objective belongs to the returned factors
     expected = method.objective(q, est.embedding_, est.components_.T)
     assert est.objective_ == pytest.approx(expected, rel=1e-10)
 
@@ -86,7 +86,7 @@ def test_every_combination(method):
 
 
 def test_the_comparison_can_fail():
-    """A λ that is off by one part in a million is seen, so that 1e-8 means something."""
+    """The comparison detects a relative error of 1e-6 in λ."""
     q = PROBLEMS["gaps"]
     V, *_ = as_printed(NAMED[2], q)
     est = NAMED[2].fit(q, max_iter=50, graph_reg=3.0 * (1 + 1e-6))
@@ -97,7 +97,7 @@ def test_the_comparison_can_fail():
 @pytest.mark.parametrize("loss", [FROBENIUS, KL])
 @pytest.mark.parametrize("estimator", [GNMF, ConstrainedNMF])
 def test_ncw_weights(estimator, loss):
-    """GNMF's appendix C: γ = 1/(XXᵀ1), and a zero sample weighs nothing."""
+    """The weights follow GNMF's appendix C, γ = 1/(XXᵀ1); a zero sample has weight 0."""
     q = PROBLEMS["gaps"]
     run = reference.gnmf_frobenius if loss == FROBENIUS else reference.gnmf_kl
     norm = 2 if loss == FROBENIUS else 1
@@ -120,7 +120,7 @@ def test_ncw_weights(estimator, loss):
 
 
 def test_gnmf_is_gradient_descent(problem):
-    """GNMF (18)(19): the multiplicative rule is a gradient step of a certain length."""
+    """The multiplicative rule is a gradient step of the length in GNMF (18) and (19)."""
     V, U = reference.normalize_columns(problem.V, problem.U)
     V, U, history = reference.gnmf_gradient_descent(problem.X, V, U, 50, W=problem.W, lam=3.0)
     est = NAMED[2].fit(problem, max_iter=50)
@@ -147,7 +147,7 @@ PRINTED = [
 
 @pytest.mark.parametrize("name, formula, settings, factor", PRINTED, ids=[p[0] for p in PRINTED])
 def test_objective_in_the_papers_units(problem, name, formula, settings, factor):
-    """Half of what is printed for a squared norm without ½, the same otherwise."""
+    """Our objective is half the printed one for squared norms without ½, and equal otherwise."""
     method = {m.name: m for m in NAMED}[name]
     est = method.fit(problem, method.paper_solver, max_iter=7)
     V, U = est.embedding_, est.components_.T
@@ -175,8 +175,8 @@ def test_class_reg_of_the_paper(loss, printed):
 def test_gradients(method, scale):
     """The split of each subproblem is the gradient of the objective, by central differences.
 
-    Under "unit" the objective is that of V with the lengths of U moved into it; its slope is
-    taken at unit columns, where every U-step begins.
+    Under "unit" the objective moves the lengths of U's columns into V. Its gradient is taken at
+    unit columns, where every U-step begins.
     """
     if scale == "unit" and not method.has_scale:
         pytest.skip("no scale to hold")
@@ -221,7 +221,7 @@ def test_printed_histories_never_rise(method, problem):
 @each([m for m in METHODS if not m.exact])
 @pytest.mark.parametrize("scale", ["paper", "unit"])
 def test_gnmf_kl_hardly_rises(method, problem, scale):
-    """(21) is no descent step of (7) or of its half; how far the objective rises stays tiny."""
+    """The update (21) is not a descent step, but the objective rises very little."""
     est = method.fit(problem, scale=scale, max_iter=150)
     highest = rise(est.objective_history_)
     print(f"{method.name}, {scale}: the objective rises by at most {highest:.2e} of itself")
@@ -262,7 +262,7 @@ def test_unit_histories_never_rise(method, solver, problem):
 
 @each([m for m in METHODS if m.has_scale])
 def test_unit_is_held_where_v_alone_is_penalised(method, problem):
-    """And nowhere else: with alpha_H both factors are, and nothing needs holding."""
+    """With alpha_H both factors are penalised, so the columns of U need no unit length."""
     terms = method.terms(problem)
     penalised_V = any(terms.get(t) for t in ("lam", "class_reg", "l1_V", "l2_V"))
     penalised_U = any(terms.get(t) for t in ("l1_U", "l2_U"))
@@ -280,7 +280,7 @@ def test_paper_ends_with_unit_columns(method, problem):
 
 @pytest.mark.parametrize("solver", ["hals", "nesterov"])
 def test_faster_steps_descend_without_a_guard(solver, problem):
-    """Under "paper" nothing undoes a step that rises: the steps themselves must not."""
+    """With scale="paper" no guard undoes a step, so the steps themselves must descend."""
     for method in METHODS:
         if method.has_scale and method.loss == FROBENIUS:
             est = method.fit(problem, solver, max_iter=60)
@@ -290,7 +290,7 @@ def test_faster_steps_descend_without_a_guard(solver, problem):
 @each([m for m in METHODS if m.faster])
 @pytest.mark.parametrize("seed", [0, pytest.param(2, marks=pytest.mark.long)])
 def test_faster_solvers_go_as_low_as_mu(method, seed):
-    """From the same start, on data with one valley; mu has five times the iterations."""
+    """Compare on data with one minimum, from the same start, with five times as many mu steps."""
     q = make_clear_problem(seed)
     low = method.fit(q, "mu", scale="unit", max_iter=600).objective_
     reached = {s: method.fit(q, s, scale="unit", max_iter=120).objective_ for s in method.faster}
@@ -300,7 +300,7 @@ def test_faster_solvers_go_as_low_as_mu(method, seed):
 
 @pytest.mark.parametrize("scale", ["unit", "paper"])
 def test_restarts(scale):
-    """n_init keeps the lowest; under "paper" starts of 30 iterations, and the best goes on."""
+    """n_init keeps the best start; "paper" runs 30 iterations each and continues the best."""
     q = PROBLEMS["gaps"]
     settings = {"graph_reg": 3.0, "init": "random", "scale": scale, "solver": "mu", "tol": 0.0}
     one = GNMF(4, max_iter=80, random_state=3, **settings).fit(q.X, graph=q.graph)
@@ -328,7 +328,7 @@ def test_restarts(scale):
 
 @pytest.mark.parametrize("name", ["GNMF-KL", "SemiGNMF-KL"])
 def test_conjugate_gradients_are_counted_and_few(name, problem):
-    """The paper expects conjugate gradients "within 20" iterations."""
+    """Conjugate gradients need at most 20 iterations, as the paper expects."""
     method = {m.name: m for m in NAMED}[name]
     for reg in (0.1, 3.0, 100.0):
         est = method.fit(problem, graph_reg=reg, max_iter=50)
@@ -364,7 +364,7 @@ def test_a_bad_graph_is_refused_even_where_its_weight_is_zero():
 
 @pytest.mark.parametrize("kind", ["dense", "csr", "csc", "coo", "float32", "integer", "diagonal"])
 def test_kinds_of_graphs(kind):
-    """Any array will do, and its diagonal has no part in the Laplacian."""
+    """A graph may be any kind of array; its diagonal does not affect the Laplacian."""
     import scipy.sparse as sp
 
     q = PROBLEMS["gaps"]
@@ -410,7 +410,7 @@ def test_solvers_that_cannot_are_refused_by_name():
 
 @each(METHODS)
 def test_new_samples_are_coded_with_the_basis_alone(method):
-    """`transform` solves the plain problem in V: labels play no part, and here no neighbours."""
+    """`transform` solves the problem in V without labels and, here, without neighbours."""
     from scipy.optimize import nnls
 
     q = PROBLEMS["full"]
@@ -432,8 +432,8 @@ def test_new_samples_are_coded_with_the_basis_alone(method):
     kept = {t: v for t, v in terms.items() if t in ("S", "l1_V", "l2_V")}
     (neg, pos), _ = split(new, V, est.components_.T, **kept)
     gradient = pos - neg
-    # a minimum over V >= 0: none downhill, and no slope inside; multiplicative updates come
-    # close to the edge slowly, so a slope counts by how far from it the entry is
+    # KKT conditions of V >= 0; multiplicative updates approach zero slowly, so the gradient of
+    # an entry counts in proportion to the entry
     small = 1e-4 * np.abs(pos).max()
     assert (gradient > -small).all() and (gradient * V < small * V.max()).all()
 

@@ -1,4 +1,4 @@
-"""The table of methods: what it says of each is what the estimator does; nothing is listed here."""
+"""Tests of the table of methods: its properties are those of the estimators."""
 
 import ast
 import inspect
@@ -56,7 +56,7 @@ class TestRow:
         on_disk = np.load(tmp_path / "X.npy", mmap_mode="r")
         if not method.in_memory:
             assert fitted(method, on_disk, Y).n_features_in_ == 16
-        else:  # each reads all of X at once: whole images, products of samples, signed values
+        else:  # these need all of X: whole images, products of samples, or signed values
             assert method.images or method.square or method.signed
 
 
@@ -66,9 +66,9 @@ def test_every_estimator_is_public(name):
 
 
 def test_editors_know_every_estimator():
-    """The imports that are never run name the same classes, in the same modules."""
+    """The imports for type checkers name the same classes, in the same modules."""
     tree = ast.parse(inspect.getsource(methods))
     (block,) = (node for node in tree.body if isinstance(node, ast.If))
     known = {one.asname: line.module for line in block.body for one in line.names}
-    above = {"PartsClassifier"}  # is no factorization, and lies above this module
+    above = {"PartsClassifier"}  # not a factorization; its package lies above this module
     assert known == {name: where for name, where in ESTIMATORS.items() if name not in above}

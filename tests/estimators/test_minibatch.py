@@ -1,4 +1,4 @@
-"""MiniBatchNMF: against naive sums, against the whole, on data that is not in memory."""
+"""Tests of MiniBatchNMF: naive sums, full fits, and data that is not in memory."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_sums_of_two_passes_are_those_of_the_naive_formula(forget, monkeypatch):
     U = np.random.default_rng(1).random((12, 3))
     order = np.random.default_rng(2).permutation(60)
     met = [rows for _ in range(2) for rows in np.split(order, 4)]
-    # exact solves on both sides: the path does not depend on how many sweeps they take
+    # both use exact solves, so the iterates do not depend on the number of sweeps
     monkeypatch.setattr(engine, "SWEEPS", 5000)
     monkeypatch.setattr(engine, "hals", engine.hals.bound_to(stop=0.0))
     monkeypatch.setattr(
@@ -92,7 +92,7 @@ def test_three_passes_are_within_a_hundredth_of_the_whole(loss, kind):
 
 
 def test_without_forgetting_no_batch_raises_the_objective():
-    """Block coordinate descent: the sums are those of all samples once each was met."""
+    """Without forgetting, the sums contain every sample once, so batches descend."""
     X = planted(200, 20, 3)
     ours = learner(np.random.default_rng(0).random((20, 3)), forget=1.0)
     V, at, values = np.zeros((200, 3)), np.full(200, np.nan), []
@@ -108,7 +108,7 @@ def test_without_forgetting_no_batch_raises_the_objective():
 
 @pytest.mark.parametrize("forget", [1.0, 0.6, 0.0])
 def test_a_sample_counts_once_however_often_it_comes(forget):
-    """By forget^age since it last came, which its earlier contribution is replaced by."""
+    """A repeated sample replaces its earlier contribution, weighted by forget^age."""
     X, rng = planted(60, 12, 3), np.random.default_rng(3)
     codes = np.where(rng.random(60) < 0.5, rng.integers(0, 2, 60), -1)
     ours = learner(rng.random((12, 3)), forget=forget)
@@ -133,12 +133,12 @@ def test_a_pass_of_fit_is_partial_fit_of_its_batches(loss):
     H = np.random.default_rng(0).random((3, 12))
     given = {"init": "custom", "beta_loss": loss, "batch_size": 25}
     whole = MiniBatchNMF(3, max_iter=1, tol=0, shuffle=False, **given).fit(X, H=H)
-    # a pass knows how many samples there are, and comes back to them: they grow old more slowly
+    # a pass over a known number of samples returns to them, so their weights decay more slowly
     forget = 0.7 ** (1 / engine.HASTE if loss == "frobenius" else 1)
     parts = MiniBatchNMF(3, forget_factor=forget, **given)
     for start in range(0, 100, 25):
         parts.partial_fit(X[start : start + 25], H=H)
-    # the scale is that of the whole in one, and that of the first batch in the other
+    # one scale is computed from all samples, the other from the first batch
     ours, theirs = (normalize(model.components_) for model in (parts, whole))
     np.testing.assert_allclose(ours, theirs, rtol=1e-10)
     assert parts.n_steps_ == whole.n_steps_ == 4
@@ -156,7 +156,7 @@ def test_a_model_that_was_saved_learns_on(loss, tmp_path):
 
 
 def stored(X, kind, folder):
-    """X somewhere else than in memory."""
+    """Return X in a container outside memory."""
     if kind == "memmap":
         np.save(folder / "x.npy", X)
         return np.load(folder / "x.npy", mmap_mode="r")
@@ -238,7 +238,7 @@ OTHER_LOSSES = ["itakura-saito", 0.5, 1.5, 3.0]
 
 
 @pytest.mark.parametrize("loss", OTHER_LOSSES)
-@pytest.mark.parametrize("shuffle", [True, False])  # without, classes come one after the other
+@pytest.mark.parametrize("shuffle", [True, False])  # without it, the classes follow each other
 def test_labelled_samples_share_a_code_under_every_loss(loss, shuffle):
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1, 2, -1], 15)
@@ -249,7 +249,9 @@ def test_labelled_samples_share_a_code_under_every_loss(loss, shuffle):
     settings |= {"beta_loss": loss, "shuffle": shuffle}
     hard = MiniBatchNMF(3, hard_labels=True, **settings).fit(X, y)
     free = MiniBatchNMF(3, **settings).fit(X)
-    assert hard.objective_ < 1.5 * free.objective_  # the samples do share codes, but for noise
+    assert (
+        hard.objective_ < 1.5 * free.objective_
+    )  # samples of a class share their part weights, up to noise
     U, beta = hard.components_.T, {"itakura-saito": 0.0}.get(loss, loss)
     for name in range(3):
         mine = X[y == name]
@@ -265,7 +267,7 @@ def test_labelled_samples_share_a_code_under_every_loss(loss, shuffle):
 
 @pytest.mark.parametrize("loss", [KL, *OTHER_LOSSES])
 def test_a_class_counts_as_often_as_it_has_samples(loss):
-    """What class means say of U is what their samples would, one by one with the same codes."""
+    """A class mean affects U as much as its samples with the same part weights."""
     rng = np.random.default_rng(0)
     X, U, V = rng.random((7, 5)) + 0.1, rng.random((5, 2)), rng.random((3, 2))
     codes = np.array([0, 2, 0, 0, 2, 1, 0])
@@ -283,7 +285,7 @@ def test_a_class_counts_as_often_as_it_has_samples(loss):
 
 @pytest.mark.parametrize("loss", ["frobenius", KL, *OTHER_LOSSES])
 def test_a_class_that_has_not_come_yet_does_no_harm(loss):
-    """Nor one of which nothing is left but its code."""
+    """Classes that have not occurred yet, or no longer occur, do not disturb the fit."""
     X = planted(30, 8, 2) + 0.1
     model = MiniBatchNMF(2, hard_labels=True, beta_loss=loss, forget_factor=0.0, random_state=0)
     y = np.repeat(["late", "early", None], 10).astype(object)
@@ -352,7 +354,7 @@ def test_what_has_no_rows_is_refused(tmp_path):
 
 @pytest.mark.parametrize("most", [2, 30])
 def test_fresh_restarts_forget_the_codes_of_the_last_pass(monkeypatch, most):
-    """Where codes begin, and how many sweeps they get: a constant has more of them to go."""
+    """Fresh restarts begin each pass with constant part weights and more sweeps."""
     X, begins = planted(60, 12, 3), []
     solve = engine.Online.codes
 
@@ -364,7 +366,7 @@ def test_fresh_restarts_forget_the_codes_of_the_last_pass(monkeypatch, most):
     given = {"batch_size": 20, "max_iter": 3, "tol": 0, "max_no_improvement": None}
     given["fresh_restarts_max_iter"] = most
     MiniBatchNMF(3, random_state=0, **given).fit(X)
-    # three batches a pass: only the first pass has no codes to begin with
+    # with three batches per pass, only the first pass has no part weights to begin with
     assert sum(constant for constant, _ in begins) == 3
     assert all(sweeps == most for constant, sweeps in begins if constant)
     begins.clear()
@@ -386,7 +388,7 @@ def test_few_sweeps_from_a_constant_make_poor_parts():
 
 
 def test_codes_of_new_samples_end_where_they_are_told():
-    """Under KL: one iteration is far from the minimum, a thousand are at it."""
+    """Under KL, one iteration is far from the minimum and a thousand reach it."""
     X = planted()
     model = MiniBatchNMF(4, beta_loss=KL, random_state=0, max_iter=3, batch_size=100).fit(X)
     U = model.components_.T
@@ -403,7 +405,7 @@ def test_codes_of_new_samples_end_where_they_are_told():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_batches_that_come_again_and_again_are_learned(seed):
-    """Codes of the first batches are of parts that hardly knew anything: they must not rule."""
+    """Part weights of the first batches belong to poor parts and must lose their influence."""
     rng = np.random.default_rng(seed)
     X = rng.gamma(0.5, size=(60, 4)) @ rng.gamma(0.5, size=(4, 20)) + 0.05 * rng.random((60, 20))
     ours, theirs = (kind(4, random_state=0) for kind in (MiniBatchNMF, decomposition.MiniBatchNMF))

@@ -1,4 +1,4 @@
-"""NMF: against the naive reference, against multiplicative updates, and within scikit-learn."""
+"""Tests of NMF: naive reference, multiplicative updates, and use within scikit-learn."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def check_against_reference(X, dense, loss, penalty, gamma=None, rule=None):
         expected = (*reference.unit_weights(*expected[:2], gamma), expected[2])
     model = make("mu", rule, loss, init="custom", max_iter=50, **penalty)
     got = model.fit_transform(X, W=W, H=H, sample_weight=gamma)
-    # 1e-8 is the issue's figure: 50 iterations amplify reordered sums (1e-16) far less than that
+    # 50 iterations amplify the rounding of reordered sums (1e-16) to far less than 1e-8
     assert_close(got, expected[0], 1e-8)
     assert_close(model.components_.T, expected[1], 1e-8)
     np.testing.assert_allclose(model.objective_history_, expected[2], rtol=1e-8)
@@ -104,7 +104,7 @@ def test_weighted_mu_is_the_reference(loss, name, sparse):
 
 @pytest.mark.parametrize("loss", ["itakura-saito", 0.5, 1.5, 3.0])
 def test_weights_of_other_divergences_are_right_or_refused(loss):
-    """d_β(γx, y) is not γ d_β(x, y): a silent mix of the two would minimise something else."""
+    """Scaling x by γ does not scale d_β(x, y) by γ, so weights cannot be folded into X."""
     X = data_for(loss)
     gamma = np.random.default_rng(1).uniform(0.2, 2, len(X))
     model = make("mu", None, loss)
@@ -130,7 +130,7 @@ def test_lin_rule_is_the_reference(name, sparse):
 def test_lin_rule_leaves_zero_where_lee_and_seung_cannot():
     X = make_data(positive=True)
     W, H = make_start(*X.shape)
-    W[:, 0] = 0  # a part that nobody uses, but that would help
+    W[:, 0] = 0  # an unused part that would lower the objective
     lin, plain = (
         make("mu", rule, init="custom", max_iter=300).fit(X, W=W, H=H) for rule in ("lin", None)
     )
@@ -141,8 +141,8 @@ def test_lin_rule_leaves_zero_where_lee_and_seung_cannot():
 STARTS = range(5)
 
 
-#: Iterations of the fast solver. Run to the very end, every solver falls into a local minimum of
-#: its own, and these differ by some per cent either way; this is a claim about speed.
+#: Iterations of the fast solver. The test is about speed: fits to convergence reach different
+#: local minima, which differ by some per cent in either direction.
 ITERATIONS = 30
 
 
@@ -160,7 +160,7 @@ def test_hals_and_nesterov_against_mu_on_digits(digits, seed):
     X = np.asarray(digits.X, dtype=np.float64)
     slow = end_of("mu", X, 10, "frobenius", seed)
     for solver in ("hals", "nesterov"):
-        assert end_of(solver, X, 10, "frobenius", seed) <= 1.001 * slow, solver  # issue 2: 0.1 %
+        assert end_of(solver, X, 10, "frobenius", seed) <= 1.001 * slow, solver  # allow 0.1%
 
 
 @pytest.mark.parametrize("seed", STARTS)
@@ -172,7 +172,7 @@ def test_hals_and_nesterov_against_mu_on_orl(orl, seed):
 
 
 def test_newton_against_mu_on_digits(digits):
-    """On the mean of five starts: local minima of KL differ by more than the solvers do."""
+    """Compare means of five starts, since local minima differ by more than the solvers."""
     X = np.asarray(digits.X, dtype=np.float64)[::3]
     slow, fast = (
         np.mean([end_of(solver, X, 10, KL, seed) for seed in STARTS]) for solver in ("mu", "newton")
@@ -181,7 +181,7 @@ def test_newton_against_mu_on_digits(digits):
 
 
 def test_newton_with_a_ridge_from_a_start_that_is_far_too_large():
-    """NNDSVDa fills with the mean of X, here a thousand times too much for X ~ V Uᵀ."""
+    """NNDSVDa fills zeros with the mean of X, which is a thousand times too large here."""
     rng = np.random.default_rng(0)
     X = 10.0 ** rng.uniform(-3, 4, (20, 15)) * (rng.uniform(size=(20, 15)) < 0.5)
     common = {"init": "nndsvda", "n_components": 5, "alpha_W": 1e-3}
@@ -191,7 +191,7 @@ def test_newton_with_a_ridge_from_a_start_that_is_far_too_large():
 
 
 def test_exact_recovery_of_separable_parts():
-    """Parts with disjoint support are the only factorization, up to order and scale."""
+    """Parts with disjoint support are recovered; the factorization is essentially unique."""
     rng = np.random.default_rng(0)
     U = np.zeros((30, 3))
     for j in range(3):
@@ -213,7 +213,7 @@ def test_grid_search_over_the_number_of_parts():
 
 
 def test_drop_in_signature():
-    """Same names and defaults as scikit-learn's NMF, only `solver` differs; ours come after."""
+    """Parameters and defaults equal scikit-learn's NMF except `solver`; others come after."""
     import inspect
 
     from sklearn.decomposition import NMF as Theirs
@@ -236,7 +236,7 @@ def test_close_to_scikit_learn_in_its_own_units():
     X = make_data()
     for name, penalty in PENALTIES.items():
         if name == "W only":
-            continue  # has no minimiser: the penalty fades as W shrinks and H grows
+            continue  # there is no minimiser: the penalty vanishes as W shrinks and H grows
         for loss, solver in (("frobenius", "cd"), (KL, "mu")):
             common = {"beta_loss": loss, "init": "nndsvda", "max_iter": 1000, **penalty}
             theirs = Theirs(4, solver=solver, tol=1e-6, random_state=0, **common)
@@ -247,7 +247,7 @@ def test_close_to_scikit_learn_in_its_own_units():
             settings = scaled(penalty, *X.shape)
             V, U = theirs.transform(X), theirs.components_.T
             value = reference.objective_beta(X, V, U, beta_of(loss), **settings)
-            # local minima differ; a penalty scaled or halved differently would be far off
+            # local minima differ slightly; a wrongly scaled penalty gives far larger differences
             assert ours.objective_ <= 1.02 * value
             if not penalty:
                 assert ours.reconstruction_err_ == pytest.approx(
@@ -310,7 +310,7 @@ def test_custom_start_is_not_modified_and_auto_follows_it():
 
 
 def test_what_is_returned_is_not_what_is_kept():
-    """Writing into the returned codes must not change the fitted model."""
+    """Changing the returned part weights must not change the fitted model."""
     model = make()
     W = model.fit_transform(make_data())
     kept = model.embedding_.copy()

@@ -1,4 +1,4 @@
-"""What others write by CONTRIBUTING's walks: an estimator of few words fits, is saved and loads."""
+"""Tests of estimators written outside Partwise as CONTRIBUTING describes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Y = np.r_[0, 0, 1, 1, 2, 2, np.full(24, -1)]
 
 
 class FewWords(ConstrainedFactorizer):
-    """All that the walk asks for: parameters that matter, and what is no parameter."""
+    """Estimator with the minimum that CONTRIBUTING asks for."""
 
     def __init__(self, n_components=3, *, random_state=None):
         self.n_components = n_components
@@ -33,7 +33,7 @@ class FewWords(ConstrainedFactorizer):
 
 @estimator
 class ByFields(LossParameters, LoopParameters, ConstrainedFactorizer):
-    """Parameters as annotated attributes; what they may be follows from their names.
+    """Estimator with annotated attributes as parameters, whose constraints follow from the names.
 
     Parameters
     ----------

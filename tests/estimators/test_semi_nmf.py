@@ -1,4 +1,4 @@
-"""SemiNMF: parts of any sign."""
+"""Tests of SemiNMF, whose parts may have any sign."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def test_multiplicative_updates_are_the_papers():
 
 
 def test_free_parts_never_rise_where_codes_are_nearly_collinear():
-    """Two columns of V that are multiples of each other leave U undetermined up to rounding.
+    """Proportional columns of V leave U undetermined up to rounding.
 
-    The price of length makes one of the two the better one, by less than the rank that is kept.
+    The price of length prefers one of the two columns by less than the rank tolerance.
     """
     a, b, cost = 2.3e-7, 0.146, 0.65
     U = np.array([[0.3, 0.31], [0.8, 0.79], [0.5, 0.51]])
     U /= np.linalg.norm(U, axis=0)
-    # the second part is where its own gradient, with the ridge of its price, is zero
+    # the gradient of the second part is zero, including the ridge of its price
     row = ((b**2 + cost * b) * U[:, 1] + a * b * U[:, 0]) / b
     data = as_data(np.stack([row, np.zeros(3)]))
     Z = np.array([[a, b], [0.0, 0.0]])
@@ -76,7 +76,7 @@ def test_history_of_semi_nmf_falls_where_a_class_has_one_row():
 )
 def test_combinations_descend_and_end_at_the_formula(solver, params, given):
     if solver == "nesterov" and "cannot_link" in given:
-        return  # it refuses: test_links.py
+        return  # test_links.py tests that this combination is refused
     graph = {"graph": sp.csr_array(W)} if "graph_reg" in params else {}
     model = SemiNMF(K, solver=solver, random_state=0, max_iter=150, **params)
     model.fit(X, **given, **graph)
@@ -106,7 +106,7 @@ def test_solvers_agree_and_parts_are_least_squares():
     Z = found[0].embedding_
     H = np.linalg.lstsq(Z, X, rcond=None)[0]
     np.testing.assert_allclose(found[0].components_, H, rtol=1e-3, atol=1e-3)
-    # never below what no signs of V allow
+    # never below the minimum for V of any sign
     assert values[0] >= 0.5 * (np.linalg.svd(X)[1][K:] ** 2).sum() * (1 - 1e-12)
 
 
@@ -124,7 +124,7 @@ def test_pca_scores_of_digits(tmp_path):
 
 
 def test_multiplicative_updates_keep_the_signs_of_parts():
-    """What is small is dropped at the end by its size: a negative entry is not small."""
+    """Small entries are set to zero at the end by their absolute value."""
     case = fuzz.draw(1_700_297)  # where the objective is lower without one
     model = SemiNMF(**case.params).fit(case.X, **case.given)
     V, U = fuzz.factors(model)
@@ -133,7 +133,7 @@ def test_multiplicative_updates_keep_the_signs_of_parts():
 
 
 def test_printed_updates_of_float32_fall_where_codes_are_collinear():
-    """Parts are solved from normal equations, here of five codes for samples of two kinds."""
+    """Parts come from normal equations that are singular here: five parts, two kinds of samples."""
     X = np.full((5, 2), -2e7, dtype=np.float32)
     X[3, 0] = 1.8e8
     model = SemiNMF(5, solver="mu", class_reg=0.1, max_iter=15, tol=0, random_state=31)

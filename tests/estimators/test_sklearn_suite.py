@@ -1,7 +1,7 @@
-"""scikit-learn's own test_nmf.py, run with our NMF and MiniBatchNMF in place of theirs.
+"""Run scikit-learn's own test_nmf.py with NMF and MiniBatchNMF of Partwise.
 
-The file is read from the installed wheel and executed with our names in its namespace; none of it
-is copied. Tests of scikit-learn's private functions are left out.
+The file is read from the installed wheel and executed with our classes in its namespace; none of
+it is copied. Tests of scikit-learn's private functions are left out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sklearn.decomposition.tests import test_nmf as original
 
 import partwise
 
-#: Tests that touch only private functions, or a private function's result.
+#: Tests that use only private functions, or the result of one.
 PRIVATE = {
     "test_initialize_nn_output",
     "test_initialize_close",
@@ -23,17 +23,16 @@ PRIVATE = {
     "test_beta_divergence",
     "test_special_sparse_dot",
     "test_nmf_underflow",
-    # a name that scikit-learn gave up in 1.7, and that we never had
+    # a parameter that scikit-learn removed in 1.7 and Partwise never had
     "test_NMF_inverse_transform_Xt_deprecation",
 }
-#: Cases whose answer is not unique, so that rounding decides which one is found: they pass on one
-#: processor and fail on the next, and are left out.
+#: Cases without a unique solution are left out, because their result depends on the processor.
 NOT_UNIQUE = {
     # 50 x 7 by 7 parts is fitted exactly (objective 1e-9 in both precisions), by many factors
     "test_nmf_float32_float64_consistency-0",
     "test_nmf_float32_float64_consistency-2",
 }
-#: What scikit-learn's MiniBatchNMF does by its multiplicative updates, or by accident.
+#: Tests of behaviour that belongs to the multiplicative updates of scikit-learn's MiniBatchNMF.
 OTHER_STEPS = {
     # one batch is the same as NMF(solver="mu"): ours are coordinate and second-order steps
     "test_nmf_minibatchnmf_equivalence",

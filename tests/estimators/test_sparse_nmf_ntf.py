@@ -1,4 +1,4 @@
-"""SparseNMF holds sparseness by projection; NTF finds an exact stack of rank-one images."""
+"""Tests of SparseNMF, which projects onto a sparseness, and of NTF on exact low-rank tensors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ VECTORS = {
 def test_projection_has_the_sparseness(kind, wanted, n, rng):
     got = project_sparse(VECTORS[kind](rng, n), wanted)
     assert (got >= 0).all() and np.isfinite(got).all()
-    # sparseness is (√n - ‖·‖₁)/(√n - 1): near 1 a division by √2 - 1 for n = 2
+    # sparseness is (√n - ‖·‖₁)/(√n - 1), which for n = 2 divides by √2 - 1
     assert np.linalg.norm(got) == pytest.approx(1, abs=1e-9)
     assert reference.sparseness(got) == pytest.approx(wanted, abs=1e-7)
 
@@ -56,7 +56,7 @@ def test_projection_is_hoyers(kind, wanted, rng):
 
 @pytest.mark.parametrize("wanted", WANTED)
 def test_projection_is_the_closest(wanted, rng):
-    """No other vector of that length and sparseness has a larger inner product with x."""
+    """No other vector of this length and sparseness has a larger inner product with x."""
     x = rng.random(12)
     best = x @ project_sparse(x, wanted)
     others = [project_sparse(x + rng.normal(scale=s, size=12), wanted) for s in (0.01, 0.1, 1)]
@@ -104,10 +104,10 @@ def test_sparseness_is_held(on_W, on_H, dtype):
 
 @pytest.mark.parametrize("on_W, on_H", [(None, 0.3), (None, 0.7), (0.4, None), (0.5, 0.5)])
 def test_as_low_as_hoyers_own_algorithm(on_W, on_H):
-    """The same model by his gradient steps with a line search, from the same start.
+    """Compare with Hoyer's gradient steps with a line search, from the same start.
 
-    There his H is our V and has unit columns; the product does not care. Where both are held,
-    the sparseness of each is free of its length, so the models agree as well.
+    His H is our V and has unit columns, which does not affect the product. The sparseness of a
+    vector does not depend on its length, so the models agree if both factors are constrained.
     """
     V, U, history = reference.hoyer_sparse_nmf(
         Q.X, Q.V, Q.U, 400, sparseness_V=on_W, sparseness_U=on_H
@@ -116,7 +116,7 @@ def test_as_low_as_hoyers_own_algorithm(on_W, on_H):
         4, sparseness_W=on_W, sparseness_H=on_H, init="custom", max_iter=200, tol=0
     ).fit(Q.X, W=Q.V, H=Q.U.T.copy())
     assert reference.objective_frobenius(Q.X, V, U) == pytest.approx(history[-1], rel=1e-10)
-    # not convex: another valley may lie a few per cent higher
+    # the problem is not convex, so another local minimum may be a few per cent higher
     assert est.objective_ <= 1.05 * history[-1]
 
 
@@ -157,7 +157,7 @@ def test_extremes():
 
 
 def stack(seed=0, n=24, height=7, width=5, k=3):
-    """Return an exact sum of k images that are outer products, with weights."""
+    """Return weighted sums of k rank-one images."""
     rng = np.random.default_rng(seed)
     V, A, B = (rng.random((m, k)) * (rng.random((m, k)) < 0.6) + 0.05 for m in (n, height, width))
     return np.einsum("nk,ik,jk->nij", V, A, B), V, A, B
@@ -176,7 +176,7 @@ class TestNTF:
             for s in range(3)
         ]
         est = min(runs, key=lambda m: m.objective_)
-        # the error of a run that found the parts: its tolerance; of one that did not: per cent
+        # runs that found the parts have errors near the tolerance, others of some per cent
         assert est.reconstruction_err_ <= 1e-3 * np.linalg.norm(X)
         parts = np.einsum("ik,jk->kij", A, B).reshape(3, -1)
         parts /= np.linalg.norm(parts, axis=1, keepdims=True)
@@ -195,7 +195,7 @@ class TestNTF:
         est = NTF(4, image_shape=(4, 5), max_iter=60, random_state=0).fit(Q.X)
         expected = reference.objective_frobenius(Q.X, est.embedding_, est.components_.T)
         assert est.objective_ == pytest.approx(expected, rel=1e-9)
-        # tensorly's error is the root of a difference: half the digits
+        # tensorly's error is the root of a difference, so half of the digits are correct
         assert rise(est.objective_history_) <= 1e-6
         assert est.objective_ <= est.objective_history_[-1] * (1 + 1e-6)
 
@@ -227,7 +227,7 @@ class TestNTF:
                 assert share <= (0.5 if X is fewer_rows else 1e-3), share
 
     def test_the_svd_start_is_a_good_one(self):
-        """After one iteration it is below the mean of random ones."""
+        """After one iteration its objective is below the mean of random starts."""
         T, *_ = stack()
         X = T.reshape(len(T), -1)
         settings = {"image_shape": (7, 5), "max_iter": 1, "tol": 0, "n_clusters": 1}

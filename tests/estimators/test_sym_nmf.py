@@ -1,4 +1,4 @@
-"""SymNMF: a similarity matrix by one factor."""
+"""Tests of SymNMF, which approximates a similarity matrix by one factor."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ V0 = 0.1 + rng.random((N, K))
 @settings(deadline=None, max_examples=80)
 @given(NUMBERS, NUMBERS, st.integers(-8, 8))
 def test_the_least_point_of_a_quartic(a, b, power):
-    """Against all real roots of its derivative, at any scale."""
+    """Compare with all real roots of the derivative, at any scale."""
     a, b = a * 100.0**power, b * 1000.0**power
     roots = np.roots([1.0, 0.0, a, b])
     real = roots.real[np.abs(roots.imag) <= 1e-6 * np.abs(roots)]
@@ -60,7 +60,7 @@ def test_the_end_is_a_minimum_and_the_codes_are_those_of_its_samples(tmp_path):
     assert np.abs(slope[V > 0]).max() < 1e-4 and slope[V == 0].min(initial=0) > -1e-4
     np.testing.assert_allclose(model.transform(S), V, atol=1e-4)
     np.testing.assert_allclose(model.inverse_transform(V), V @ V.T, rtol=1e-12)
-    # 2 ‖S - VVᵀ‖² can be no less than without signs
+    # the objective is at least that of V of any sign
     least = np.linalg.eigvalsh(S)
     assert model.objective_ >= 0.5 * (least[:-K] ** 2).sum() * (1 - 1e-12)
     again = partwise.load(model.save(tmp_path / "m.partwise"))
@@ -91,7 +91,7 @@ def test_digits_by_their_similarities_alone():
 
 
 def test_the_gain_of_a_step_below_the_root_of_eps_is_seen():
-    """A gain of size (step)² drowns in the difference of two values, and the step is not taken."""
+    """A gain of the size of the squared step is lost in a difference of two values."""
     a, b = 2.0, -3.0  # x³ + 2x - 3 = 0 at 1, curvature 5 there
     for step in (1e-3, 1e-6, 1e-9, 1e-12):
         for old in (1 + step, 1 - step):

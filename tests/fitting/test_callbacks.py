@@ -1,4 +1,4 @@
-"""Callbacks of scikit-learn, and fits that are interrupted."""
+"""Tests of scikit-learn's callbacks and of interrupted fits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ needs_callbacks = pytest.mark.skipif(not AVAILABLE, reason="callbacks need sciki
 
 
 class Watch:
-    """Counts tasks; stops or raises after so many iterations."""
+    """Callback that counts tasks, and stops or raises after a number of iterations."""
 
     def __init__(self, stop_after=None, raise_after=None):
         self.stop_after, self.raise_after = stop_after, raise_after
@@ -62,9 +62,9 @@ def test_a_callback_sees_every_iteration_and_a_usable_estimator(solver, rule, lo
     assert watch.iterations == model.n_iter_ == 12
     plain = make(solver, rule, loss, max_iter=12).fit(X)
     np.testing.assert_array_equal(model.components_, plain.components_)
-    # codes for each basis are the best ones, so the score rises with the basis
+    # part weights are optimal for the current parts, so the score rises as the parts improve
     assert watch.scores[-1] > watch.scores[0]
-    # during a fit the parts have another scale, from which "mu" ends at slightly other codes
+    # parts have another scale during a fit, so "mu" ends at slightly different part weights
     rounding = 1e-3 if solver == "mu" else 1e-6
     assert watch.scores[-1] == pytest.approx(model.score(X), rel=rounding)
 
@@ -106,7 +106,7 @@ def test_progress_bar(capsys):
 
 @needs_callbacks
 def test_scoring_monitor():
-    """It scores only where the estimator hands it y, used or not."""
+    """The monitor scores only if the estimator passes y to it."""
     from sklearn.callback import ScoringMonitor
 
     monitor = ScoringMonitor(scoring={"objective": lambda model, X, y: model.score(X)})
@@ -159,7 +159,7 @@ def test_a_refused_refit_leaves_the_first_fit_whole():
 
 
 def test_without_scikit_learns_callbacks_a_fit_runs_and_set_callbacks_says_why():
-    """scikit-learn before 1.9 has none; a module that is absent stands in for it."""
+    """A missing module simulates scikit-learn before 1.9, which has no callbacks."""
     code = """
 import sys
 import tracemalloc

@@ -1,4 +1,4 @@
-"""Bad input: a clear message that names the argument, what came and what to do; nothing is lost."""
+"""Tests of bad input: the error names the argument and its value; a fitted model is kept."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_the_lowest_of_several_negatives_is_named():
 
 
 def test_duplicates_that_sum_to_a_non_negative_entry_are_data_too():
-    """COO entries 3 and -1 at one place are the number 2."""
+    """COO entries 3 and -1 at the same position are summed to 2."""
     rows, columns = np.array([0, 0, 1, 2]), np.array([0, 0, 1, 2])
     S = sp.coo_array((np.array([3.0, -1.0, 1.0, 1.0]), (rows, columns)), shape=(3, 3))
     got, expected = (NMF(2, random_state=0, max_iter=5, tol=0).fit(A) for A in (S, S.toarray()))
@@ -143,7 +143,7 @@ def test_objects_that_are_numbers_are_converted():
 @pytest.mark.parametrize(("factor", "word"), [(1e200, "too large"), (1e-200, "too small")])
 @pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
 def test_values_whose_squares_leave_the_range(container, factor, word, solver):
-    """An error alone: no numpy warning comes first (warnings are errors here)."""
+    """An error is raised without a numpy warning before it, since warnings are errors here."""
     with pytest.raises(ValueError, match=rf"{word}.*maximum"):
         model(solver=solver).fit(container(X * factor))
 
@@ -379,7 +379,7 @@ EDGES = {
 @pytest.mark.parametrize("scale", [1e-160, 1e-150, 1e-100, 1e-20, 1e15, 1e17, 1e20, 1e100, 1e150])
 @pytest.mark.parametrize("name", EDGES)
 def test_extreme_values_are_fitted_or_refused_by_their_size(name, scale):
-    """They came out as "V must be finite", "kernel is not positive semi-definite" and warnings."""
+    """Such values once caused misleading errors about V and about the kernel."""
     if name == "NTF":
         pytest.importorskip("tensorly", reason="NTF needs tensorly")
     dtype = np.float32 if 1e-30 < scale < 1e30 else np.float64
@@ -419,12 +419,12 @@ def test_ntf_does_not_depend_on_extreme_units():
     settings = {"image_shape": (2, 3), "max_iter": 20, "n_clusters": 1, "random_state": 0}
     one = partwise.NTF(2, **settings).fit(X)
     far = partwise.NTF(2, **settings).fit(X * 4.0**60)
-    # tensorly's random start has a unit of its own, so that the paths differ a little
+    # tensorly's random start does not scale with X, so the iterates differ slightly
     assert far.objective_ == pytest.approx(one.objective_ * 16.0**60, rel=0.01)
 
 
 def test_a_flag_of_the_processor_alone_refuses_no_fit(monkeypatch):
-    """An overflow in lanes that nobody reads, as products of small matrices show at random."""
+    """BLAS may set the overflow flag for unused vector lanes of small matrices."""
     X = np.random.default_rng(0).random((9, 6))
     real = checking.check_matrix
 
@@ -439,7 +439,7 @@ def test_a_flag_of_the_processor_alone_refuses_no_fit(monkeypatch):
 
 
 def with_duplicates(X):
-    """CSR in which every entry is written as two halves, unsorted, with an explicit zero."""
+    """Return a CSR array with every entry stored as two halves, unsorted, and an explicit zero."""
     S = sp.csr_array(X)
     indices, data, indptr = [], [], [0]
     for i in range(S.shape[0]):
@@ -498,7 +498,7 @@ def test_kinds_of_arrays_give_the_same_result(solver, rule, loss, kind):
     ("solver", "loss"), [("mu", "frobenius"), ("mu", KL), ("newton", KL), ("mu", 1.5)]
 )
 def test_large_sparse_is_the_dense_result(solver, loss, kind):
-    """Not for hals, which gives sparse data fewer sweeps a product."""
+    """Fits of large sparse and dense data agree, except for hals, whose sweeps differ."""
     dense = make_sparse().toarray()
     given = KINDS[kind](dense)
     kept = snapshot(given)
@@ -514,7 +514,7 @@ def test_large_sparse_ends_where_dense_does(solver):
     S = make_sparse()
     model = make(solver, tol=1e-5, max_iter=5000, init="nndsvda")
     sparse, dense = clone(model).fit(S), model.fit(S.toarray())
-    # two runs of one convergent method from one start; tol bounds how far each is from its end
+    # both runs use one convergent method and start; tol bounds their distance from the minimum
     assert sparse.objective_ == pytest.approx(dense.objective_, rel=1e-3)
     assert sparse.objective_ == pytest.approx(naive_objective(S, sparse), rel=1e-10)
 
@@ -533,7 +533,7 @@ def test_integers_and_booleans_are_converted(dtype, container):
 @pytest.mark.parametrize(("solver", "rule", "loss"), SOLVERS, ids=SOLVER_IDS)
 def test_float32_stays_and_is_close(solver, rule, loss, name, sparse):
     if sparse and beta_of(loss) <= 0:
-        sparse = False  # β <= 0 has no sparse case: zeros are refused
+        sparse = False  # β <= 0 refuses zeros, so there is no sparse case
     X = make_sparse() if sparse else data_for(loss)
     near = make("mu", None, loss, max_iter=30, **PENALTIES[name]).fit(X)
     W, H = near.embedding_ + 0.01, near.components_ + 0.01

@@ -1,4 +1,4 @@
-"""What a fit leaves behind in its process, and what it needs of the machine around it."""
+"""Tests of the state that a fit leaves in its process, and of its needs on the machine."""
 
 import importlib.util
 import os
@@ -63,7 +63,7 @@ warnings.filterwarnings("always", message="compiled code cannot be kept")
 import partwise
 from partwise.knowledge.graph._compiled import kernels
 X = np.random.default_rng(0).random((30, 20))
-# what is kept is settled when a kernel is made; to compile one takes seconds more
+# whether a kernel is cached is decided on its creation; compiling it would take seconds
 import partwise.backends.numpy.kernels
 partwise.NMF(2, solver="mu", max_iter=3, tol=0, random_state=0).fit(X)
 kernels()
@@ -73,7 +73,7 @@ print(partwise.__file__)
 
 @pytest.mark.skipif(os.name == "nt", reason="folders are made unwritable as on Unix")
 def test_fits_where_nothing_can_be_written(tmp_path):
-    """Neither beside the package, nor under HOME: a file is where each cache would be."""
+    """Fits work if neither the package's folder nor HOME can hold a cache."""
     package = tmp_path / "site" / "partwise"
     shutil.copytree(
         Path(partwise.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__")
@@ -100,7 +100,7 @@ def test_the_cache_is_used_where_there_is_one():
 @pytest.mark.parametrize("kind", ("nbi", "nbc"))
 @pytest.mark.parametrize("left", (0, 20, 0.5, -1), ids=("empty", "20 bytes", "half", "other bytes"))
 def test_broken_cache_files_are_compiled_again(kind, left, tmp_path):
-    """Once: the process after that loads what was kept."""
+    """A broken cache file is compiled again once, and the next process loads the result."""
     path = tmp_path / "kernel.py"
     path.write_text(
         "from partwise.backends.numpy.kernels._options import OPTIONS, compiled\n"
@@ -125,7 +125,7 @@ def test_broken_cache_files_are_compiled_again(kind, left, tmp_path):
 
 
 def test_kernels_call_nothing_that_is_compiled_twice():
-    """What is not inlined runs as it was compiled alone, or as with its caller, after a cache."""
+    """Functions that are not inlined could be compiled differently with and without a cache."""
     from numba.core.dispatcher import Dispatcher
 
     from partwise.backends.numpy.kernels import (
@@ -199,7 +199,7 @@ print(*compiled)
     ],
 )
 def test_a_first_fit_compiles_no_more_than_it_needs(tmp_path, model, kernels):
-    """Each costs from 0.1 to 0.8 seconds where nothing is kept yet: the wait of a new user.
+    """Compilation takes 0.1 to 0.8 seconds per kernel in the first fit of a new user.
 
     With several threads there is one more, which helpers run (`crew`).
     """

@@ -1,4 +1,4 @@
-"""Masked arrays of numpy and Dask: masked entries are missing ones, or refused."""
+"""Tests of masked arrays of numpy and Dask: masked entries are missing or refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ X = rng.uniform(0.1, 1.0, (24, 16))
 HIDDEN = rng.random(X.shape) < 0.2
 CODES = np.arange(24) % 2
 UNKNOWN = np.arange(24) % 5 == 0
-#: Estimators that need more than a matrix, and what that is.
+#: Arguments of estimators that need more than a matrix.
 SETTINGS = {"NTF": {"image_shape": (4, 4)}, "PartsClassifier": {}}
 
 
@@ -51,7 +51,7 @@ def test_a_masked_x_is_refused_where_nothing_may_be_missing(name):
     hidden[3, 4] = True
     with pytest.raises(ValueError, match="mask"):
         estimator(name).fit(masked(S, hidden), CODES)
-    if name != "PartsClassifier":  # whose k-means is not what is tried here
+    if name != "PartsClassifier":  # its k-means is tested elsewhere
         open_mask = np.ma.array(S, mask=np.zeros(S.shape, bool))
         first, second = (estimator(name).fit(Y, CODES).embedding_ for Y in (S, open_mask))
         np.testing.assert_array_equal(first, second)

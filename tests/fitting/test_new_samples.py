@@ -1,4 +1,4 @@
-"""New samples are coded beside their neighbours in the training graph."""
+"""Tests of `transform` with a graph: new samples use their neighbours in the training data."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_the_terms_own_gradient_and_value(kind, rng):
 def test_a_training_sample_keeps_its_neighbours(name, loss):
     model = fit(name, DIGITS, beta_loss=loss)
     assert (model.predict(DIGITS) == model.labels_).mean() >= 0.98
-    # one row is coded as it is among others
+    # the part weights of a row do not depend on the other rows
     np.testing.assert_allclose(model.transform(X[3:4]), model.transform(X)[3:4], atol=2e-3)
 
 
@@ -173,7 +173,7 @@ def test_the_model_keeps_what_it_needs(form, tmp_path):
         data.data[:] = 5
     else:
         data[:] = 5
-    np.testing.assert_array_equal(model.transform(NEW), expected)  # the caller's X is the caller's
+    np.testing.assert_array_equal(model.transform(NEW), expected)  # the model keeps its own copy
     path = model.save(tmp_path / "m.partwise")
     size = X.nbytes if form is np.array else 0  # X itself, and little else
     assert size < path.stat().st_size < 2.2 * X.nbytes
@@ -218,7 +218,7 @@ def test_neighbours_of_new_samples(case, form, rng):
     stored, new = rng.random((50, 6)), rng.random((20, 6))
     if case == "ties":
         stored, new = np.round(3 * stored), np.round(3 * new)
-    elif case == "far from zero":  # the short formula for distances has no digit left
+    elif case == "far from zero":  # the expanded formula for distances cancels completely
         stored, new = stored + 1e8, new + 1e8
     elif case == "few":
         stored = stored[:4]
@@ -237,13 +237,13 @@ def test_transform_of_the_training_data_is_the_embedding(solver, rule, loss, nam
     V2 = model.transform(X)
     np.testing.assert_array_equal(V1, model.embedding_)
     distance = np.linalg.norm((V1 - V2) @ model.components_)
-    assert distance <= 10 * model.tol * np.linalg.norm(X)  # the design's figure
+    assert distance <= 10 * model.tol * np.linalg.norm(X)  # ten times the tolerance of a fit
 
 
-@pytest.mark.filterwarnings("ignore:Maximum number of iterations")  # codes end, whatever parts do
+@pytest.mark.filterwarnings("ignore:Maximum number of iterations")  # of parts
 @pytest.mark.parametrize(("solver", "rule", "loss"), SOLVERS, ids=SOLVER_IDS)
 def test_transform_is_a_minimum_in_the_codes(solver, rule, loss):
-    """The half-problem is convex (β in [1, 2]): no code may be improved by moving a little."""
+    """The problem in V is convex for β in [1, 2], so no small change may lower it."""
     X = data_for(loss)
     model = make(solver, rule, loss, tol=1e-5, max_iter=100, n_components=3).fit(X[:30])
     V = model.set_params(max_iter=5_000).transform(X[30:])

@@ -1,4 +1,4 @@
-"""Hypothesis: what must hold for any shape, dtype, sparsity and scale, and for any bad value."""
+"""Property tests with hypothesis, for any shape, dtype, sparsity, scale and bad value."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SOLVER_LOSS = [
     ("newton", KL), ("mu", KL), ("mu", 0.5), ("mu", 1.5), ("mu", 3.0),
 ]  # fmt: skip
 
-# Time is never asserted; not shrunk, since the arrays are small and a shrink of fits takes minutes.
+# There are no time limits, and no shrinking: arrays are small, and shrinking takes minutes.
 common = settings(
     deadline=None,
     phases=(Phase.explicit, Phase.generate),
@@ -37,14 +37,14 @@ common = settings(
 
 @pytest.fixture(scope="module", autouse=True)
 def one_blas_thread():
-    """Several test processes share the cores; spinning BLAS threads would cost minutes."""
+    """Limit BLAS to one thread, since several test processes share the cores."""
     with threadpool_limits(1, user_api="blas"):
         yield
 
 
 @st.composite
 def matrices(draw, dtypes=(np.float64, np.float32), biggest=12):
-    """Non-negative matrices: any small shape, many zeros, entries over eight decades."""
+    """Strategy for small non-negative matrices with many zeros and entries over eight decades."""
     shape = draw(st.tuples(st.integers(1, biggest), st.integers(1, biggest)))
     dtype = draw(st.sampled_from(dtypes))
     values = st.one_of(
@@ -67,7 +67,7 @@ def problems():
     )
 
 
-# its history is moved by 1.5e-8 to end at 4e-25, which rounds
+# the history is shifted by 1.5e-8 to end at 4e-25, which adds rounding
 ONE_FEATURE = np.float32([[2363.4805, 0, 3, 7912.6089, 1.01, 2, 2578.6104, 873.84955, 100]]).T
 
 
@@ -101,7 +101,7 @@ def test_any_fit_is_finite_non_negative_and_honest(problem):
     history = model.objective_history_
     assert np.isfinite(history).all() and 1 <= len(history) == model.n_iter_ <= 8
     assert 0 <= model.kkt_residual_ <= 1
-    # rounding of sums of the size of the data's own terms, some hundred of them
+    # rounding of sums of about a hundred terms of the size of the data
     X = X.astype(float)
     eps = np.finfo(V.dtype).eps
     Y = V.astype(float) @ H
@@ -144,11 +144,11 @@ def test_input_is_never_modified_and_dense_is_sparse(X, solver_loss, k):
     st.integers(-60, 60),
 )
 def test_scale_equivariance(X, solver_loss, k, exponent):
-    """4^e X has parts 4^e U: the same arithmetic, bit for bit but for logarithms."""
+    """Scaling X by 4^e scales the parts by 4^e, up to rounding of logarithms."""
     solver, loss = solver_loss
     assume(X.any())
     plain, scaled = fit(X, solver, loss, k), fit(X * 4.0**exponent, solver, loss, k)
-    used = plain.embedding_.any(axis=0)  # a part that no sample uses keeps the solver's scale
+    used = plain.embedding_.any(axis=0)  # an unused part keeps the scale of the solver
     for a, b in (
         (plain.embedding_[:, used], scaled.embedding_[:, used]),
         (plain.components_[used], scaled.components_[used] / 4.0**exponent),
@@ -163,7 +163,7 @@ def test_order_of_samples_does_not_matter(X, solver_loss, data):
     solver, loss = solver_loss
     order = data.draw(st.permutations(range(len(X))))
     a, b = fit(X, solver, loss, 2, max_iter=4), fit(X[order], solver, loss, 2, max_iter=4)
-    assume(a.objective_ > 1e-9 * np.square(X).sum())  # many factors fit perfectly: rounding chooses
+    assume(a.objective_ > 1e-9 * np.square(X).sum())  # rounding chooses among perfect fits
     scale = max(a.components_.max(), 1e-300)
     np.testing.assert_allclose(b.components_ / scale, a.components_ / scale, atol=1e-7)
     scale = max(a.embedding_.max(), 1e-300)
@@ -236,7 +236,7 @@ def test_products_of_both_back_ends(X, k, block, seed):
     st.integers(-40, 40),
 )
 def test_kkt_residual_is_between_0_and_1_and_free_of_scale(Z, C, B, exponent):
-    """Any point, any problem (C < 0 too, as with costs): a share, whatever the units."""
+    """The residual is a share for any factors and any C, negative too, in any units."""
     G = B.T @ B
     C = np.maximum(C, 0)
     residual = kkt_residual(Quadratic(C, G), Z)
@@ -265,6 +265,6 @@ def test_weight_zero_removes_a_sample_from_the_basis(X, solver_loss, k, data):
         a = model.fit(X, sample_weight=weights).components_
         b = model.fit(rest).components_
     scale = max(b.max(), 1e-300)
-    if solver != "hals":  # its number of sweeps follows the number of samples
+    if solver != "hals":  # its number of sweeps depends on the number of samples
         np.testing.assert_allclose(a / scale, b / scale, atol=1e-6)
     assert np.isfinite(a).all()

@@ -1,4 +1,4 @@
-"""What a fit reports is true: history, objective, residual, status."""
+"""Tests of the reported history, objective, KKT residual and status."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class TestReports:
         X, model = case
         history = model.objective_history_
         assert history.shape == (model.n_iter_,) and history.dtype == np.float64
-        # ½‖X‖² - ... cancels: rounding is relative to the data, not to the value
+        # the expanded objective cancels, so its rounding is relative to the data
         size = 0.5 * (X**2).sum() + history[0]
         allowed = 1e-14 * size if solver == "mu" else 0.0
         assert np.diff(history).max() <= allowed
@@ -58,7 +58,7 @@ class TestReports:
         last = model.objective_history_[-1]
         if solver == "mu":
             assert model.objective_ == pytest.approx(last, rel=1e-8)
-        else:  # the fit ends with a solve for V, which can only help
+        else:  # the fit ends with a solve for V, which never raises the objective
             assert 0.9 * last < model.objective_ <= last * (1 + 1e-8)
         penalty = reference.penalties(
             model.embedding_, model.components_.T, **scaled(PENALTIES[name], *X.shape)
@@ -78,13 +78,13 @@ class TestReports:
             mean = Z.mean(axis=0)
             share = np.divide(Z, mean, out=np.zeros_like(Z), where=mean > 0)
             share = np.where(pos > neg, np.minimum(share, 1), 1)
-            # the gradients of l1 and of l2, each on its own
+            # the separate gradients of l1 and l2
             l1, l2 = settings[f"l1_{side}"], settings[f"l2_{side}"]
             scale = misfit * sum(np.linalg.norm(half * share) for half in (minus, plus))
             scale += np.linalg.norm(l1 * share) + np.linalg.norm(l2 * Z * share)
             residual = np.linalg.norm((pos - neg) * share) / scale
             expected = max(expected, min(1, residual))
-        # a residual of 1e-6 is a difference of gradients of size one: 1e-16 / 1e-6 at best
+        # a residual of 1e-6 is a difference of gradients of size one, with an error of 1e-10
         assert model.kkt_residual_ == pytest.approx(expected, rel=1e-6, abs=1e-12)
         assert 0 <= model.kkt_residual_ <= 1
 
@@ -97,7 +97,7 @@ class TestReports:
         assert model.n_components_ == 4
         assert model.status_.startswith(("stopped at max_iter=100", "no further progress"))
         if model.status_.startswith("no further"):
-            # steps that gain less than rounding (1e-16) move by its root
+            # a step of size 1e-8 gains 1e-16, which is lost in rounding
             assert model.kkt_residual_ < 1e-7
 
 
@@ -111,7 +111,7 @@ TOL_CASES = [
 @pytest.mark.parametrize("name", ["none", "both"])
 @pytest.mark.parametrize(("solver", "rule", "loss", "tol"), TOL_CASES)
 def test_one_meaning_of_tol(solver, rule, loss, name, tol):
-    """A fit that says it converged has a residual of at most tol, at what it returns."""
+    """A converged fit has a residual of at most tol at the returned factors."""
     X = data_for(loss)
     model = make(solver, rule, loss, tol=tol, max_iter=5000, **PENALTIES[name]).fit(X)
     assert model.status_ == (
@@ -144,7 +144,7 @@ def test_a_perfect_fit_ends_by_itself():
 @pytest.mark.parametrize("loss", ["frobenius", "l21"])
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
 def test_the_objective_is_that_of_what_is_returned(loss, kind):
-    """Samples that are nearly alike are fitted in float64 and returned in float32."""
+    """Nearly equal samples are fitted in float64, and the factors returned in float32."""
     rng = np.random.default_rng(0)
     X = ((rng.random((30, 4)) + 1000) * 1e6).astype(np.float32)
     W = np.triu(rng.random((30, 30)) < 0.2, 1).astype(float)

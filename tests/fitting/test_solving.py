@@ -1,4 +1,4 @@
-"""The best of the starts, the same ones again whatever the threads, and products alone."""
+"""Tests of several starts, of threads, and of the number of products and copies of X."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_n_init_keeps_the_best_of_its_starts(solver, rule, loss):
     seeds = np.random.RandomState(0).randint(np.iinfo(np.int32).max, size=6)
     runs = [clone(one).set_params(random_state=int(seed)).fit(X) for seed in seeds]
     values = [run.objective_history_[-1] for run in runs]
-    assert max(values) > min(values) * (1 + 1e-6)  # otherwise there is nothing to choose
+    assert max(values) > min(values) * (1 + 1e-6)  # the starts differ, so that choosing matters
     best = runs[int(np.argmin(values))]
     same = partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-12)  # rounding of wide products
     same(several.components_, best.components_)
@@ -85,7 +85,7 @@ def test_the_number_of_threads_changes_no_digit(solver, rule, loss, sparse, use_
 
 
 class Counting:
-    """A DataMatrix that counts its products and gives X itself to nobody."""
+    """DataMatrix that counts its products and does not hand out X."""
 
     def __init__(self, data):
         self.data, self.calls = data, {}
@@ -128,19 +128,19 @@ def test_products_of_a_whole_fit(solver, loss, per_iteration, init, monkeypatch)
     products = {"dot", "tdot", "kl_dot", "kl_tdot", "kl_newton", "beta_dot", "beta_tdot"}
     for name in products:
         if solver == "newton" and name == "kl_newton":
-            # the last V solve runs up to max_iter more sweeps, twice at most
+            # the final solve for V runs up to max_iter further sweeps, at most twice
             assert many[name] - few[name] <= 10 * (2 + 2)
             continue
         grown = many.get(name, 0) - few.get(name, 0)
         if solver == "newton" and name == "kl_dot":
-            assert grown <= 4  # the last V solve looks at its residual every five sweeps
+            assert grown <= 4  # the final solve checks its residual every five sweeps
             continue
-        # the value is summed once more where the last V solve halves it
+        # the objective is computed again if the final solve halves it
         assert abs(grown - 10 * per_iteration.get(name, 0)) <= (name == "dot"), name
 
 
 def test_a_fit_takes_little_beside_X(rng):
-    """Neither its checks nor its looks make an array of X's shape; a mask would be a quarter."""
+    """Checks and evaluations allocate no array of X's shape, not even a mask."""
     X = rng.random((4000, 1500), dtype=np.float32)
     model = NMF(3, max_iter=2, tol=0, init="random", random_state=0)
     model.fit(X[:500])
@@ -152,10 +152,10 @@ def test_a_fit_takes_little_beside_X(rng):
 
 
 def test_a_fit_keeps_no_factor_longer_than_it_needs_it(rng):
-    """Four arrays of each factor, a product with X, its sums, and little more.
+    """A fit holds about four arrays of each factor's size, a product with X, and its sums.
 
-    Not where the fit began, nor the products of the iteration before or of a look at the objective,
-    which this start, far above X, has at once.
+    It keeps neither the start nor products of earlier iterations or objective evaluations. The
+    start is far above X, so the objective is evaluated early.
     """
     n, p, k = 12_000, 100, 100
     X, W, H = (rng.random(shape, dtype=np.float32) for shape in ((n, p), (n, k), (k, p)))
@@ -183,10 +183,10 @@ def test_parts_that_a_penalty_emptied_come_back():
                 ours, theirs = NMF(k, **given).fit(X), decomposition.NMF(k, **given)
                 W = theirs.fit_transform(X)
                 again = NMF(k, **{**given, "init": "custom", "max_iter": 1, "tol": 0})
-                value = again.fit(X, W=W, H=theirs.components_).objective_  # not above W's
+                value = again.fit(X, W=W, H=theirs.components_).objective_  # with W
                 assert (np.diff(ours.objective_history_) <= 0).all()
                 worse.append(ours.objective_ > 1.01 * value)
-    # a local minimum is luck from both; 16 of these 36 lacked a part that would have paid
+    # local minima differ by chance; 16 of these 36 fits once ended with an unused part
     assert sum(worse) <= 3, np.flatnonzero(worse)
 
 
@@ -214,7 +214,7 @@ def test_a_part_that_nothing_can_begin_is_begun_again(kind, rng):
 
 
 def test_few_iterations_are_enough_for_one_thread_alone():
-    """Filters of warnings are of the process: what a thread ignores, another makes an error."""
+    """Warning filters belong to the process, so one thread must not change them for another."""
     X, model = make_data(positive=True), NMF(2, max_iter=1, tol=1e-9)
     with warnings.catch_warnings(), ThreadPoolExecutor(1) as other, few_iterations_will_do():
         warnings.simplefilter("error", ConvergenceWarning)

@@ -1,4 +1,4 @@
-"""The problem that is stated: zeros, one of everything, extreme scales, sample weights."""
+"""Tests of edge cases: zeros, sizes of one, extreme scales and sample weights."""
 
 from __future__ import annotations
 
@@ -86,14 +86,14 @@ def test_edges_with_a_kmeans_start(edge, dtype):
 
 @pytest.mark.parametrize(("solver", "rule", "loss"), GENERAL, ids=GENERAL_IDS)
 def test_zeros_do_not_end_the_fit(solver, rule, loss):
-    """A zero sample and a zero feature add nothing: they must not make the rest look converged."""
+    """A zero sample and a zero feature must not make the fit converge too early."""
     X = make_data(positive=True)
     more = np.pad(X, ((0, 1), (0, 1)))
     W, H = make_start(*more.shape)
     tol = 1e-3 if solver != "mu" else 1e-2 if loss == KL else 3e-2  # mu: sublinear
     model = make(solver, rule, loss, init="custom", tol=tol, max_iter=10000)
     without, with_zeros = clone(model).fit(X, W=W[:-1], H=H[:, :-1]), model.fit(more, W=W, H=H)
-    # the first step takes their factors to zero; the residual is looked at every five iterations
+    # the first step sets their factors to zero; the residual is checked every five iterations
     assert with_zeros.n_iter_ >= 0.6 * without.n_iter_ - 5
     assert with_zeros.objective_ == pytest.approx(without.objective_, rel=0.1)
 
@@ -114,7 +114,7 @@ def test_zero_rows_and_columns_are_explained_by_nothing():
 
 
 def test_rank_one_is_exact():
-    """The best rank-one approximation comes from the SVD, which is non-negative here (Perron)."""
+    """The best rank-one approximation is the first singular pair, which is non-negative here."""
     X = make_data(positive=True)
     s = np.linalg.svd(X, compute_uv=False)
     for solver in ("hals", "nesterov", "mu"):
@@ -136,7 +136,7 @@ SCALED_IDS = ["-".join(str(s) for s in row if s is not None) for row in SCALED]
 @pytest.mark.parametrize(("solver", "rule", "loss"), SCALED, ids=SCALED_IDS)
 class TestExtremeScales:
     def test_the_same_problem(self, solver, rule, loss, power):
-        """X · 2^s: parts are scaled by 2^s, the objective by 2^(βs), part weights not."""
+        """Scaling X by 2^s scales parts by 2^s, the objective by 2^(βs), and part weights by 1."""
         X = data_for(loss)
         s = 2.0 ** (2 * round(power * np.log2(10) / 2))
         model = make(solver, rule, loss, tol=1e-2, max_iter=2000)
@@ -155,7 +155,7 @@ class TestExtremeScales:
 
     @pytest.mark.parametrize("init", [None, "nndsvd", "nndsvdar", "kmeans"])
     def test_every_start_works(self, solver, rule, loss, power, init):
-        """NNDSVD's fillings are not scaled like the rest, so only the quality is compared."""
+        """The values that fill zeros of NNDSVD do not scale with X, so only quality is compared."""
         if init == "nndsvd" and solver == "mu":
             init = "nndsvdar"
         X = data_for(loss)
@@ -164,11 +164,11 @@ class TestExtremeScales:
         for Z in (extreme.embedding_, extreme.components_, extreme.objective_history_):
             assert np.isfinite(Z).all()
         value = extreme.objective_ / 10.0 ** (power * beta_of(loss))
-        assert value <= 2 * plain.objective_  # a fit, not a start that could not move
+        assert value <= 2 * plain.objective_  # the start could improve
 
 
 def test_small_values_beside_a_penalty_are_refused_where_powers_would_overflow():
-    """Its weight would have to change with X, which lies below the least VUᵀ of this loss."""
+    """Rescaling X would change the weight of the penalty, so the fit is refused."""
     model = make("mu", None, 0.0, alpha_W=0.1)
     X = data_for(0.0)
     with pytest.raises(ValueError, match="penalties"):
@@ -182,7 +182,7 @@ def test_small_values_beside_a_penalty_are_refused_where_powers_would_overflow()
 @pytest.mark.parametrize("loss", [3.0, -1.0, 5.0])
 @pytest.mark.parametrize("power", [150, -150])
 def test_other_divergences_at_extreme_scales_are_finite_or_refused(loss, power):
-    """x^β leaves the range of numbers: a clear error, never nan."""
+    """If x^β overflows or underflows, the fit raises an error and never returns NaN."""
     X = data_for(loss) * 10.0**power
     model = make("mu", None, loss)
     try:
@@ -218,11 +218,11 @@ def test_integer_weights_are_repetition(solver, rule, loss, init, sparse):
     counts = np.random.default_rng(3).integers(1, 4, X.shape[0])
     repeated = X[np.repeat(np.arange(X.shape[0]), counts)]
     model = make(solver, rule, loss, init=init, max_iter=15)
-    if solver != "mu":  # these take other steps for other rows: compare where they end
+    if solver != "mu":  # their steps depend on the other rows, so results are compared
         model.set_params(n_components=2, tol=1e-7, max_iter=3000)
     weighted = clone(model).fit(X, sample_weight=counts)
     often = model.fit(repeated)
-    # the same arithmetic in another order; the randomised SVD of another matrix is only close
+    # the order of sums differs, and the randomised SVD is only approximately equal
     tolerance = 1e-8 if init == "random" else 1e-5
     if solver == "mu":
         assert_close(weighted.components_, often.components_, tolerance)
@@ -235,7 +235,7 @@ def test_integer_weights_are_repetition(solver, rule, loss, init, sparse):
 
 @pytest.mark.parametrize("loss", ["frobenius", KL])
 def test_penalties_count_a_sample_once_whatever_its_weight(loss):
-    """As the documentation of ``sample_weight`` says: there a weight is not a repetition."""
+    """With penalties, a weight is not equal to a repetition, as the documentation states."""
     X = make_data()
     gamma = np.random.default_rng(3).integers(1, 4, len(X)).astype(float)
     model = NMF(3, beta_loss=loss, alpha_W=0.1, random_state=0, max_iter=20, tol=0.0)
@@ -272,7 +272,7 @@ def test_ncw_weights(solver, rule, loss, sparse):
     [({"alpha_H": 0.1}, "parts H"), ({"alpha_W": 0.1, "alpha_H": 0}, "codes W")],
 )
 def test_a_penalty_that_has_no_minimum_is_said(loss, prices, factor):
-    """It is scikit-learn's objective, which goes to the one without a penalty."""
+    """A penalty on one factor alone vanishes as that factor shrinks; the fit warns."""
     X = make_data(positive=True)
     with pytest.warns(UserWarning, match=f"{factor}"):
         NMF(3, beta_loss=loss, max_iter=5, **prices).fit(X)
