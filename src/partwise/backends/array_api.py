@@ -134,7 +134,7 @@ class OnDevice(Swept):
 
     @abstractmethod
     def csr(self, parts: Csr) -> Any:
-        """A sparse matrix with ``@``."""
+        """Return a sparse matrix with ``@``."""
 
     def multiply(self, W: Any, Z: AnyArray) -> AnyArray:
         """W Z for a matrix that `csr` made."""
@@ -450,7 +450,7 @@ def _(data: DeviceSparse) -> Any:
 
 
 def xlogx(X: AnyArray) -> AnyArray:
-    """x log x in float64, 0 log 0 = 0."""
+    """Return x log x in float64, with 0 log 0 = 0."""
     X, xp = float64(X), namespace(X)
     return X * xp.log(xp.where(X > 0, X, 1.0))
 
@@ -476,8 +476,10 @@ def check_values(values: AnyArray, place: Callable[[int], tuple[int, int]], whom
 
 
 def check_dense(X: AnyArray, whom: str) -> None:
+    """Refuse NaN, infinity and negative values in a dense array."""
     check_values(X, lambda at: divmod(at, X.shape[1]), whom)
 
 
 def check_csr(parts: Csr, whom: str) -> None:
+    """Refuse NaN, infinity and negative values in a CSR matrix."""
     check_values(parts.values, lambda at: (int(parts.row_of[at]), int(parts.indices[at])), whom)

@@ -99,7 +99,7 @@ _namespaces: dict[type, Any] = {np.ndarray: np}
 
 
 def namespace(Z: AnyArray) -> Namespace:
-    """The functions for arrays of Z's kind, by their names in the array API standard."""
+    """Return the functions for arrays of Z's kind, by their names in the array API standard."""
     found = _namespaces.get(type(Z))
     if found is None:
         numpy = isinstance(Z, (np.ndarray, np.generic))
@@ -115,7 +115,7 @@ def register_namespace(kind: type, functions: Any) -> None:
 
 @cache
 def numpy_dtype(dtype: Any) -> np.dtype[Any]:
-    """A library's dtype as numpy's."""
+    """Convert a library's dtype to numpy's."""
     try:
         found: np.dtype[Any] = np.dtype(dtype)
         return found
@@ -125,19 +125,19 @@ def numpy_dtype(dtype: Any) -> np.dtype[Any]:
 
 @singledispatch
 def to_numpy(a: Any) -> Any:
-    """An ndarray, or csr_array, wherever the array was; what is no array as it is."""
+    """Return an ndarray or csr_array, wherever the array was; other values stay unchanged."""
     if isinstance(a, np.ndarray) or not compat.is_array_api_obj(a):
         return a
     return np.asarray(compat.to_device(a, "cpu"))
 
 
 def none(Z: AnyArray, ndim: int = 2) -> Array:
-    """A zero of shape (1, 1) or (1,), in the dtype and place of Z."""
+    """Return a zero of shape (1, 1) or (1,), in the dtype and place of Z."""
     return namespace(Z).zeros((1,) * ndim, dtype=Z.dtype, device=Z.device)
 
 
 def ones(Z: AnyArray, n: int) -> Array:
-    """n ones in the dtype and place of Z."""
+    """Return n ones in the dtype and place of Z."""
     return namespace(Z).ones(n, dtype=Z.dtype, device=Z.device)
 
 
@@ -148,23 +148,24 @@ def spread(part: AnyArray, Z: AnyArray) -> Array:
 
 @singledispatch
 def spread_over(Z: AnyArray, part: AnyArray) -> Array:
+    """Broadcast an array to the shape of Z."""
     return namespace(Z).broadcast_to(part, Z.shape)
 
 
 def cast(a: AnyArray, dtype: Any) -> Array:
-    """``a`` with a dtype of numpy or of its own library, where it is; no copy without need."""
+    """Convert ``a`` to a dtype of numpy or its own library, without an unnecessary copy."""
     xp = namespace(a)
     return xp.astype(a, getattr(xp, numpy_dtype(dtype).name), copy=False)
 
 
 def float64(a: AnyArray) -> Array:
-    """``a`` in double precision."""
+    """Return ``a`` in double precision."""
     return cast(a, np.float64)
 
 
 @singledispatch
 def contiguous(a: AnyArray) -> AnyArray:
-    """``a`` in C order, where its library knows of orders: the standard does not."""
+    """Return ``a`` in C order, if its library has orders, which the standard has not."""
     return a
 
 
@@ -221,7 +222,7 @@ def entrywise(do: Callable[[Any, Any], Any], a: AnyArray, b: AnyArray) -> Array:
 
 
 def vdot(a: AnyArray, b: AnyArray) -> float:
-    """⟨a, b⟩ in the arrays' own precision."""
+    """Return ⟨a, b⟩ in the arrays' own precision."""
     return float((a * b).sum())
 
 
@@ -232,13 +233,13 @@ def spectral_norm(G: AnyArray) -> float:
 
 @singledispatch
 def coming(value: Any) -> Callable[[], float] | None:
-    """What waits for a number that a device still computes; None where it is here already."""
+    """Return a function that waits for a number on a device; None for a number in memory."""
     return None
 
 
 @singledispatch
 def extrapolate(new: AnyArray, old: AnyArray, weight: float) -> AnyArray:
-    """new + weight (new - old), in few passes."""
+    """Return new + weight (new - old), in few passes."""
     return new + weight * (new - old)
 
 
@@ -274,6 +275,7 @@ def side_by_side(parts: Sequence[AnyArray]) -> Array:
 
 @singledispatch
 def joined(first: AnyArray, *others: AnyArray) -> Array:
+    """Return arrays side by side."""
     return namespace(first).concat([first, *others], axis=1)
 
 
@@ -283,7 +285,7 @@ def _(first: np.ndarray, *others: AnyArray) -> Array:  # concat is numpy 2's nam
 
 
 def column_blocks(wide: AnyArray, widths: Sequence[int]) -> list[AnyArray]:
-    """A wide factor cut again, each block in memory of its own."""
+    """Split a wide factor into blocks, each in its own memory."""
     if len(widths) == 1:
         return [wide]
     ends = np.cumsum(widths).tolist()
@@ -293,20 +295,20 @@ def column_blocks(wide: AnyArray, widths: Sequence[int]) -> list[AnyArray]:
 
 @singledispatch
 def cut(wide: AnyArray, begin: int, end: int) -> Array:
-    """Some columns, as one array in memory."""
+    """Return some columns as one contiguous array."""
     some: Array = contiguous(wide[:, begin:end])
     return some
 
 
 @singledispatch
 def made(a: AnyArray) -> AnyArray:
-    """``a`` with its values computed, for kinds that put that off."""
+    """Return ``a`` with its values computed, for lazy arrays."""
     return a
 
 
 @singledispatch
 def orthonormal(Y: AnyArray) -> Array:
-    """An orthonormal basis of the columns of a tall Y."""
+    """Return an orthonormal basis of the columns of a tall Y."""
     Q: Array = namespace(Y).linalg.qr(Y)[0]
     return Q
 
@@ -337,7 +339,7 @@ def _(Y: np.ndarray) -> Array:
 
 
 def signs(left: AnyArray) -> Array:
-    """The sign of the entry largest in size of each column."""
+    """Return the sign of the largest entry in size of each column."""
     xp = namespace(left)
     high, low = xp.max(left, axis=0), xp.min(left, axis=0)
     sign = namespace(high).ones_like(high)
@@ -346,7 +348,7 @@ def signs(left: AnyArray) -> Array:
 
 @singledispatch
 def own(V: AnyArray) -> Array:
-    """A copy that the caller may write into, where arrays can be written to."""
+    """Return a copy that the caller may write into, if arrays are writable."""
     return namespace(V).asarray(V, copy=True)
 
 
@@ -374,7 +376,7 @@ def unchanged() -> Iterator[None]:
 
 
 def limits(a: np.ndarray) -> tuple[float, float]:
-    """The least and the largest entry, NaN where there is one; in one pass, without a copy."""
+    """Return the smallest and largest entry, or NaN if there is one, in one pass."""
     if not a.size:
         return 0.0, 0.0
     if a.flags.f_contiguous:
@@ -484,7 +486,7 @@ def floor(dtype: Any) -> float:
 
 @singledispatch
 def dot64(a: AnyArray, b: AnyArray) -> float:
-    """⟨a, b⟩ summed in float64 whatever the dtype of the factors."""
+    """Return ⟨a, b⟩ summed in float64, whatever the dtype of the factors."""
     return sum64(a * b)
 
 
@@ -516,7 +518,7 @@ def norm64(a: AnyArray) -> float:
 
 
 def ratio(numerator: AnyArray, denominator: AnyArray) -> AnyArray:
-    """numerator / denominator with 0 where the denominator is below the floor."""
+    """Return numerator / denominator, or 0 where the denominator is below the floor."""
     leads = denominator if isinstance(numerator, np.ndarray) else numerator
     return ratio_of(leads, numerator, denominator)
 
@@ -536,7 +538,7 @@ def _(leads: np.ndarray, numerator: AnyArray, denominator: AnyArray) -> AnyArray
 
 
 def squares_in_range(X: Any) -> Any:
-    """An ndarray or sparse array; in float64 where its squares would leave the range of float32."""
+    """Return X in float64 if its squares would leave the range of float32, else unchanged."""
     if X.dtype != np.float32 or 0 in X.shape or 1e-9 < max(X.max(), -X.min()) < 1e9:
         return X
     return X.astype(np.float64)

@@ -49,7 +49,7 @@ class RowSource:
         self.dtype = dtype if dtype in (np.float32, np.float64) else np.dtype(np.float64)
 
     def piece(self, number: int) -> Batch:
-        """The rows of one piece, in memory."""
+        """Return the rows of one piece, in memory."""
         start, stop = int(self.bounds[number]), int(self.bounds[number + 1])
         X = self._read(start, stop)
         if not sp.issparse(X) and hasattr(X, "tocsr"):  # sparse, of another package
@@ -166,7 +166,7 @@ SOURCES: dict[str, Callable[[Any], RowSource]] = {
 
 
 def row_source(X: Any) -> RowSource | None:
-    """A reader of X by rows; None where X is no array that is kept elsewhere."""
+    """Return a reader of X by rows, or None if X is a plain array in memory."""
     if isinstance(X, np.memmap):
         return _memmap(X) if X.ndim == 2 and X.dtype.kind in "fiub" else None
     refuse_anndata(X)

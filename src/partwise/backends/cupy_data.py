@@ -107,7 +107,7 @@ def _(a: cupy.ndarray) -> AnyArray:
 
 @contextmanager
 def memory_errors(what: str) -> Iterator[None]:
-    """An out-of-memory error that says where it happened and what helps."""
+    """Turn an out-of-memory error into one with the operation and a remedy."""
     try:
         yield
     except cupy.cuda.memory.OutOfMemoryError as error:
@@ -150,6 +150,7 @@ class CupySparse(OnCupy, DeviceSparse):
 
 
 def csr_parts(X: Any) -> Csr:
+    """Return the arrays of a CSR matrix."""
     return Csr(X.indptr, X.indices, X.data, tuple(X.shape))
 
 
@@ -191,7 +192,7 @@ def gaps(X: Any, missing: float, whom: str) -> tuple[DataMatrix, DataMatrix, boo
 
 
 def bring(a: Any, like: Any) -> CupyData | CupySparse:
-    """An ndarray or CSR matrix on the GPU."""
+    """Return an ndarray or CSR matrix on the GPU."""
     if not sp.issparse(a):
         return CupyData(cupy.asarray(a))
     parts = tuple(cupy.asarray(part) for part in (a.data, a.indices, a.indptr))

@@ -46,7 +46,7 @@ class Products(Protocol):
         """Xᵀ V, (p, k)."""
 
     def expect(self, product: str, factor: Array) -> None:
-        """ "dot" or "tdot" with this very factor is likely to come next."""
+        """Announce that "dot" or "tdot" with this very factor is likely to come next."""
 
     def row_sq_norms(self) -> Array:
         """‖x_i‖², (n,) float64."""
@@ -134,10 +134,10 @@ class Placement(Protocol):
     """Where the arrays beside X live."""
 
     def rows(self, a: Array) -> Array:
-        """An array with one entry or one row a sample, brought to where X is."""
+        """Bring an array with one entry or one row per sample to the place of X."""
 
     def small(self, a: Array) -> Array:
-        """An array that has nothing to do with samples, such as U, brought to where X is."""
+        """Bring an array that does not depend on samples, such as U, to the place of X."""
 
     def constant_rows(self, row: Array) -> Array:
         """(n, k) with the same row for each sample."""
@@ -146,13 +146,13 @@ class Placement(Protocol):
         """``neighbors(Z)`` = W Z, as a function of arrays that live where X is."""
 
     def mean_rows(self, shared: Any, V: Array) -> Array:
-        """The Z with A Z closest to V."""
+        """Return the Z with A Z closest to V."""
 
     def expand_rows(self, shared: Any, Z: Array) -> Array:
-        """A Z."""
+        """Return A Z."""
 
     def result(self, a: Array) -> Array:
-        """A factor as the user gets it."""
+        """Return a factor as the user gets it."""
 
     def whole(self) -> Any | None:
         """X itself, where it lies in one piece; None elsewhere."""

@@ -79,7 +79,7 @@ class Lack:
         return self._rows(F).sum(axis=0)[None, :] - out if self.seen else out
 
     def sums(self, side: str, factor: AnyArray, scaled: AnyArray) -> AnyArray:
-        """w B ("V") or wᵀF ("U") of ``scaled``, made once for each ``factor``."""
+        """Return w B ("V") or wᵀF ("U") of ``scaled``, computed once per ``factor``."""
         kept = self._last.get(side)
         if kept is None or kept[0] is not factor:
             kept = factor, self._seen_sums(side, scaled)
@@ -101,7 +101,7 @@ class Lack:
         return _surely(left, whole, B)
 
     def _whole(self, side: str, B: AnyArray) -> AnyArray:
-        """What the sums would be without gaps."""
+        """Return the sums as if no entry were missing."""
         if side == "U":
             return self._rows(B).sum(axis=0)[None, :]
         sums = B.sum(axis=0)[None, :]
@@ -194,7 +194,7 @@ class MaskedData(Beside):
 
     @cached_property
     def means(self) -> tuple[AnyArray, AnyArray]:
-        """a (n, 1) and b (p, 1): abᵀ has about the means of rows and columns where seen."""
+        """Return a (n, 1) and b (p, 1); abᵀ has about the observed row and column means."""
         p = self.shape[1]
         one = self.small(np.ones((p, 1), self.dtype))
         every = self.constant_rows(np.ones(1, self.dtype))
@@ -214,7 +214,7 @@ class MaskedData(Beside):
         return filling(self.base, lack.entries, seen=lack.seen, d=lack.d)
 
     def half(self, side: str, F: AnyArray, at: AnyArray) -> HalfSeen:
-        """What a step on ``side`` from ``at`` sees of a squared loss; F is the other factor."""
+        """Return the subproblem of a squared loss on ``side`` at ``at``; F is the other factor."""
         return (HalfSeen if self._filling is None else HalfFilled)(self, side, F, at)
 
 
@@ -320,10 +320,10 @@ class HalfFilled(HalfSeen):
 
 
 def _surely(left: AnyArray, whole: AnyArray, summed: AnyArray) -> AnyArray:
-    """What is ``left`` of the ``whole``, two sums over rows of ``summed``; the most it can be.
+    """Return ``left``, a difference of sums up to ``whole``, or its rounding error if larger.
 
-    Below their rounding it is unknown, even in sign. A step that divides by it must not divide by
-    less than it is: entries that hardly any seen entry uses would grow without end.
+    A difference below the rounding error is unknown, even in sign. A step must not divide by less:
+    entries that hardly any observed entry uses would grow without limit.
     """
     eps = np.finfo(arrays.numpy_dtype(summed.dtype)).eps
     unsure = 4 * float(eps) * summed.shape[0] ** 0.5

@@ -43,7 +43,7 @@ def sweep_rows(
     Z: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, sweeps: int,
     stop: float, order: AnyArray | None = None, enough: float = 0.0, near: AnyArray | None = None,
 ) -> Array:  # fmt: skip
-    """The new Z after at most ``sweeps`` sweeps; an ndarray is written to.
+    """Return the new Z after at most ``sweeps`` sweeps; an ndarray is overwritten.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def sweep_rows(
 
 
 def join_ridge(G: AnyArray, d: AnyArray | None, r: AnyArray) -> tuple[AnyArray, AnyArray]:
-    """A ridge with one number a column is part of the Hessian, where all rows have the same."""
+    """Add a ridge with one number per column to the Hessian if all rows share it."""
     if d is not None or r.shape[0] != 1 or r.shape[1] == 1:
         return G, r
     eye = namespace(G).eye(G.shape[0], dtype=G.dtype, device=G.device)
@@ -185,7 +185,7 @@ def nearly_collinear(G: AnyArray) -> bool:
 def solve_rows(
     Z: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, sweeps: int, stop: float
 ) -> Array:
-    """A new Z, an ndarray, at its minimum however badly conditioned G is.
+    """Return a new Z, an ndarray, at its minimum for any conditioning of G.
 
     Where G is singular, so that there are many minima, it ends by ``sweeps`` sweeps.
     """
@@ -213,7 +213,7 @@ def _pivot(
     Z: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray, r: AnyArray, rows: AnyArray, sweeps: int,
     stop: float, enough: float, ridge: float = 0.0,
 ) -> None:  # fmt: skip
-    """These rows to their minimisers, by pivoting or else by all the sweeps; in place.
+    """Move these rows to their minimisers in place, by pivoting or else by sweeps.
 
     Rows where G is singular begin the sweeps where a ``ridge``, if there is one, leads them.
     """
@@ -284,7 +284,7 @@ def sweep_columns(
 
 
 def row_runs(*arrays: Any) -> Iterator[tuple[Any, ...]]:
-    """Runs of rows: temporaries as large as the factors would double the memory of a fit.
+    """Yield runs of rows, since temporaries as large as the factors would double the memory.
 
     A quarter of a megabyte stays in the cache, and is not asked of the system anew each time.
     """

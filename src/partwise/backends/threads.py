@@ -60,7 +60,7 @@ def _pools() -> Any:
 
 @cache
 def _calls() -> list[tuple[Callable[[], int | None], Callable[[int], Any]]]:
-    """What asks and tells each BLAS; OpenBLAS by its own functions, in a fifth of the time."""
+    """Return the getters and setters of the threads of each BLAS; OpenBLAS is called directly."""
     found: list[Any] = []
     for pool in _pools().lib_controllers:
         own = pool.internal_api == "openblas" and pool.threading_layer == "pthreads"
@@ -240,7 +240,7 @@ def costs(threads: int, outside: bool = False) -> Costs:
 
 
 def seconds(work: Callable[[], Any], times: int, share: float = 0.5) -> float:
-    """What ``work`` takes, the median or another share of so many times."""
+    """Return the seconds of ``work``, the median or another quantile of repeated calls."""
     found = []
     for _ in range(times):
         begin = time.perf_counter()
@@ -250,7 +250,7 @@ def seconds(work: Callable[[], Any], times: int, share: float = 0.5) -> float:
 
 
 def _together(threads: int) -> None:
-    """The same small work in each of so many threads."""
+    """Run the same small work in each of these threads."""
     x = np.ones(1 << 15)
     rooms = [np.empty_like(x) for _ in range(threads)]
 
@@ -294,7 +294,7 @@ class _Region:
         self.error: BaseException | None = None
 
     def _next(self, held: int) -> tuple[Any, ...] | None:
-        """The next task for who held one before, or none; after an error there are none."""
+        """Return the next task, or None at the end or after an error."""
         with self.changed:
             self.taken -= held
             if self.error is None:
@@ -370,7 +370,7 @@ class _Pool:
         self.desks: dict[Any, float] = {}  # and when each was last used
 
     def enter(self) -> bool:
-        """This thread is busy here; whether it was not counted yet, which `leave` wants to know."""
+        """Mark this thread as busy; return whether it was not counted yet, for `leave`."""
         new = not getattr(here, "counted", False)  # else a task of another region calls
         here.counted = True
         with self.lock:
@@ -447,7 +447,7 @@ pool = _Pool()
 
 
 def _after_fork() -> None:
-    """A child has none of its parent's threads, and locks as some thread left them."""
+    """Reset the state in a forked child, which has no threads and maybe held locks."""
     global pool
     pool, here.counted, here.depth, here.known, here.desk = _Pool(), False, 0, None, None
     one_blas_thread.lock = Lock()
@@ -534,7 +534,7 @@ def by_entry(run: Callable[[slice], Any], a: Any, passes: int = 1) -> None:
 
 
 def pieces(n: int, least: int, most: int) -> list[tuple[int, int]]:
-    """n rows cut into at most ``most`` runs of ``least`` rows or more; threads have no say."""
+    """Split n rows into at most ``most`` runs of at least ``least`` rows, for any threads."""
     count = max(1, min(most, n // least))
     cuts = [n * t // count for t in range(count + 1)]
     return list(itertools.pairwise(cuts))

@@ -54,7 +54,7 @@ def picture_width(Z: AnyArray) -> int:
 
 
 def _standard(X: AnyArray) -> AnyArray:
-    """Some samples with columns of mean zero and unit length; a constant one is zero."""
+    """Standardise columns to mean zero and unit length; a constant column becomes zero."""
     Z = np.asarray(X[:: max(len(X) // SAMPLES, 1)], dtype=float)
     Z = Z - Z.mean(axis=0)
     # divided first, so that squares neither overflow nor vanish

@@ -117,7 +117,7 @@ def _distances(cosine: AnyArray, reach: AnyArray) -> AnyArray:
 
 
 def _reach(graph: sp.csr_array, labelled: AnyArray) -> tuple[AnyArray, AnyArray]:
-    """What labels give to every sample in sum (n,), and to each other one by one (m, m)."""
+    """Return the sum of the labels' influence on every sample (n,), and on each label (m, m)."""
     walk = spreading.Walk.of(normalized(graph))
     total, among = np.zeros(graph.shape[0]), []
     E = sp.eye_array(graph.shape[0], format="csr")[labelled]

@@ -59,7 +59,7 @@ class Preparation:
         return self.kind in ("columns", "centred", "ranks", "scaled")
 
     def plain(self, X: Any) -> Any:
-        """Samples as the linear heads and the graph see them."""
+        """Return samples as the linear classifiers and the graph use them."""
         if self.kind == REMOTE:
             return X
         if self.kind == "scaled":
@@ -89,7 +89,7 @@ class Preparation:
         return Z if self.table else unit_rows(Z)
 
     def parts_input(self, plain: Any) -> Any:
-        """What is factorized: >= 0, the high and the low side of each column where it is signed."""
+        """Return the input of the factorization: >= 0, with two sides per signed column."""
         if not self.signed:
             return plain
         if sp.issparse(plain):
@@ -124,7 +124,7 @@ def unpacked(X: Any) -> Any:
 
 
 def choose_preparation(X: Any) -> Preparation:
-    """The preparation for a checked X, from its numbers alone."""
+    """Return the preparation for a checked X, from its numbers alone."""
     values = X.data if sp.issparse(X) else X
     signed = bool(values.size) and bool(values.min() < 0)
     whole = not signed and _whole(values)
@@ -182,7 +182,7 @@ def other_preparations(X: Any, first: Preparation) -> dict[str, Preparation]:
 
 
 def normal_ranks(X: AnyArray, knots: AnyArray) -> AnyArray:
-    """Normal quantiles of the shares of knots below each value; equal ones count by half."""
+    """Return normal quantiles of the shares of knots below each value; ties count half."""
     below = np.empty(X.shape)
     for j in range(X.shape[1]):
         ordered = knots[:, j]

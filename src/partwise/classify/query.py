@@ -47,7 +47,7 @@ class Space:
 
 
 def make_space(view: AnyArray, seed: int = 0) -> Space:
-    """Samples on their principal axes, each divided by the root of its deviation.
+    """Return samples on their principal axes, each divided by the root of its deviation.
 
     Half of the way to whitening: a few strong directions (light in pictures, length in texts) say
     little of classes, and the weakest are noise.

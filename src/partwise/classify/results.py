@@ -143,7 +143,7 @@ class Results(TransformerMixin):  # which wraps `transform` for set_output
         )
 
     def _how_sure(self, rest: AnyArray) -> tuple[float, float, int, int]:
-        """What `expected` takes, of the samples in ``rest``."""
+        """Return the arguments of `expected` for the samples in ``rest``."""
         p, labels = self.label_distributions_, len(self._state["labelled"])
         return float(p[rest].max(axis=1).mean()), self._ensemble.agreement, labels, p.shape[1]
 
@@ -381,7 +381,7 @@ class Results(TransformerMixin):  # which wraps `transform` for set_output
         return self._new(X, also)[2]
 
     def _new(self, X: Any, also: Any) -> Any:
-        """Views, neighbours and codes of new samples."""
+        """Return views, neighbours and part weights of new samples."""
         X = check_samples(self, X, reset=False)
         return self._features.new(X, check_also(also, X, self._state.get("also", {})))
 

@@ -63,7 +63,7 @@ def fit(estimator: Any, X: Any, y: Any = None, **given: Any) -> AnyArray:
 
 
 def described(estimator: Any) -> Description:
-    """What an estimator minimises, with its parameters checked."""
+    """Return what an estimator minimises, with its parameters checked."""
     estimator._validate_params()
     what: Description = estimator._describe()
     return what

@@ -28,5 +28,5 @@ else:
             return self
 
     def with_callbacks(method: Method) -> Method:
-        """The method as it is."""
+        """Return the method unchanged."""
         return method

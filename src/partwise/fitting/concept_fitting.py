@@ -61,7 +61,7 @@ def fit_concepts(
 def state_concepts(
     what: Description, kernel: Kernel, locality: float, checked: Checked
 ) -> ConceptProblem:
-    """The problem that kernel and locality make of the samples."""
+    """Return the problem with this kernel and locality."""
     solver = "nesterov" if what.solver == "auto" else what.solver
     if kernel.kind == "linear":
         check_squares(checked.X, what.whom)
@@ -75,7 +75,7 @@ def state_concepts(
 
 
 def starts(what: Description, checked: Checked) -> list[Callable[[], tuple[AnyArray, AnyArray]]]:
-    """What makes V and C of each start."""
+    """Return the functions that draw V and C of each start."""
     X, k, W, H = checked.X, checked.k, checked.W, checked.H
     rng = check_random_state(what.random_state)
     if what.init == "custom":
@@ -192,7 +192,7 @@ def code_start(sub: Codes) -> AnyArray:
 
 
 def new_codes(estimator: Any, kernel: Kernel, X: Any) -> Codes:
-    """The subproblem in V for new samples, with the concepts of a fitted estimator."""
+    """Return the subproblem in V for new samples, with the concepts of a fitted estimator."""
     C, locality = estimator.concept_weights_, estimator.locality
     if kernel.kind == "linear":
         KC = np.asarray(X @ estimator.components_.T.astype(X.dtype, copy=False))

@@ -108,7 +108,7 @@ class Description:
 
     @property
     def class_weight(self) -> float:
-        """cdNMF's λ or γ."""
+        """Return cdNMF's λ or γ."""
         if self.class_reg is None:
             return 1.0 if self.beta == 2 else 10.0
         return self.class_reg

@@ -68,7 +68,7 @@ class Known:
     def start(
         self, data: DataMatrix, V: Array, U: Array, *, custom: bool
     ) -> tuple[AnyArray, AnyArray]:
-        """A start at the seeds; codes that a user gave are for fixed parts as they were given."""
+        """Return a start at the seeds; the user's part weights belong to unscaled fixed parts."""
         seeds = self.seeds / self.root
         if not np.isnan(seeds).all():
             means = np.nanmean(np.where(np.isnan(seeds).all(axis=1)[:, None], 0, seeds), axis=1)
@@ -80,7 +80,7 @@ class Known:
         return V, U
 
     def finish(self, data: DataMatrix, V: Array, H: AnyArray) -> tuple[AnyArray, AnyArray]:
-        """Codes and parts as a user gets them: what was fixed as it was given, to the last bit."""
+        """Return part weights and parts for the user; fixed entries are exactly as given."""
         if np.isnan(self.H).all():
             return V, H
         scale = data.small(self.scale)

@@ -72,7 +72,7 @@ def parts_divisor(estimator: Any, what: Description) -> float:
 def code_model(
     estimator: Any, what: Description, data: DataMatrix, X: Any, graph: Any, factor: float = 1.0
 ) -> FactorModel:
-    """The problem of new samples: no labels, and neighbours among those of the fit."""
+    """Return the problem of new samples: no labels, and neighbours among the training samples."""
     loss = what.loss
     if isinstance(loss, RowLengths):
         known = vars(estimator).get("l21_epsilon_")  # not where somebody brought the parts

@@ -18,7 +18,7 @@ _CALLBACK_STATE = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
 
 @contextmanager
 def all_or_nothing(estimator: Any) -> Iterator[None]:
-    """A fit that ends in an error or an interrupt leaves the estimator as it was."""
+    """Restore the estimator if the fit ends in an error or an interrupt."""
     before = dict(vars(estimator))
     try:
         with full_device(type(estimator).__name__), in_range(estimator):
@@ -65,7 +65,7 @@ def in_range(estimator: Any) -> Iterator[None]:
 
 @contextmanager
 def full_device(whom: str) -> Iterator[None]:
-    """A device that is full, wherever that shows, as one sentence; products with X say more."""
+    """Turn any out-of-memory error of a device into one sentence."""
     try:
         yield
     except RuntimeError as error:  # torch's OutOfMemoryError is one
@@ -102,11 +102,11 @@ class Progress:
 
     @property
     def watched(self) -> bool:
-        """Whether anyone wants to hear of each iteration."""
+        """Whether callbacks or verbose output need each iteration."""
         return bool(self.callbacks or self.estimator.verbose)
 
     def __call__(self, number: int) -> Callable[[int, Solution], bool] | None:
-        """The function to call after each iteration of start ``number``."""
+        """Return the function to call after each iteration of start ``number``."""
         if not self.watched:
             return None
         self._end_start()
@@ -132,14 +132,14 @@ class Progress:
         return self._end(task, reconstruction_attributes=lambda: partial_attributes(solution))
 
     def finish(self) -> None:
-        """The fit has ended; its attributes are set."""
+        """End the tasks of the callbacks, after the fit has set its attributes."""
         if self.callbacks:
             self._end_start()
             self._end(self.root)
 
 
 def partial_attributes(solution: Solution) -> dict[str, Any]:
-    """What an estimator would have if its fit ended here."""
+    """Return the attributes of an estimator whose fit would end here."""
     parts, k = contiguous(solution.U.T), solution.U.shape[1]
     sizes: dict[str, Any] = {"n_components_": k, "_n_components": k, "n_iter_": solution.n_iter}
     sizes["objective_"] = solution.history[-1]

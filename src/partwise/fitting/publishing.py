@@ -129,7 +129,7 @@ def publish_distributions(estimator: Any, problem: Problem) -> None:
 
 
 def publish_groups(estimator: Any, what: Description, knowledge: Knowledge, k: int) -> None:
-    """What `labels_` and `predict` need; they do their work when they are asked."""
+    """Store what `labels_` and `predict` need; they compute on first use."""
     labels = knowledge.labels
     vars(estimator).pop("classes_", None)
     if labels is not None:
@@ -146,7 +146,7 @@ def publish_groups(estimator: Any, what: Description, knowledge: Knowledge, k: i
 
 
 def _refine_groups(estimator: Any, what: Description, checked: Checked, problem: Problem) -> None:
-    """What the decisions can know of a factorization of X itself."""
+    """Refine groups with what a factorization of X itself provides."""
     groups, labels, model = estimator._groups, problem.knowledge.labels, problem.model
     if model.weights is not None:
         groups.weights = np.asarray(to_numpy(model.weights), dtype=np.float64)

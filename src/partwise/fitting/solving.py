@@ -54,7 +54,7 @@ class Report(Protocol):
 def solve(
     what: Description, problem: Problem, report: Report, keeper: Checkpoint | None = None
 ) -> Found:
-    """The factors with the lowest objective, and their objective."""
+    """Return the factors with the lowest objective, and that objective."""
     # large products have threads of ours; to tell BLAS each time would take as long as a small one
     with one_blas_thread if isinstance(problem.model.R, InNumpy) else nullcontext():
         if what.printed:
@@ -66,14 +66,14 @@ def solve(
 
 
 def best(found: Iterator[Solution]) -> Solution:
-    """The first of those with the lowest objective."""
+    """Return the first solution with the lowest objective."""
     return min(found, key=lambda solution: solution.history[-1])
 
 
 def solutions(
     problem: Problem, report: Report, keeper: Checkpoint | None = None
 ) -> Iterator[Solution]:
-    """The starts one after the other or, where nobody looks on and it pays, side by side."""
+    """Yield the solution of each start, one after the other or, if it is faster, in parallel."""
     model, settings = problem.model, problem.settings
     if len(problem.starts) > 1 and not report.watched and model.loss.beta == 2:
         yield from solve_many(model, problem.starts, settings)
@@ -89,10 +89,10 @@ def solutions(
 
 
 def with_empty_parts_filled(what: Description, problem: Problem, solution: Solution) -> Solution:
-    """The solution, or a lower one in which parts that a penalty emptied are back.
+    """Return the solution, or a lower one with parts that a penalty had emptied.
 
-    Where both factors of a part are zero neither can leave alone, however much of X the part would
-    explain. It begins again where the rest explains least, for as long as that pays.
+    If both factors of a part are zero, no single step changes either, however much of X the part
+    would explain. Such a part restarts where the others explain least, as long as this helps.
     """
     model, settings = problem.model, problem.settings
     quadratic = model.loss.beta == 2 and problem.solver != "mu"
@@ -106,7 +106,7 @@ def with_empty_parts_filled(what: Description, problem: Problem, solution: Solut
         new = alternate(model, *begun, step, replace(settings, done=solution.n_iter))
         if not new.history[-1] < (1 - settings.tol) * solution.history[-1]:
             break
-        # until it is lower the solution so far is the best there is
+        # the earlier solution stays the best until the new objective is lower
         new.history = [*solution.history, *np.minimum(new.history, solution.history[-1]).tolist()]
         solution = new
     return solution
@@ -115,10 +115,10 @@ def with_empty_parts_filled(what: Description, problem: Problem, solution: Solut
 def _filled(
     model: FactorModel, Z: Array, U: Array, rng: np.random.RandomState
 ) -> tuple[Array, Array] | None:
-    """The factors with a part of what the others leave of X in the place of each empty one.
+    """Replace each empty part by a part of the residual of the others.
 
-    That is the first singular pair of the residual, as far as it is >= 0 (by the power method),
-    with its own strength and the other parts' share between V and U. None where nothing is left.
+    The new part is the non-negative share of the first singular pair of the residual (by the power
+    method). Its scale is divided between V and U as in the other parts. None if the residual is 0.
     """
     of_V, of_U = (to_numpy(float64(column_lengths(F, 2))) for F in (Z, U))
     live = of_V * of_U > 0
@@ -141,20 +141,20 @@ def _filled(
             u = u / length
         else:
             assert isinstance(sub, Quadratic)
-            # not a float64 of numpy, which makes factors of float32 float64
+            # a Python float, because a numpy float64 would convert float32 factors
             root = float(np.sqrt(length / float(to_numpy(sub.G)[j, j])))
             Z, U, filled = Z + v * (root * lean), U + u * (root / lean), True
     return (Z, U) if filled else None
 
 
 def _left(sub: Subproblem, F: Array) -> Array:
-    """What of X is left for each part, where that is positive."""
+    """Return the positive part of the residual of X for each part."""
     neg, pos = sub.halves(F)
     return clip_at_zero(neg - pos)
 
 
 def as_printed(problem: Problem, report: Report, keeper: Checkpoint | None = None) -> Solution:
-    """The authors' procedure: unit columns, starts of 30 iterations, the best goes on."""
+    """Follow the authors' procedure: unit columns, starts of 30 iterations, the best continues."""
     model, settings = problem.model, problem.settings
     begun = []
     for start in problem.starts:
@@ -214,9 +214,9 @@ def finish(what: Description, problem: Problem, solution: Solution) -> Found:
 def _rounded(
     problem: Problem, Z: Array, U: Array, objective: float, solution: Solution
 ) -> tuple[Array, Array, float]:
-    """The factors as they are handed out, and the objective of these.
+    """Return the factors as rounded for the user, and their objective.
 
-    Where neighbours agree to five digits, what a graph asks for changes by a hundredth.
+    If neighbours agree to five digits, rounding changes a graph penalty by a hundredth.
     """
     model = problem.model
     Z, U = (cast(model.data.result(F), F.dtype) for F in (Z, U))
@@ -234,7 +234,7 @@ def _value_after(
     U: Array,
     objective: float,
 ) -> float:
-    """The objective at (new, U), known at (old, U); from the change, where that leaves digits."""
+    """Return the objective at (new, U), from that at (old, U) if the change is exact enough."""
     if codes.measures_change and not codes.local:
         value = objective + float(codes.change(new, old))
         if value > 0.5 * objective and _rounding(model, codes, new, old) <= 1e-6 * value:
@@ -243,7 +243,7 @@ def _value_after(
 
 
 def _rounding(model: FactorModel, codes: Any, new: Array, old: Array) -> float:
-    """What a change of V is unsure by: products with X are as exact as their type."""
+    """Return the rounding error of a change of V: products with X are as exact as their type."""
     if model.eps < 1e-10:
         return 0.0
     xp = namespace(new)

@@ -47,7 +47,7 @@ IGNORED = "When init!='custom', provided W or H are ignored. Set init='custom' t
 
 
 def state(what: Description, checked: Checked) -> Problem:
-    """The problem that a description makes of data."""
+    """Return the problem that a description defines for the data."""
     k, solver = checked.k, checked.solver
     knowledge = with_graph(what, checked)
     pieces = objective(what, checked.data, k, knowledge)
@@ -93,7 +93,7 @@ def warn_of_a_free_scale(what: Description, model: FactorModel) -> None:
 
 
 def with_graph(what: Description, checked: Checked) -> Knowledge:
-    """What is known of the samples, with a graph where it is used, and labels spread on it."""
+    """Return labels and graph; labels are spread on the graph if it is used."""
     knowledge, labels = checked.knowledge, checked.knowledge.labels
     spread = what.propagate and labels is not None and labels.n_labelled > 0
     if knowledge.neighbors is None and (what.graph_reg or spread):
@@ -110,7 +110,7 @@ def with_graph(what: Description, checked: Checked) -> Knowledge:
 def objective(
     what: Description, data: DataMatrix, k: int, knowledge: Knowledge, *, new: bool = False
 ) -> dict[str, Any]:
-    """The map and the terms of a `FactorModel`; for ``new`` samples with the parts fixed."""
+    """Return the map and the terms of a `FactorModel`; for ``new`` samples parts are fixed."""
     rows = shared_rows(what, knowledge, data.shape[0])
     terms_V = terms_on_codes(what, data, k, knowledge, rows, new=new)
     terms_U = terms_on_parts(what, data, k)
@@ -132,7 +132,7 @@ def joined(pieces: dict[str, Any]) -> float:
 
 
 def known_parts(what: Description, checked: Checked, *, unit: bool) -> Known | None:
-    """The parts that are known before the fit."""
+    """Return the parts that are known before the fit."""
     fixed, seeds = what.fixed_components, what.seed_components
     if fixed is None and seeds is None:
         return None
@@ -188,7 +188,7 @@ def settings_for(what: Description, solver: str, model: FactorModel) -> Settings
 def step_for(
     what: Description, solver: str, rng: np.random.RandomState, alike: bool = False
 ) -> Step:
-    """The step that a solver takes; samples that are all ``alike`` make parts that are."""
+    """Return the step of a solver; if all samples are ``alike``, parts become equal."""
     if what.project:
         return projected
     if solver == "mu" and what.mu_rule == "lin":
@@ -201,7 +201,7 @@ def step_for(
 
 
 def shared_rows(what: Description, knowledge: Knowledge, n: int) -> SharedRows | MixedRows | None:
-    """The map A of hard labels and hard must-links; None where it is the identity."""
+    """Return the map A of hard labels and hard must-links; None for the identity."""
     labels = knowledge.labels if what.hard_labels else None
     links = knowledge.links
     if labels is not None and labels.shares is not None:
@@ -223,7 +223,7 @@ def terms_on_codes(
     *,
     new: bool,
 ) -> list[Term]:
-    """What the objective has on V, written for Z; for ``new`` samples what can be."""
+    """Return the terms on V, written for Z; for ``new`` samples those that apply."""
     counts = np.ones(1) if rows is None else rows.counts
     labels, frobenius = knowledge.labels, what.beta == 2
     terms = elastic_net(what.alpha_W * data.shape[1], what.l1_ratio, data.dtype, counts[:, None])
@@ -254,7 +254,7 @@ def terms_on_codes(
 
 
 def terms_on_parts(what: Description, data: DataMatrix, k: int) -> list[Term]:
-    """What the objective has on U."""
+    """Return the terms on U."""
     n, p = data.shape
     terms = elastic_net(what.basis_alpha * n, what.l1_ratio, data.dtype)
     for i, term in enumerate(what.basis_terms or ()):
@@ -282,7 +282,7 @@ def component_owners(n_classes: int, k: int, per_class: int) -> AnyArray:
 
 
 def class_cost(labels: Labels, k: int, per_class: int) -> AnyArray:
-    """cdNMF's D (n, k): 1 where a labelled sample would use another class's component.
+    """Return cdNMF's D (n, k): 1 where a labelled sample would use another class's component.
 
     Of a label in doubt, the probability that it is another class's. A class that has no component
     of its own (k too small) costs nothing.
@@ -338,8 +338,7 @@ def starts(
     known: Known | None,
     step: Callable[[np.random.RandomState], Step],
 ) -> list[Start]:
-    """What makes the factors of each start, fitted to the model, and the step that moves them."""
-
+    """Return the functions that draw the factors of each start, and the step that moves them."""
     # what stands for NNDSVD's zeros has the scale of X, not of V or U: entries in gaps would be
     # as far off as that makes them, and the first parts would follow
     lack = model.data.lack
@@ -414,7 +413,7 @@ def _in_groups(
 
 
 def _each(n_init: int, rng: np.random.RandomState, one: One) -> list[Make]:
-    """The starts with random numbers of their own; a single one has those of the estimator."""
+    """Return starts with their own random numbers; a single one uses those of the estimator."""
     if n_init == 1:
         return [lambda: (*one(rng, True), rng)]
 
@@ -427,7 +426,7 @@ def _each(n_init: int, rng: np.random.RandomState, one: One) -> list[Make]:
 
 
 def _uniform(data: DataMatrix, k: int, rng: np.random.RandomState) -> tuple[AnyArray, AnyArray]:
-    """The authors' start: uniform numbers, whatever the scale of X."""
+    """Return the authors' start: uniform numbers, whatever the scale of X."""
     n, p = data.shape
     U = rng.uniform(size=(p, k)).astype(data.dtype)
     V = rng.uniform(size=(n, k)).astype(data.dtype)
@@ -435,7 +434,7 @@ def _uniform(data: DataMatrix, k: int, rng: np.random.RandomState) -> tuple[AnyA
 
 
 def _custom(what: Description, checked: Checked) -> tuple[AnyArray, AnyArray]:
-    """The user's own V and U."""
+    """Return the user's own V and U."""
     if checked.W is None or checked.H is None:
         raise ValueError("init='custom' needs both W and H.")
     (n, p), k, data = checked.data.shape, checked.k, checked.data
@@ -446,7 +445,7 @@ def _custom(what: Description, checked: Checked) -> tuple[AnyArray, AnyArray]:
 
 
 def init_name(what: Description, data: DataMatrix, k: int) -> str:
-    """The kind of start that ``init`` means for this X."""
+    """Return the kind of start that ``init`` means for this X."""
     most = min(data.shape)
     if what.init is None:
         # an SVD of what fills the gaps is a start from which hidden entries run away
@@ -460,7 +459,7 @@ def init_name(what: Description, data: DataMatrix, k: int) -> str:
 
 
 def in_order_of_classes(model: FactorModel, V: Array, U: Array) -> tuple[AnyArray, AnyArray]:
-    """The start with its components in the order in which the class cost ⟨D, V⟩ is least.
+    """Return the start with its components in the order that minimises the class cost ⟨D, V⟩.
 
     All else in the objective is the same for any order. Without this a component may begin as
     another class's part, and a strong cost then holds it there.

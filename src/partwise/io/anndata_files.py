@@ -101,8 +101,9 @@ def read_quietly(path: Any, **how: Any) -> Any:
 def read_plain(path: Any, *, layer: str | None = None, obsm: str | None = None) -> Any:
     """Read the part of a .h5ad file that Partwise uses, without importing anndata.
 
-    Names of cells and genes, X or a layer, and one entry of ``obsm``. None for what is written in
-    another way than usual, or has ``.raw``; `read_quietly` reads those, or says what is wrong.
+    This part is the names of cells and genes, X or a layer, and one entry of ``obsm``. The result
+    is None for unusual files and files with ``.raw``; `read_quietly` reads these or raises an
+    error.
     """
     try:
         import h5py

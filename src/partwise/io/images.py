@@ -167,7 +167,7 @@ def _opener() -> Any:
 def _open(file: Path) -> tuple[Any, bool, bool]:
     """Open an image upright; return whether it was rotated and whether its file has more pages.
 
-    What is wrong becomes one line.
+    Errors of the image library become one line.
     """
     image_module = _opener()
     ops = need("PIL.ImageOps", "images", "pillow")

@@ -38,7 +38,7 @@ class Identity(NamedTuple):
     def differences(
         self, exact: Mapping[str, str], close: Mapping[str, AnyArray | None]
     ) -> list[str]:
-        """What another identity says differently, in words."""
+        """Return the differences to another identity in words."""
         found = []
         for name in sorted({*self.exact, *exact}):
             was, now = exact.get(name, "nothing"), self.exact.get(name, "nothing")
@@ -59,7 +59,7 @@ def _agree(was: AnyArray, now: AnyArray, room: float) -> bool:
 
 
 def identify(data: DataMatrix, named: Mapping[str, Any]) -> Identity:
-    """The identity of a fit to ``data`` with everything else that defines it, by name."""
+    """Return the identity of a fit to ``data`` with everything else that defines it, by name."""
     ones = data.constant_rows(np.ones(1, dtype=data.dtype))
     columns = to_numpy(data.tdot(ones)).ravel().astype(np.float64)
     # another chunking rounds differently; column sums are in the data's own precision
@@ -79,7 +79,7 @@ def identify(data: DataMatrix, named: Mapping[str, Any]) -> Identity:
 
 
 def describe(value: Any) -> str:
-    """A value in words that are the same for equal values, in any process.
+    """Return a text that is the same for equal values, in any process.
 
     Numbers and names as they are, arrays by a hash. An object says what defines it by a method
     ``identity()`` that returns names and values; without one, its attributes do.
@@ -136,7 +136,7 @@ class Checkpoint:
         self.data, self.identity, self.every = data, identity, every
 
     def load(self) -> State | None:
-        """The last state with its arrays where X is; None where there is none."""
+        """Return the last state with its arrays where X is, or None."""
         sweep(self.path.parent)
         if not self.path.exists():
             return None
@@ -160,13 +160,13 @@ class Checkpoint:
         return State(**self._placed(saved, contents))
 
     def _read(self, saved: dict[str, AnyArray], name: str) -> Any:
-        """A field as it was saved: a number, a list, or the names of two arrays."""
+        """Read a stored field: a number, a list, or the names of two arrays."""
         if name in saved:
             return saved[name].tolist()
         return {side: str(saved[f"{name}.{side}"]) for side in "VU"}
 
     def _placed(self, saved: dict[str, AnyArray], contents: dict[str, Any]) -> dict[str, Any]:
-        """The fields with their arrays; what was one array is one again."""
+        """Return the fields with their arrays; fields that shared an array share it again."""
         place = {"V": self.data.rows, "U": self.data.small}
         arrays: dict[str, AnyArray] = {}
         for name, point in contents.items():

@@ -13,7 +13,7 @@ from partwise.solvers.steps import Step, bounded, hals
 
 
 def start_codes(data: DataMatrix, U: Array) -> Array:
-    """The constant start of scikit-learn's ``transform``, less for parts that are long.
+    """Return the constant start of scikit-learn's ``transform``, smaller for long parts.
 
     Parts of a fit with k > p may differ in length by many orders of magnitude. If a long one began
     far above the mean of X, its first step would be so large that no other step would count.
@@ -30,32 +30,32 @@ def start_codes(data: DataMatrix, U: Array) -> Array:
 
 
 def solve_quadratic(sub: Quadratic, Z: Array, tol: float, scale: float) -> Array:
-    """Coordinate descent to the end, for terms whose bound holds for a whole solve.
+    """Run coordinate descent to convergence, for terms whose bound holds for a whole solve.
 
-    ``scale`` is ‖X‖²: a block of rows is done when a sweep moves V Uᵀ by less than its share of
-    (tol/100)² of that. Where parts are nearly collinear that is far from the end.
+    ``scale`` is ‖X‖². A block of rows ends when a sweep moves V Uᵀ by less than its share of
+    (tol/100)² of that; nearly collinear parts need `solve_exactly`.
     """
     if isinstance(Z, np.ndarray) and Z.dtype == np.float64 and nearly_collinear(sub.G):
         return solve_exactly(sub, Z)
     Z = Z.copy() if isinstance(Z, np.ndarray) else Z
     C, r, _ = bounded(sub, sub.terms, Z)
-    # below the rounding of C, a few last bits, V Uᵀ moves for ever
+    # changes of V Uᵀ below the rounding error of C never end
     least = max(0.01 * tol, 1e-9, 8 * float(np.finfo(arrays.numpy_dtype(Z.dtype)).eps))
     enough = least**2 * scale * min(1.0, 64 / len(Z))
     return sweep_rows(Z, C, sub.G, sub.d, r, 2000, 1e-9, enough=enough)
 
 
 def solve_exactly(sub: Quadratic, Z: Array) -> Array:
-    """The same for ndarrays, to the minimum itself.
+    """Solve for ndarrays, to the minimum itself.
 
-    Where parts are close to collinear, as concepts become, sweeps move little long before it.
+    If parts are nearly collinear, as concepts often are, sweeps slow down far from the minimum.
     """
     C, r, _ = bounded(sub, sub.terms, Z)
     return solve_rows(Z, C, sub.G, sub.d, r, 2000, 1e-9)
 
 
 def solve_filled(sub: Filled, Z: Array, tol: float, scale: float) -> Array:
-    """The same where rows have gaps of their own, and so Hessians of their own."""
+    """Solve for rows with their own missing entries, and so with their own Hessians."""
     C, r, _ = bounded(sub.seen_alone(), sub.terms, Z)
     enough = max(0.01 * tol, 1e-9) ** 2 * scale / len(Z)
     assert sub.gaps.solve is not None
@@ -72,10 +72,9 @@ def solve_codes(
     max_iter: int,
     sub: Subproblem | None = None,
 ) -> tuple[Array, int]:
-    """argmin over Z with U fixed, from Z; coordinate descent to the end for a quadratic.
+    """Minimise over Z with U fixed, from Z; a quadratic is solved by coordinate descent.
 
-    "mu" stays what it is: the papers' updates. ``sub`` is the problem at (Z, U), where there is
-    one already.
+    "mu" keeps the papers' updates. ``sub`` is the problem at (Z, U), if the caller has it already.
     """
     sub = model.subproblem("V", Z, U) if sub is None else sub
     if isinstance(sub, Quadratic) and step.name != "mu":

@@ -158,7 +158,7 @@ def _nndsvd(
 def _nndsvd_elsewhere(
     data: DataMatrix, left: AnyArray, s: AnyArray, right: AnyArray, root: Any
 ) -> tuple[AnyArray, AnyArray]:
-    """The same for tensors and distributed rows: all columns at once."""
+    """Compute the start for tensors and distributed rows: all columns at once."""
     norms = {}
     for sign in (1, -1):
         halves = [namespace(A).maximum(sign * A, 0) for A in (left, right)]

@@ -127,7 +127,7 @@ def alternate(
 
 
 def answered(model: Model, asking: Asking[T]) -> T:
-    """What ``asking`` returns, each of its requests answered by the model alone."""
+    """Run ``asking``, and answer each of its requests with the model alone."""
     try:
         request = next(asking)
         while True:
@@ -178,7 +178,7 @@ def alternating(
 
 
 def begin(model: Model, Z: Array, U: Array, settings: Settings) -> State:
-    """The state before the first iteration."""
+    """Return the state before the first iteration."""
     x = dict(zip("VU", model.feasible(Z, U), strict=True))
     value = np.inf
     if settings.guard:
@@ -303,11 +303,10 @@ def _accept(
 
 
 def _look_ahead(model: Model, state: State, moved: Moved, fall: float, settings: Settings) -> State:
-    """The state after an iteration that gained ``fall``: accepted, and where the next begins.
+    """Return the state after an iteration with gain ``fall``, including where the next begins.
 
-    By how much the objective is higher there is measured only where it is needed: a difference of
-    two values, which is cheaper, has an error of about eps ½‖X‖², and in float64 will do while an
-    iteration gains far more than that.
+    The change of the objective there is computed exactly only if necessary. The difference of two
+    values is cheaper; its error of about eps ½‖X‖² is harmless while iterations gain far more.
     """
     state, second = replace(state), settings.order[1]
     _accept(model, state, moved.new, moved.first, moved.weight, settings)
@@ -343,7 +342,7 @@ def shrunk(weight: Any) -> tuple[Any, Any]:
 
 
 def _move(state: State, step: Step, settings: Settings) -> Step:
-    """The step of the next iteration."""
+    """Return the step of the next iteration."""
     if state.n < settings.warmup:
         return mu
     if state.failures >= SAFE and settings.safe is not None:
@@ -353,13 +352,13 @@ def _move(state: State, step: Step, settings: Settings) -> Step:
 
 
 def _weight(state: State, settings: Settings) -> float:
-    """The extrapolation weight of the next iteration."""
+    """Return the extrapolation weight of the next iteration."""
     plain = state.n < settings.warmup or state.failures >= PLAIN
     return 0.0 if plain else state.weight
 
 
 def _beyond(new: Array, old: Array, weight: float, settings: Settings) -> Array:
-    """``new`` and ``weight`` times its distance from ``old`` farther, >= 0."""
+    """Move ``new`` on by ``weight`` times its distance from ``old``, and keep it >= 0."""
     if not weight:
         return new
     out = extrapolate(new, old, weight)
@@ -379,7 +378,7 @@ def _near(history: list[float]) -> bool:
 def residual_at(
     model: Model, x: Point, value: float, tol: float = 0.0, codes: Subproblem | None = None
 ) -> float:
-    """The KKT residual of both halves at x, where the objective is ``value``.
+    """Return the KKT residual of both halves at x, where the objective is ``value``.
 
     ``codes`` is the problem in V with this U fixed, where there is one already.
     """
@@ -446,16 +445,16 @@ def anchor(model: Model, state: State) -> None:
 
 
 def shifted(history: list[float], shift: float, least: float) -> list[float]:
-    """A history that never rises, higher by ``shift`` and nowhere below ``least``, what follows it.
+    """Return the history plus ``shift``, which never rises and is nowhere below ``least``.
 
-    The sum with ``shift`` rounds: an entry could come to lie a last bit below ``least``.
+    The minimum is necessary because a rounded sum could be slightly below ``least``.
     """
     return [max(value + shift, least) for value in history]
 
 
 def joined(history: list[float], later: list[float]) -> list[float]:
-    """The histories of two loops, of which the second began where the first ended.
+    """Join the histories of two loops; the second began where the first ended.
 
-    Each took the objective there for itself, so ``later`` may begin some last bits above that end.
+    Each loop computes the objective there itself, so ``later`` may begin slightly above that end.
     """
     return [*shifted(history, 0.0, later[0]), *later] if later else history

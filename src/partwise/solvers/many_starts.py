@@ -33,7 +33,7 @@ ROOM = 2**28
 def solve_many(
     model: FactorModel, starts: Sequence[Start], settings: Settings
 ) -> Iterator[Solution]:
-    """The solution of each start, in their order; as many at once as `group_size` says."""
+    """Yield the solution of each start in order; `group_size` starts run in parallel."""
     rest = list(starts)
     while rest:
         begun = [rest.pop(0)()]

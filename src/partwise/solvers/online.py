@@ -64,11 +64,11 @@ class Sums(ABC):
     def add(
         self, model: FactorModel, V: AnyArray, U: AnyArray, counts: AnyArray | None = None
     ) -> None:
-        """The samples of a model with these codes; ``counts`` is how often each of them counts."""
+        """Add the samples of a model with these part weights; ``counts`` weights each of them."""
 
     @abstractmethod
     def subproblem(self, U: AnyArray, terms: Sequence[Term]) -> Subproblem:
-        """The problem in U."""
+        """Return the problem in U."""
 
 
 class QuadraticSums(Sums):
@@ -89,7 +89,7 @@ class QuadraticSums(Sums):
         self.replace(model, V, None, 0.0)
 
     def replace(self, model: FactorModel, V: AnyArray, old: AnyArray | None, kept: Any) -> None:
-        """The samples with new codes instead of old ones of weight ``kept``; one product."""
+        """Replace the part weights of samples, whose old ones have weight ``kept``; one product."""
         less = None if old is None else old * np.asarray(kept, V.dtype)[:, None]
         self.C += to_numpy(model.R.tdot(V if less is None else V - less))
         d = model.d
@@ -157,7 +157,7 @@ class MajoriserSums(Sums):
 
 
 def make_sums(loss: Loss, p: int, k: int) -> QuadraticSums | MajoriserSums:
-    """The sums that go with a loss."""
+    """Return the sums for a loss."""
     return QuadraticSums(p, k) if loss.beta == 2 else MajoriserSums(p, k, loss.beta)
 
 
@@ -197,10 +197,10 @@ class ClassRows:
         self.counts += A.sum(axis=1)
 
     def model(self, loss: Loss, dtype: Any, terms: Penalty, of: AnyArray) -> FactorModel:
-        """The means of these classes, as samples that count so often.
+        """Return the model of the class means, as samples with these counts.
 
-        Under other losses than Frobenius and KL, which know no weights, as one sample each: that
-        changes no code, and `Sums.add` is told how often they count.
+        Losses other than Frobenius and KL have no weights, so each mean is one sample. This changes
+        no part weights, and `Sums.add` receives the counts.
         """
         counts = self.counts[of]
         data = as_data((self.sums[of] / counts[:, None]).astype(dtype))
@@ -242,7 +242,7 @@ class Online:
         self.classes = ClassRows(*self.U.shape)
 
     def state(self) -> dict[str, Any]:
-        """What was learnt so far, as arrays and numbers."""
+        """Return the learned state as arrays and numbers."""
         return {
             "time": self.time,
             "seen": self.seen,
@@ -257,7 +257,7 @@ class Online:
         vars(self.classes).update(deepcopy(state["classes"]))
 
     def model(self, data: DataMatrix) -> FactorModel:
-        """The problem of a batch."""
+        """Return the problem of a batch."""
         return FactorModel(data, self.loss, terms_V=self.terms_V(1.0))
 
     def codes(self, model: FactorModel, V: AnyArray | None, sweeps: int) -> AnyArray:
@@ -274,7 +274,7 @@ class Online:
         return V
 
     def kept(self, since: Any) -> Any:
-        """The weight that is left of what came in at that time."""
+        """Return the weight that is left of samples that were added at that time."""
         return self.forget ** ((self.time - since) * (1 if self.loss.beta == 2 else HASTE))
 
     def grow_old(self, met: int, among: int | None) -> None:
@@ -315,7 +315,7 @@ class Online:
         return V, value
 
     def _value(self, model: FactorModel, V: AnyArray) -> float:
-        """The objective of a batch, by the pass over it that the step on U needs anyway."""
+        """Return the objective of a batch, from the pass that the step on U needs anyway."""
         if isinstance(self.loss, KullbackLeibler):
             self.loss.value(model.seen, V, self.U, "U")
         penalty = sum(term.value(self.U) for term in self.terms_U(len(V)))

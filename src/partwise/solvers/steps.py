@@ -58,7 +58,7 @@ class Step:
         return Z if sub.project is None else sub.project(Z)
 
     def bound_to(self, **options: Any) -> Step:
-        """The same step with these options."""
+        """Return the same step with these options."""
         return replace(self, move=partial(self.move, **options))
 
     def does(self, beta: float) -> bool:
@@ -71,7 +71,7 @@ class Step:
 
 
 def kind_of(beta: float) -> str:
-    """The kind of subproblem that a β-divergence makes."""
+    """Return the kind of subproblem of a β-divergence."""
     return "frobenius" if beta == 2 else "divergence"
 
 
@@ -119,7 +119,7 @@ def _mu_lin(sub: Subproblem, Z: Array, sigma: float = 1e-8, delta: float = 1e-8)
 
 
 def _em(sub: Divergence, Z: Array) -> Array:
-    """The minimiser of the majoriser of a β-divergence at Z plus its terms, entry by entry.
+    """Minimise the majoriser of a β-divergence at Z plus its terms, entry by entry.
 
     With z = q Z and linear costs joined to ``cost``, it solves
     cost q^max(β-1,0) + r Z q = product q^min(β-2,0): Lee & Seung's ratio for β = 1 without a
@@ -171,7 +171,7 @@ def _ridge_root(num: Any, cost: Any, ridge: Any, beta: float) -> Array:
 
 
 def _costs(sub: Divergence, terms: Sequence[Term], Z: Array) -> tuple[Array, Array]:
-    """The linear cost of the loss with those of the terms' bounds at Z, and their ridges."""
+    """Return the linear cost and the ridge of the loss and of the terms' bounds at Z."""
     cost, ridge = sub.cost, none(Z)
     for term in terms:
         linear, curved = term.bound(Z).about_zero(Z)
@@ -233,7 +233,7 @@ def bounded(sub: Quadratic, terms: Sequence[Term], Z: Array) -> tuple[Array, Arr
 
 
 def _taking_turns(terms: Sequence[Term]) -> Term | None:
-    """The one graph whose edges are at hand; no other term may have a bound around Z."""
+    """Return the only graph term with edges; no other term may have a bound around Z."""
     graphs = [term for term in terms if term.edges is not None]
     rest = [term for term in terms if term not in graphs]
     return graphs[0] if len(graphs) == 1 and all(term.exact for term in rest) else None
@@ -287,7 +287,7 @@ STEPS = {step.name: step for step in (mu, hals, nesterov, newton)}
 
 
 def make_step(name: str, **options: Any) -> Step:
-    """The step of that name with its options bound."""
+    """Return the step of that name with its options."""
     return STEPS[name].bound_to(**options) if options else STEPS[name]
 
 

@@ -112,7 +112,7 @@ class Side:
     def step(
         self, C: AnyArray, G: AnyArray, weights: AnyArray, work: float = 0.0, **beside: Any
     ) -> NDArray[np.float64]:
-        """A half-step with Hessians G, and by how much the objective changed.
+        """Take a half-step with Hessians G; return the change of the objective.
 
         That is (R, 2): up to where the sweeps end, and from there to where the next ones begin.
         Where this one began is ``spare`` until the next. ``beside`` it other ``work`` is done; see
@@ -231,7 +231,7 @@ def unblocked(old: AnyArray, n: int) -> AnyArray:
 
 
 def _turn(Z: AnyArray, old: AnyArray, own: slice, *, back: bool = False) -> None:
-    """These columns of Z to blocks of rows, or ``back``; see `blocked`."""
+    """Copy these columns of Z to blocks of rows, or ``back``; see `blocked`."""
     from partwise.backends.numpy import kernels
 
     n, k = len(Z), own.stop - own.start
@@ -272,7 +272,7 @@ class Wide:
         self.shares: AnyArray | None = None  # pieces of X U, from the last half-step
 
     def run(self, starts: Iterator[Begun]) -> Iterator[Solution]:
-        """The solutions, in the order of their starts."""
+        """Yield the solutions, in the order of their starts."""
         begun = next(starts, None)
         if begun is None:
             return
@@ -370,11 +370,10 @@ class Wide:
         return C, D, first, self.U.step(D, self.V.gram, weights)
 
     def together(self, X: AnyArray, weights: AnyArray) -> Moved:
-        """`apart` where waking threads takes as long as a product: twice an iteration, not four
-        times. Rows come with those of their product.
+        """Take both half-steps and wake threads twice per iteration, not four times as `apart`.
 
-        Where X is long, rows of the factor that lies along those of X in memory leave their share
-        in the other product, too: X is read once.
+        Each half-step updates rows together with their product. If X is long, rows of the factor
+        along X's rows in memory also add their share to the other product, so X is read once.
         """
         rows, _ = X.shape if X.flags.c_contiguous else X.T.shape
         # eight pieces, each of whose sums of k columns is a quarter of its rows at most
@@ -421,13 +420,13 @@ class Wide:
                 self.sum_again(r)
 
     def point(self, r: int) -> tuple[AnyArray, AnyArray]:
-        """The reported factors of start r."""
+        """Return the reported factors of start r."""
         own = columns(r, self.k)
         U = unblocked(self.U.old[:, own], self.model.data.shape[1])
         return np.ascontiguousarray(self.V.Z[:, own]), U
 
     def sum_again(self, r: int) -> None:
-        """The objective from the factors, not added up from decreases; see `loop.anchor`."""
+        """Compute the objective from the factors, not from decreases; see `loop.anchor`."""
         point = self.point(r)
         exact = self.model.exact_value(*point, float(self.value[r]))
         self.model.seen.last.taken(*point, "V")  # its product would stay
@@ -440,7 +439,7 @@ class Wide:
     def residual(
         self, Z: AnyArray, C: AnyArray, G: AnyArray, value: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """The KKT residual of one factor of all starts; `subproblems.kkt_residual`.
+        """Return the KKT residual of one factor of all starts; `subproblems.kkt_residual`.
 
         C may be the shares of `Side.along`.
         """

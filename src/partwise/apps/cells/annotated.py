@@ -316,14 +316,14 @@ def integrate(
 
 
 def _sums_of_squares(X: Any, at: AnyArray, n_batches: int) -> AnyArray:
-    """The sum of squares of each gene in each batch."""
+    """Return the sum of squares of each gene in each batch."""
     squares = X.power(2) if sp.issparse(X) else X * X
     member = sp.csr_array((np.ones(len(at)), (at, np.arange(len(at)))), (n_batches, len(at)))
     return dense(member @ squares)
 
 
 def _inverse_roots(squares: AnyArray, at: AnyArray) -> AnyArray:
-    """The inverse root mean square of each gene in each batch; 0 for genes that a batch lacks."""
+    """Return 1 / root mean square of each gene in each batch; 0 for genes missing in a batch."""
     mean = squares / np.maximum(np.bincount(at, minlength=len(squares)), 1)[:, None]
     return np.divide(1, np.sqrt(mean), out=np.zeros_like(mean), where=mean > 0)
 
@@ -758,7 +758,7 @@ def _parameters(model: Any) -> dict[str, Any]:
 
 
 def _stored_model(method: str, stored: Mapping[str, Any], reference: Any, key: str) -> Any:
-    """The estimator with the parameters in ``uns``; refuse those that could not be stored."""
+    """Return the estimator with the parameters in ``uns``; refuse those that cannot be stored."""
     kind = estimator_class(method)
     if kind is None:
         raise ValueError(
@@ -776,7 +776,7 @@ def _stored_model(method: str, stored: Mapping[str, Any], reference: Any, key: s
 
 
 def _plain(value: Any) -> Any:
-    """A value of ``uns`` as it was before it was written to a file."""
+    """Return a value of ``uns`` as it was before it was written to a file."""
     if isinstance(value, np.ndarray) and value.ndim == 1:
         return tuple(value.tolist())
     return value.item() if isinstance(value, np.generic) else value

@@ -1,4 +1,4 @@
-"""``partwise transform`` and ``partwise predict``"""
+"""Commands ``partwise transform`` and ``partwise predict``."""
 
 from __future__ import annotations
 

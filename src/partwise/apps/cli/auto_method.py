@@ -46,7 +46,7 @@ class MethodChoice:
 
 
 def choose(profile: Profile, k: int | None = None) -> MethodChoice:
-    """The method for some data: a pure function of its profile.
+    """Return the method for some data, from its profile alone.
 
     With labels samples are named by their class, unless more clusters than classes are wanted.
 

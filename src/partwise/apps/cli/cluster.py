@@ -245,7 +245,7 @@ def _means(model: Any, names: Any) -> dict[str, float | None]:
 
 
 def chosen_rows(choice: Any) -> dict[str, Any]:
-    """What -k auto tried, for the summary."""
+    """Return the numbers that ``-k auto`` tried, for the summary."""
     from partwise.apps.view.report.search_page import rows_of
 
     return {"k": choice.k, "good": choice.good, "tried": rows_of(choice)}

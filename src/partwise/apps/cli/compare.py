@@ -148,7 +148,7 @@ def run_compare(
 
 
 def _names(methods: str | None, task: work.Task) -> list[str]:
-    """The names in --methods, or all methods that can take the data."""
+    """Return the names in --methods, or all methods that can use the data."""
     if methods is not None:
         names = [name.strip() for name in methods.split(",") if name.strip()]
         for name in names:
@@ -186,7 +186,7 @@ def _rows(
     *,
     patient: bool = True,
 ) -> list[dict[str, Any]]:
-    """A row per method with its scores, or with a note on why it has none."""
+    """Return a row per method with its scores, or with a note that explains why it has none."""
     rows, began = [], time.perf_counter()
     for number, name in enumerate(names):
         step(number, len(names), f"comparing ({name})")
@@ -322,7 +322,7 @@ class Rounds:
 
 
 def default_methods(names: list[str], task: work.Task) -> list[str]:
-    """The best method that uses labels, the baselines, then the other methods that use labels."""
+    """Return the best method with labels, the baselines, then the other methods with labels."""
     ours = [name for name in names if name in METHODS and METHODS[name].uses_labels]
     second = [name + ON_EMBEDDINGS for name in BASELINES if task.samples.also is not None]
     return [*ours[:1], *BASELINES, *second, *ours[1:]]
@@ -376,7 +376,7 @@ def _baseline(name: str, X: Any, seen: Any) -> Any:
 
 
 def _accuracy(rounds: Rounds, run: Callable[[Any], Any]) -> dict[str, Any]:
-    """The accuracy, its standard error, seconds, and whether each scored label was right."""
+    """Return accuracy, standard error, seconds, and whether each scored label was correct."""
     began = time.perf_counter()
     right = rounds.right(run)
     share = float(right.mean())

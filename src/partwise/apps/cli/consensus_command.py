@@ -232,7 +232,7 @@ def _check_folder(theirs: CnmfFolder, loss: str | None, reading: dict[str, Any])
 
 
 def _device(asked: str) -> str | None:
-    """The requested torch device, or one that is available; None for the processor."""
+    """Return the requested torch device, or an available one; None for the CPU."""
     if asked == "cpu":
         return None
     try:
@@ -390,7 +390,7 @@ def _claim(
 
 
 def _missing(folder: CnmfFolder, k: int, runs: int) -> list[int]:
-    """The numbers of missing runs; none if cnmf left only the table of all runs."""
+    """Return the numbers of missing runs; none if cnmf left only the table of all runs."""
     there = set(folder.runs(k))
     if not there and folder.path(f"spectra.k_{k}.merged.df.npz").is_file():
         return []

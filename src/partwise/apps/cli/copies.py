@@ -123,7 +123,7 @@ def _fork() -> int:
 
 
 def _serve(run: Task, tasks: Sequence[tuple[Any, ...]], end: Connection, share: int) -> NoReturn:
-    """The life of a copy; nothing of what it inherited is closed, written or waited for."""
+    """Run tasks in a forked copy, which leaves everything that it inherited untouched."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal tells all; who made it ends it
         os.environ["OMP_NUM_THREADS"] = str(share)

@@ -50,7 +50,7 @@ class Shown:
 
 
 def _ours(name: str) -> Shown:
-    """A method of the table."""
+    """Return a method of the table."""
     method = TABLE[name]
 
     def make(k: int, seed: int) -> Any:  # a classifier chooses its number of parts by itself
@@ -209,7 +209,7 @@ def _one(
 
 
 def page(outcome: Score) -> str:
-    """The outcome as one self-contained HTML page."""
+    """Return the outcome as one self-contained HTML page."""
     dataset, results = outcome.dataset, outcome.results
     assert dataset.image_shape is not None
     height, width = dataset.image_shape
@@ -262,7 +262,7 @@ def run_demo(out: Path, *, force: bool, as_json: bool = False) -> None:
 
 
 def _line(row: Result) -> None:
-    """A row as it comes, where no terminal shows the progress."""
+    """Print a row as soon as it is measured, if no terminal shows the progress."""
     numbers = (f"{row.accuracy:.3f}", f"{row.nmi:.3f}", f"{row.seconds:.2f}")
     print(PLAIN.format(row.name, *numbers), flush=True)
 

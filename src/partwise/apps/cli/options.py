@@ -401,7 +401,7 @@ def from_file(ctx: typer.Context, given: dict[str, Any]) -> list[str]:
 
 
 def _as_typed(name: str, value: Any, path: Path) -> tuple[Any, list[str]]:
-    """A value of the file as the command takes it, and as it would have been typed."""
+    """Return a value of the settings file as the command needs it, and as it would be typed."""
     if name == "set":
         if not isinstance(value, dict):
             raise ValueError(f"{path}: set is a table, as [set] and then graph_reg = 1.")
@@ -465,7 +465,7 @@ def two_sides(text: str | None, option: str) -> tuple[int, int] | None:
 
 
 def names_of(text: str | None) -> tuple[str, ...]:
-    """``"a, b"`` as names."""
+    """Split ``"a, b"`` into names."""
     return tuple(name.strip() for name in (text or "").split(",") if name.strip())
 
 
@@ -489,7 +489,7 @@ def numbers_of(text: str | None, option: str) -> list[int]:
 
 
 def as_reading(given: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of `partwise.io.read_samples` from the options of a command."""
+    """Return the arguments of `partwise.io.read_samples` from the options of a command."""
     for name in given.keys() & {"size", "image_shape"}:
         given[name] = two_sides(given[name], f"--{name.replace('_', '-')}")
     for name in given.keys() & {"columns", "exclude"}:

@@ -44,7 +44,7 @@ def check_folder(path: Path, *, force: bool, files: Iterable[str] = FILES) -> No
 
 
 def check_place(path: Path, files: Iterable[str]) -> list[str]:
-    """What a folder for results holds, if anything; it may hold these files and no others."""
+    """Return the contents of a result folder; raise an error if it has any other file."""
     if not path.absolute().parent.is_dir():
         raise FileNotFoundError(f"There is no folder {path.parent} to make {path.name} in.")
     if path.is_symlink() or (path.exists() and not path.is_dir()):
@@ -60,7 +60,7 @@ def check_place(path: Path, files: Iterable[str]) -> list[str]:
 
 @contextlib.contextmanager
 def whole_folder(path: Path, *, force: bool, files: Iterable[str] = FILES) -> Iterator[Path]:
-    """A temporary folder beside `path` that takes its name if all goes well, else vanishes."""
+    """Yield a temporary folder that replaces `path` on success and is deleted on failure."""
     check_folder(path, force=force, files=files)
     path = path.absolute()
     part = beside(path)
@@ -77,22 +77,23 @@ def whole_folder(path: Path, *, force: bool, files: Iterable[str] = FILES) -> It
 
 
 def printer(*, stderr: bool = False) -> Console:
-    """A console that prints texts as they are."""
+    """Return a console that prints texts unchanged."""
     return Console(stderr=stderr, highlight=False, markup=False, soft_wrap=True)
 
 
 def say_notes(notes: Iterable[str]) -> None:
-    """Notes, on standard error."""
+    """Print notes to standard error."""
     for note in notes:
         printer(stderr=True).print(f"Note: {note}")
 
 
 def as_json(content: Any) -> str:
+    """Return content as indented JSON."""
     return json.dumps(content, indent=2, ensure_ascii=False)
 
 
 def plain_table(*heads: str, **how: Any) -> Table:
-    """A table without lines; a head that ends in ">" is of numbers, in "!" of names kept whole."""
+    """Return a table without lines; a head ends in ">" for numbers, in "!" for unbroken names."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left", **how)
     for head in heads:
         whole, right = head.endswith((">", "!")), head.endswith(">")

@@ -19,7 +19,7 @@ from partwise.fitting.callbacks import AVAILABLE
 
 
 def duration(seconds: float) -> str:
-    """A time as people say it: "4.2 s", "3 min 24 s", "2 h 5 min"."""
+    """Format a duration: "4.2 s", "3 min 24 s" or "2 h 5 min"."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)

@@ -184,7 +184,7 @@ def n_clusters(
 
 
 def _suggestion(X: Any, most: int = 12, rows: int = 1500) -> str:
-    """A number of clusters by the silhouette of k-means on a few directions of some samples."""
+    """Suggest a number of clusters by the silhouette of k-means on some samples."""
     from sklearn.cluster import KMeans
     from sklearn.decomposition import TruncatedSVD
     from sklearn.metrics import silhouette_score
@@ -213,6 +213,7 @@ def _suggestion(X: Any, most: int = 12, rows: int = 1500) -> str:
 
 
 def find_method(name: str) -> Method:
+    """Return the method of that name, or raise an error that lists all names."""
     if name not in METHODS:
         raise ValueError(f"Unknown method {name!r}. Choose one of: auto, {', '.join(METHODS)}.")
     return METHODS[name]
@@ -221,7 +222,7 @@ def find_method(name: str) -> Method:
 def build(
     task: Task, name: str, *, k: int, parts: int | None, seed: int, max_iter: int
 ) -> tuple[Any, str, str]:
-    """The estimator, its name and why."""
+    """Return the estimator, its name and the reason for it."""
     samples = task.samples
     looked = profile(samples.X, task.given, kind=samples.kind)
     reason = f"{name}, as asked."
@@ -268,7 +269,7 @@ def build(
 
 
 def _with_settings(model: Any, name: str, settings: dict[str, Any]) -> Any:
-    """The parameters of --set."""
+    """Apply the parameters of --set."""
     known = model.get_params(deep=False)
     for key in settings:
         if key not in known and key in ("fixed_components", "seed_components"):
@@ -299,7 +300,7 @@ def as_notes(notes: list[str]) -> Iterator[None]:
 
 
 def beside(model: Any, samples: Samples) -> dict[str, Any]:
-    """The second view, for a model that takes one; an error for a model with one view."""
+    """Return the second view if the model uses one; raise an error if it does not."""
     if samples.also is None:
         return {}
     if not hasattr(model, "relabel"):  # what tells a classifier
@@ -353,7 +354,7 @@ def _find_topics(task: Task, model: Any) -> None:
 
 
 def same_parts(H: Any) -> list[str]:
-    """A note where two parts are nearly the same, as where there are more than the data has."""
+    """Return a note if two parts are nearly equal, as happens with too many parts."""
     if H is None or len(H) < 2:
         return []
     H = np.asarray(H, dtype=np.float64)
@@ -403,7 +404,7 @@ def _regroup(task: Task, model: Any) -> None:
 
 
 def _by_parts(names: list[str], model: Any) -> Clustering:
-    """A cluster for each part, under its name: the samples that have most of it."""
+    """Return a cluster per part: the samples in which it is the largest."""
     V = np.asarray(model.embedding_)
     k = V.shape[1]
     every = np.array([names[j] if names[j:] and names[j] else f"part {j + 1}" for j in range(k)])

@@ -1,4 +1,4 @@
-"""``partwise reproduce``"""
+"""Command ``partwise reproduce``."""
 
 from __future__ import annotations
 

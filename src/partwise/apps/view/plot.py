@@ -42,7 +42,7 @@ def components(
     cmap: str | None = None,
     ax: Any = None,
 ) -> Any:
-    """The parts as a grid of pictures, each scaled to its own largest absolute value.
+    """Plot the parts as a grid of images, each scaled to its own largest absolute value.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def components(
 
 
 def class_parts(model: Any, shape: Any, *, cmap: str | None = None, ax: Any = None) -> Any:
-    """The parts of each class in a row of its own, for `CDNMF` and other models with class parts.
+    """Plot the parts of each class in a row, for `CDNMF` and other models with class parts.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def class_parts(model: Any, shape: Any, *, cmap: str | None = None, ax: Any = No
 
 
 def convergence(models: Any, *, relative: bool = False, ax: Any = None) -> Any:
-    """The objective after each iteration.
+    """Plot the objective after each iteration.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ def convergence(models: Any, *, relative: bool = False, ax: Any = None) -> Any:
 def embedding(
     model: Any, labels: ArrayLike | None = None, *, random_state: int = 0, ax: Any = None
 ) -> Any:
-    """The samples in two dimensions, by t-SNE of their codes (PCA for many samples or few).
+    """Plot the samples in two dimensions, by t-SNE of their part weights (or PCA).
 
     Parameters
     ----------
@@ -262,7 +262,7 @@ def top_terms(
     columns: int = 4,
     axes: Any = None,
 ) -> NDArray[Any]:
-    """The largest entries of each part: the words of topics, the columns of a table.
+    """Plot the largest entries of each part: words of topics, or columns of a table.
 
     Parameters
     ----------
@@ -323,7 +323,7 @@ def parameter_path(
     score: str = "score",
     ax: Any = None,
 ) -> Any:
-    """A score against a parameter, with the spread over runs: the figures of the papers.
+    """Plot a score against a parameter, with the spread over runs, as in the papers.
 
     Parameters
     ----------
@@ -625,7 +625,7 @@ def parts_in_place(V: Any, places: Any, *, axes: Any = None, most: int = 50_000)
 def part_intervals(
     found: Any, part: int, *, names: Any = None, most: int = 20, ax: Any = None
 ) -> Any:
-    """The largest entries of a part with their intervals.
+    """Plot the largest entries of a part with their intervals.
 
     Parameters
     ----------
@@ -665,7 +665,7 @@ def part_intervals(
 
 
 def choice(found: Any, *, ax: Any = None) -> Any:
-    """The error at hidden entries against the number of parts; good numbers are filled.
+    """Plot the error at hidden entries against the number of parts; good numbers are filled.
 
     Parameters
     ----------
@@ -704,7 +704,7 @@ def choice(found: Any, *, ax: Any = None) -> Any:
 
 
 def selection(found: Any, *, ax: Any = None) -> Any:
-    """The error of each point of a grid; good points are filled.
+    """Plot the error of each point of a grid; good points are filled.
 
     Parameters
     ----------

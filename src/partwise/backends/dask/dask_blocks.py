@@ -107,7 +107,7 @@ def places(block: Any, missing: float) -> Any:
 
 
 def with_values(block: Any, function: Any) -> Any:
-    """The block with other values; none that are zero are stored."""
+    """Return the block with other values; zeros are not stored."""
     if not sp.issparse(block.X):
         return DenseData(function(block.X))
     X = block.X.copy()

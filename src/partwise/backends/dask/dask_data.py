@@ -132,7 +132,7 @@ def _stored(chunk: Any) -> int:
 
 
 def merged(sizes: Sequence[int], p: int, least: int) -> list[list[int]]:
-    """Runs of neighbouring chunks that have ``least`` entries together; larger ones stay alone."""
+    """Join neighbouring chunks until they have ``least`` entries; larger ones stay alone."""
     runs: list[list[int]] = []
     open_rows = 0
     for i, size in enumerate(sizes):
@@ -321,7 +321,7 @@ class DaskData(Swept):
 
     @cached_property
     def _whole(self) -> tuple[float, int]:
-        """What a block is told of the whole: the floor of the loss, and its size."""
+        """Return what a block needs of the whole array: the floor of the loss, and its size."""
         return self.model_floor(self.row_sums(), self.p), self.shape[0] * self.p
 
     def kl_dot(self, V: AnyArray, U: AnyArray) -> tuple[AnyArray, AnyArray]:

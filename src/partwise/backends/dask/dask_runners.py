@@ -268,7 +268,7 @@ def _kept(result: Any) -> Any:
 
 
 def current_client() -> Any:
-    """The active `distributed` client, if there is one."""
+    """Return the active `distributed` client, if there is one."""
     try:
         from distributed import default_client
     except ImportError:

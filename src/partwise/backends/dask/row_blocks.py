@@ -145,7 +145,7 @@ class Rows(NDArrayOperatorsMixin):
         return _Transposed(self)
 
     def reduce(self, function: Any, *args: Any, combine: Any = None) -> Any:
-        """combine over the blocks of function(block, ...); combine adds unless told."""
+        """Combine function(block, ...) over the blocks; by default add the results."""
         target = self.map(function, *args, like=0)
         return evaluate(self.layout, target, add if combine is None else combine)
 
@@ -163,7 +163,7 @@ class Rows(NDArrayOperatorsMixin):
         return self
 
     def handles(self) -> list[Any]:
-        """What holds the values of each block and nothing else."""
+        """Return the handles that keep the values of each block alive."""
         node = self.settle().node
         if node.pick is not None:
             node.handles = self.layout.runner.pick(self.layout, node.handles, node.pick)
@@ -171,7 +171,7 @@ class Rows(NDArrayOperatorsMixin):
         return node.handles or []
 
     def gather(self) -> AnyArray:
-        """The whole array, here."""
+        """Return the whole array in this process."""
         return np.concatenate(self.layout.runner.fetch(self.handles()))
 
     def sum(self, axis: Any = None, dtype: Any = None) -> Any:
@@ -362,7 +362,7 @@ def run_block(job: Any, constants: list[Any], inputs: list[Any]) -> tuple[Any, l
 
 
 def add(shares: list[Any]) -> Any:
-    """The sum of the blocks' shares, in order."""
+    """Return the sum of the blocks' shares, in order."""
     total = shares[0]
     for share in shares[1:]:
         total = total + share
@@ -370,10 +370,12 @@ def add(shares: list[Any]) -> Any:
 
 
 def largest(shares: list[Any]) -> Any:
+    """Return the largest of the blocks' shares, entry by entry."""
     return np.max(np.stack([np.asarray(s) for s in shares]), axis=0)
 
 
 def smallest(shares: list[Any]) -> Any:
+    """Return the smallest of the blocks' shares, entry by entry."""
     return np.min(np.stack([np.asarray(s) for s in shares]), axis=0)
 
 

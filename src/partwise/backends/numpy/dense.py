@@ -81,7 +81,7 @@ def _product(X: AnyArray, B: AnyArray, threads: int) -> AnyArray:
 
 
 def _outside(X: AnyArray, B: AnyArray, threads: int) -> Any:
-    """The function for products outside the interpreter, where that is faster and rounds alike."""
+    """Return the compiled product function, if it is faster and rounds in the same way."""
     plain = X.dtype == B.dtype and B.flags.c_contiguous and min(B.shape) > 1
     if threads == 1 or not plain or X.dtype not in (np.float32, np.float64):
         return None
@@ -199,7 +199,7 @@ class DenseData(InNumpy):
         return min(threads_for(work * n * p), max(1, -(-n * p // BLOCK)))
 
     def _summed(self, make: Any, out: AnyArray, work: float) -> AnyArray:
-        """out with make(rows, block) of all blocks added, in their order."""
+        """Add make(rows, block) of all blocks to out, in their order."""
 
         def add(part: AnyArray) -> None:
             nonlocal out

@@ -54,7 +54,7 @@ class DoubleSparse(FromSingle, SparseData):
 
 
 def in_double(data: DataMatrix) -> DataMatrix:
-    """``data`` with products in float64, if it is float32 in memory."""
+    """Return ``data`` with products in float64, if it is float32 in memory."""
     if type(data) not in (DenseData, SparseData) or data.dtype != np.float32:
         return data
     X: Any = data.whole()
@@ -102,7 +102,7 @@ class _DoubleRows(DoubleProducts):
 
 @singledispatch
 def double_products(data: Any) -> Any:
-    """``data`` with `dot` and `tdot` in float64, for what no rounding of X U may turn."""
+    """Return ``data`` with `dot` and `tdot` in float64, where rounding would change the result."""
     return data if data.dtype == np.float64 else DoubleProducts(data)
 
 
@@ -121,7 +121,7 @@ def _(data: MaskedData) -> Any:
 
 
 def beyond_mean(data: DataMatrix) -> float:
-    """The share of ‖X‖² that no multiple of its mean explains, from some rows; 1 if elsewhere."""
+    """Return the share of ‖X‖² that its mean does not explain, from some rows; 1 if elsewhere."""
     if type(data) not in (DenseData, SparseData):
         return 1.0
     X: Any = data.whole()

@@ -51,7 +51,7 @@ class Filling(ABC):
         self._last: Fill | None = None  # what was asked for last, whatever start it is of
 
     def at(self, side: str, V: AnyArray, U: AnyArray) -> Fill:
-        """The fill for the step on ``side``: that of the other half of the same iteration, or new.
+        """Return the fill for the step on ``side``, that of the other half-step if it is current.
 
         The other half has left the factor that moves now as it was.
         """
@@ -72,7 +72,7 @@ class Filling(ABC):
         return None
 
     def product(self, fill: Fill, side: str, factor: AnyArray) -> AnyArray:
-        """The filled X, or its transpose if ``side`` is "U", times the factor."""
+        """Return the filled X, or its transpose if ``side`` is "U", times the factor."""
         self._bring(fill)
         return self._dot(factor) if side == "V" else self._tdot(factor)
 
@@ -82,7 +82,7 @@ class Filling(ABC):
             self._now = fill
 
     def entries(self, V: AnyArray, U: AnyArray) -> AnyArray | None:
-        """What is kept of V Uᵀ."""
+        """Return the kept entries of V Uᵀ."""
         return None
 
     @abstractmethod
@@ -94,7 +94,7 @@ class Filling(ABC):
         self, Z: AnyArray, U: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray,
         stop: float, enough: float,
     ) -> AnyArray:  # fmt: skip
-        """The best codes with U fixed, row by row, from Z: with C, what seen entries draw to."""
+        """Solve for the part weights with U fixed, row by row, from Z."""
 
     @abstractmethod
     def _put(self, fill: Fill) -> None:
@@ -125,7 +125,7 @@ class _Sampled(Filling):
         return point[2]
 
     def _squares(self, values: AnyArray) -> float:
-        """The sum over the places of their number times a value squared."""
+        """Return the sum over the entries of their multiplicity times a value squared."""
         return dot64((self.places.data * values)[None, :], values[None, :])
 
     sign = -1.0  # of the places' own part in a row's Hessian: E is taken off d UᵀU
@@ -317,7 +317,7 @@ class _Dense(Filling):
 
 
 def filling(base: Any, entries: Any, *, seen: bool, d: AnyArray | None) -> Filling | None:
-    """The one for w ∘ X and E (w if ``seen``); None where an array is not in memory."""
+    """Return the filling for w ∘ X and E (w if ``seen``); None for an array not in memory."""
     kinds = type(base), type(entries)
     if kinds == (DenseData, DenseData):
         E = entries.X

@@ -129,8 +129,7 @@ class MemmapData(DenseData):
 
 
 def gaps(X: np.memmap, missing: float) -> tuple[MemmapData, MemmapData]:
-    """X with zeros for what is missing, and ones there; both made as the file is read."""
-
+    """Return X with zeros for missing entries, and ones there, both computed while reading."""
     return (
         MemmapData(X, see=lambda _, block: np.where(_hidden(block, missing), 0, block)),
         MemmapData(X, see=lambda _, block: _hidden(block, missing).astype(block.dtype)),
@@ -190,7 +189,7 @@ def check_memmap(X: np.memmap | MemmapData, whom: str, *, positive: bool = False
 
 
 def _check_length(X: np.memmap, row: int) -> None:
-    """A page beyond the end of the file would end the process without a word."""
+    """Check the file's length: reading beyond its end would end the process silently."""
     filename = getattr(X, "filename", None)
     mapped = getattr(X, "_mmap", None)
     if filename is None or mapped is None:

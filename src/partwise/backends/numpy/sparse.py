@@ -52,7 +52,7 @@ class SparseData(DenseData):
         return multiply(self._XT, V)
 
     def _sums(self, make: Callable[[AnyArray], AnyArray]) -> AnyArray:
-        """Sums by row of what ``make`` makes of the entries, in float64."""
+        """Return sums by row, in float64, of what ``make`` computes of the entries."""
         X, out = self.X, np.zeros(self.shape[0])
 
         def run(lo: int, hi: int) -> None:
@@ -164,7 +164,7 @@ def _sampled(name: str, X: Any, V: AnyArray, U: AnyArray, out: AnyArray) -> AnyA
 
 
 def sampled_values(places: Any, V: AnyArray, U: AnyArray) -> AnyArray:
-    """The entries of VUᵀ at the places of a CSR matrix, in its order."""
+    """Return the entries of VUᵀ at the places of a CSR matrix, in its order."""
     from partwise.backends.numpy.kernels import sampled
 
     out = np.empty(places.nnz, dtype=V.dtype)
@@ -178,7 +178,7 @@ def solve_rows(
     places: Any, U: AnyArray, G: AnyArray, d: AnyArray | None, sign: float, Z: AnyArray,
     C: AnyArray, r: AnyArray, stop: float, enough: float,
 ) -> AnyArray:  # fmt: skip
-    """The minimiser of each row with a Hessian of its own, from Z; see `kernels_sampled`."""
+    """Return the minimiser of each row with its own Hessian, from Z; see `kernels_sampled`."""
     from partwise.backends.numpy.kernels import sampled
 
     k = Z.shape[1]
@@ -204,7 +204,7 @@ def by_rows(kernel: Any, X: Any, args: tuple[Any, ...], work: int) -> None:
 
 
 def runs_for(X: Any, threads: int) -> list[tuple[int, int]]:
-    """Runs of rows for so many threads, some for each."""
+    """Split the rows into several runs for each thread."""
     return list(itertools.pairwise(equal_runs(X, 1 if threads == 1 else 4 * threads)))
 
 

@@ -42,7 +42,7 @@ NOTHING = ("", None, None)
 
 @contextmanager
 def memory_errors(what: str, device: Any) -> Iterator[None]:
-    """An out-of-memory error that says where it happened and what helps."""
+    """Turn an out-of-memory error into one with the operation and a remedy."""
     try:
         yield
     except torch.OutOfMemoryError as error:
@@ -76,7 +76,7 @@ def check(X: Any, whom: str) -> Any:
 
 
 def move(X: Any, device: str) -> TorchData | TorchSparse:
-    """A numpy or scipy X as data on a torch device, whose results come back as ndarrays."""
+    """Move a numpy or scipy X to a torch device; results are returned as ndarrays."""
     with memory_errors(f"X of shape {X.shape}", device):
         if sp.issparse(X):
             X = sp.csr_array(X)
@@ -192,7 +192,7 @@ class TorchData(OnTensors, DeviceDense):
         return (X.half(), 1.0) if small else (X, halves_scale(X))
 
     def _split(self, name: str, factor: AnyArray) -> Any:
-        """The product with both sides in two halves; None where that does not run."""
+        """Return the product with both sides in two halves; None where that does not run."""
         if triton_dispatch.fused(name, self.like) is None or self._halves is None:
             return None
         (product, expected, ready), self._expected = self._expected, NOTHING
@@ -242,13 +242,13 @@ class TorchData(OnTensors, DeviceDense):
         return made.weighing(None, self.shape[0])
 
     def _even(self) -> list[slice]:
-        """The rows, those beyond a number that a GPU's fast products take apart from the rest."""
+        """Return the rows in two slices, because a GPU is fast for certain numbers only."""
         n = self.shape[0]
         even = n - n % WIDTH
         return [part for part in (slice(0, even), slice(even, n)) if part.start < part.stop]
 
     def _fused(self, name: str, V: AnyArray, U: AnyArray) -> Any:
-        """The product from one pass over X that stores nothing of its size, where there is one."""
+        """Return the product from one pass over X without large temporaries, if possible."""
         if self.X.dtype != torch.float32 or not self.X.is_contiguous():
             return None
         args = (self.X, V, U, self._low)
@@ -407,7 +407,7 @@ def gaps(X: Any, missing: float, whom: str) -> tuple[DataMatrix, DataMatrix, boo
 
 
 def bring(a: Any, like: Any) -> TorchData | TorchSparse:
-    """An ndarray or CSR matrix where the tensor is."""
+    """Return an ndarray or CSR matrix on the device of the tensor."""
     return as_torch_data(move(a, str(like.device)).X)
 
 

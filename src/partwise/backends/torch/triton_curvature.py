@@ -143,7 +143,7 @@ def _block(k: int) -> tuple[int, int]:
 
 
 def _made_pairs(B: Tensor, width: int) -> Tensor:
-    """The products of pairs of columns in bfloat16, with zeros up to ``width``."""
+    """Return products of pairs of columns in bfloat16, with zeros up to ``width``."""
     n, k = B.shape
     first, second = torch.full((2, width), -1, dtype=torch.int32)
     for b in range(k):

@@ -12,7 +12,7 @@ _refused: set[str] = set()  # kernels that did not compile here
 
 
 def fused(name: str, like: Tensor, k: int = 0) -> Any:
-    """The Triton kernel of that name for tensors like this one, or None."""
+    """Return the Triton kernel of that name for tensors like this one, or None."""
     if not like.is_cuda or name in _refused:
         return None
     try:
@@ -38,7 +38,7 @@ def fused(name: str, like: Tensor, k: int = 0) -> Any:
 
 
 def attempt(name: str, like: Tensor, *args: Any, k: int = 0) -> Any:
-    """What the kernel returns; None where there is none, and from now on where it fails."""
+    """Run the kernel; return None if there is none, or from its first failure on."""
     kernel = fused(name, like, k)
     if kernel is None:
         return None

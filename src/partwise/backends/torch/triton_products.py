@@ -183,7 +183,7 @@ def _halves(
 
 
 def halves_scale(X: Tensor) -> float:
-    """The power of two that brings the largest entry of X to at most 2¹⁴."""
+    """Return the power of two that brings the largest entry of X to at most 2¹⁴."""
     top = max(float(X.amax()), 1e-37) if X.numel() else 1.0
     return float(2.0 ** (14 - torch.tensor(top).log2().ceil().item()))
 
@@ -199,7 +199,7 @@ class Prepared(NamedTuple):
 
 
 def prepare(product: str, X: Tensor, factor: Tensor, scale: float) -> list[Prepared]:
-    """What "dot" or "tdot" reads beside X, for each of its passes."""
+    """Return the inputs of "dot" or "tdot" in addition to X, for each of its passes."""
     scale = 1.0 if X.dtype == torch.float16 else scale
     out, start = [], 0
     for width in _widths(factor.shape[1]):

@@ -129,7 +129,7 @@ def graph_sweep(
     Z: Tensor, C: Tensor, G: Tensor, d: Tensor | None, r: Tensor, e: Tensor, rounds: int,
     indptr: Tensor, indices: Tensor, values: Tensor, weight: float,
 ) -> Tensor | None:  # fmt: skip
-    """``rounds`` sweeps under weight/2 tr(ZLZᵀ), whose slope is renewed before each; e >= r + 2D.
+    """Run ``rounds`` sweeps under weight/2 tr(ZLZᵀ); its slope is renewed before each.
 
     None where k is too large for a row's coordinates and slopes to stay in a thread's registers.
     """
@@ -145,7 +145,7 @@ def _prepared(
     C: Tensor, G: Tensor, d: Tensor | None, r: Tensor, e: Tensor, dtype: Any,
     graph: tuple[Tensor, Tensor, Tensor] | None = None, weight: float = 0.0,
 ) -> Callable[[Tensor, int, float, float], Tensor]:  # fmt: skip
-    """What moves Z by sweeps, with all that does not change between two calls."""
+    """Return a function that moves Z by sweeps, with everything constant precomputed."""
     k, n = C.shape
     C = C if C.stride(1) == 1 else C.contiguous()
     padded, length, tiles = _in_tiles(G)

@@ -59,7 +59,7 @@ def check(estimator: Any, what: Description, X: Any, given: Given) -> Checked:
 
 
 def check_terms(what: Description) -> None:
-    """The user's own terms are terms, and scale='unit' knows what length costs them."""
+    """Check that the user's terms are terms, and that scale='unit' knows their degree."""
     for name, terms in (("terms", what.terms), ("basis_terms", what.basis_terms)):
         for i, term in enumerate(terms or ()):
             if not isinstance(term, Term):

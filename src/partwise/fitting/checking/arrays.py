@@ -129,7 +129,7 @@ def check_local(X: Any, whom: str) -> None:
 
 
 def check_shape(estimator: Any, X: Any, reset: bool) -> None:
-    """Samples and features, as many features as the fit had."""
+    """Check that X has samples and features, and as many features as in the fit."""
     if len(X.shape) != 2:
         raise ValueError(f"Expected 2D array, got {len(X.shape)}D array instead.")
     if 0 in X.shape:
@@ -140,7 +140,7 @@ def check_shape(estimator: Any, X: Any, reset: bool) -> None:
 
 
 def move(X: Any, device: str) -> Any:
-    """A numpy or scipy X as data on a torch device, whose results come back as ndarrays."""
+    """Move a numpy or scipy X to a torch device; results are returned as ndarrays."""
     try:
         from partwise.backends.torch import torch_data
     except ImportError as error:
@@ -222,7 +222,7 @@ def check_non_negative(X: Any, whom: str) -> None:
 def check_start(
     Z: Any, shape: tuple[int, int], dtype: Any, name: str, whom: str, *, zeros: bool = False
 ) -> AnyArray:
-    """A custom start: shape, dtype, non-negative, not all zero."""
+    """Check a custom start: shape, dtype, non-negative, not all zero."""
     Z = check_array(Z, dtype=[np.float64, np.float32], input_name=name)
     for axis, word in enumerate(("first", "second")):
         if Z.shape[axis] != shape[axis]:

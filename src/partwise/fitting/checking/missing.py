@@ -20,7 +20,7 @@ FEW = 0.25
 
 
 def weighed(X: Any, checked: Any, entry_weight: Any, missing_values: float | None) -> Any:
-    """Data with weights of entries where X is not a numpy or scipy array in memory."""
+    """Return data with weights of entries for an X that is not a numpy or scipy array."""
     found = back_end(X)
     if found is not None and found.bring is not None:  # by way of this process
         bring: Callable[[Any, Any], DataMatrix] = found.bring
@@ -56,7 +56,7 @@ def _check_weights(W: Any, shape: tuple[int, int]) -> None:
 
 
 def masked(base: DataMatrix, places: DataMatrix, *, seen: bool) -> Any:
-    """Data with gaps, on any back end; ``base`` where there are none."""
+    """Return incomplete data on any back end, or ``base`` if no entry is missing."""
     ones = places.small(np.ones((places.shape[1], 1), places.dtype))
     count = np.asarray(to_numpy(places.dot(ones)))[:, 0]
     if not seen and not count.any():
@@ -95,7 +95,7 @@ def without_gaps(X: Any, missing_values: float | None) -> tuple[Any, Any, bool]:
 
 
 def _some(X: Any, kept: AnyArray) -> Any:
-    """The entries of a CSR matrix that are kept."""
+    """Return the entries of a CSR matrix that are kept."""
     before = np.zeros(len(kept) + 1, dtype=X.indptr.dtype)  # the type of indices stays
     np.cumsum(kept, out=before[1:])
     at = np.flatnonzero(kept)  # faster than by a mask, twice
@@ -148,7 +148,7 @@ def _count(places: Any) -> AnyArray:
 
 
 def _smaller(places: Any, seen: bool, X: Any) -> tuple[Any, bool]:
-    """What is few one by one: hidden entries or seen ones; else all in one array."""
+    """Return the hidden or the observed entries, whichever are fewer; else all in one array."""
     if sp.issparse(places):
         if sp.issparse(X) or places.nnz <= FEW * X.shape[0] * X.shape[1]:
             return places, seen

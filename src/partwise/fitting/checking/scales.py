@@ -53,7 +53,7 @@ def check_scale(constant: float, has_values: bool, whom: str) -> None:
 
 
 def extreme_factor(X: Any) -> float:
-    """A power of four near the largest entry of X where that is extreme, else 1.
+    """Return a power of four near the largest entry of X if that is extreme, else 1.
 
     Dividing by it is exact, and so is multiplying the factors by its root afterwards.
     """

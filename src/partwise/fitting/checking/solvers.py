@@ -8,7 +8,7 @@ from partwise.solvers.steps import STEPS, check_step
 
 
 def solver_name(what: Description) -> str:
-    """The step that ``solver`` means for this objective; refuses what cannot be done."""
+    """Return the step that ``solver`` means for this objective; refuse what it cannot do."""
     beta, asked, own = what.beta, what.solver, what.own_terms
     if asked == "cd" and beta != 2:
         raise ValueError(
@@ -35,7 +35,7 @@ def solver_name(what: Description) -> str:
 
 
 def solver_for(what: Description, data: DataMatrix) -> str:
-    """The step for this back end; "auto" is "newton" where that is sooner there."""
+    """Return the step for this back end; "auto" means "newton" where that is faster."""
     name, k = solver_name(what), what.n_components
     if name == "newton" and what.solver == "auto":
         pays = data.newton_pays(k if isinstance(k, int) else data.shape[1])

@@ -9,7 +9,7 @@ _OURS = ("partwise.", "sklearn.")
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """A warning at the line that called this package, through scikit-learn or not."""
+    """Warn at the line that called this package, through scikit-learn or not."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_OURS):
         frame, level = frame.f_back, level + 1

@@ -37,7 +37,7 @@ class Drawn:
 
 
 def drawn(one: Any, places: Any = None) -> Drawn:
-    """What the page shows of one k; with ``places``, coordinates of the cells, usages are there."""
+    """Return the data of the page for one k; with ``places`` (coordinates), usages are included."""
     at_places = ""
     if places is not None:
         with _figures:
@@ -71,7 +71,7 @@ def programmes_page(
 
 
 def programme_rows(one: Any) -> list[dict[str, Any]]:
-    """A row for each programme: stability, runs that found it, share of usage, top genes."""
+    """Return a row per programme: stability, runs that found it, share of usage, top genes."""
     found, rows = one.found, []
     total = found.usages.sum(axis=1, keepdims=True)
     share = np.divide(found.usages, total, out=np.zeros_like(found.usages), where=total > 0)
@@ -98,7 +98,7 @@ def _curve(found: Sequence[Any]) -> str:
 
 
 def _clustergram(found: Any) -> str:
-    """What `plot.clustergram` draws, in a hundredth of the time."""
+    """Draw the same as `plot.clustergram`, a hundred times faster."""
     distances, ends, names = in_groups(found)
     middles = (np.append(0, ends[:-1]) + ends) / 2
     rows = dict(zip(names, middles / max(ends[-1], 1), strict=True))
@@ -128,7 +128,7 @@ def places_uri(V: Any, places: Any) -> str:
 
 
 def intervals_uri(found: Any, names: Any = None) -> str:
-    """The largest entries of the first parts with their intervals."""
+    """Draw the largest entries of the first parts with their intervals."""
     k = min(len(found.parts), 24)
     figure, axes = _grid(k, 3, 3.0)
     for part, ax in enumerate(axes):

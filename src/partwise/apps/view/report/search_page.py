@@ -13,7 +13,7 @@ from partwise.apps.view.report.pictures import figure_uri, new_figure, render
 
 
 def rows_of(found: Any) -> list[dict[str, Any]]:
-    """A row for each point of a `Choice` or `Selection`, with plain values."""
+    """Return a row for each point of a `Choice` or `Selection`, with plain values."""
     rows = []
     for at, (above, error) in enumerate(found.excess):
         row: dict[str, Any] = {"k": int(found.numbers[at])} if _counts(found) else found.grid[at]
@@ -29,12 +29,12 @@ def rows_of(found: Any) -> list[dict[str, Any]]:
 
 
 def answer_of(found: Any) -> dict[str, Any]:
-    """The parameters that it chose."""
+    """Return the chosen parameters."""
     return {"k": found.k} if _counts(found) else dict(found.best)
 
 
 def sentence(found: Any) -> str:
-    """The answer, and what is as good."""
+    """Return a sentence with the answer and equally good values."""
     if _counts(found):
         rest = [k for k in found.good if k != found.k]
         also = f" As good: {', '.join(map(str, rest))}." if rest else " No other is as good."
@@ -83,7 +83,7 @@ def _text(value: Any, least: float) -> str:
 
 
 def choice_facts(found: Any) -> dict[str, Any]:
-    """What a page shows of a search: a sentence, the curve, the table."""
+    """Return the sentence, curve and table of a search for its page."""
     heads, rows = shown_rows(found)
     figure, axes = new_figure((7.2, 3.4))
     (draw_choice if _counts(found) else draw_selection)(found, ax=axes)
