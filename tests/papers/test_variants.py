@@ -655,8 +655,8 @@ def test_a_variant_without_runs_shows_that():
     rows = grid.set_index("variant")
     plain = rows.loc["plain"]
     assert plain["NMF"] == "0 runs" and plain["CNMF"] == "as main"
-    assert plain["runs"] == "0" and "contradicts" in plain["counts"]
-    assert rows.loc["gnmf-matlab (main)", "runs"] == "3"
+    assert plain["runs per row"] == "0" and "contradicts" in plain["counts"]
+    assert rows.loc["gnmf-matlab (main)", "runs per row"] == "3"
 
 
 def test_averages_without_runs_are_counted_apart():

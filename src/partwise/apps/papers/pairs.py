@@ -106,18 +106,24 @@ def variants_grid(summaries: dict[str, Summary], metric: str, budget: str) -> pd
     printed = (printed_average(main, metric, m.name, budget) for m in methods)
     rows = [["print", *("" if v is None else number(v, metric) for v in printed), "", ""]]
     for variant, summary in summaries.items():
-        texts, most = [], 0.0
+        texts, stats = [], list[Stat | None]()
         for method in methods:
             stat = summary.stat(method.name, metric, budget=budget)
             if summary is not main and _unchanged(main, summary, method.name):
                 texts.append("as main")
                 continue
             texts.append(_average(summary, metric, budget, method.name, stat))
-            most = max(most, stat.n / stat.rows if stat else 0.0)
+            stats.append(stat)
         label = f"{variant} (main)" if summary is main else variant
         counts = "no: contradicts print" if summary.protocol.variant.contradicts else ""
-        rows.append([label, *texts, f"{most:.3g}", counts])
-    return table(rows, ["variant", *(m.name + mark(m) for m in methods), "runs", "counts"])
+        rows.append([label, *texts, runs_per_row(*stats), counts])
+    header = [m.name + mark(m) for m in methods]
+    return table(rows, ["variant", *header, "runs per row", "counts"])
+
+
+def runs_per_row(*stats: Stat | None) -> str:
+    """Return the largest number of runs at each number of clusters."""
+    return f"{max((s.n / s.rows for s in stats if s), default=0):.3g}"
 
 
 def _average(summary: Summary, metric: str, budget: str, method: str, stat: Stat | None) -> str:

@@ -29,6 +29,7 @@ from partwise.apps.papers.pairs import (
     closeness_blocks,
     mark,
     pair_blocks,
+    runs_per_row,
     variants_grid,
 )
 from partwise.apps.papers.protocol import Method, Protocol
@@ -216,10 +217,10 @@ def _averages(main: Summary, metric: str, budget: str) -> pd.DataFrame:
         if protocol.budgets:
             rest = main.stat(column, metric, budget=budget, scope="unlabelled")
             row.append(number(rest.mean, metric) if rest and metric != "seconds" else "")
-        rows.append([*row, stat.n if stat else 0])
+        rows.append([*row, runs_per_row(stat)])
     header = ["method", "printed", "measured ± se", "difference", f"within {NEAR:g}", "settings"]
     header += ["on unlabelled"] if protocol.budgets else []
-    return table(rows, [*header, "runs"])
+    return table(rows, [*header, "runs per row"])
 
 
 def _near(
