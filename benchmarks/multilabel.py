@@ -153,8 +153,12 @@ def measure(X: Any, Y: Any, n_labelled: int, seed: int) -> dict[str, Any]:
     found[OURS]["f1 inside"] = [bool(r.f1_low <= f1[at[r.label]] <= r.f1_high) for r in rows]
     right = (truth == guess).mean(axis=0)
     found[OURS]["accuracy inside"] = [bool(r.low <= right[at[r.label]] <= r.high) for r in rows]
-    found[OURS]["f1 error"] = [abs(r.f1 - f1[at[r.label]]) for r in rows]
+    found[OURS]["f1 error"] = [r.f1 - f1[at[r.label]] for r in rows]
     return found
+
+
+def shown(value: float, score: str) -> str:
+    return f"{value:.3f}" if score == "log loss" else f"{100 * value:.1f}"
 
 
 def page(store: dict[str, Any]) -> str:
@@ -165,7 +169,8 @@ def page(store: dict[str, Any]) -> str:
     lines = [
         "# Several labels per sample",
         "",
-        "Scores on samples without labels, in per cent, mean over draws of the labelled samples. "
+        "Scores on samples without labels, mean over draws of the labelled samples. F1 and the "
+        "calibration error are in per cent. "
         "The calibration error is the mean distance of probabilities from frequencies in ten "
         "bins.",
     ]
@@ -177,10 +182,10 @@ def page(store: dict[str, Any]) -> str:
             for n in LABELLED:
                 cells = [v for key, v in store.items() if key.rpartition("/")[0] == f"{name}/{n}"]
                 if cells:
-                    row = [100 * np.mean([cell[m][score] for cell in cells]) for m in names]
+                    row = [np.mean([cell[m][score] for cell in cells]) for m in names]
                     every.append(row)
-                    lines.append(f"| {name} | {n} | {' | '.join(f'{v:.1f}' for v in row)} |")
-        mean = " | ".join(f"{v:.1f}" for v in np.mean(every, axis=0))
+                    lines.append(f"| {name} | {n} | {' | '.join(shown(v, score) for v in row)} |")
+        mean = " | ".join(shown(v, score) for v in np.mean(every, axis=0))
         lines.append(f"| **mean** | | {mean} |")
     inside = {
         kind: [v for cell in store.values() for v in cell[OURS][kind]]
@@ -191,7 +196,8 @@ def page(store: dict[str, Any]) -> str:
         f"The intervals of the expected F1 contain {np.mean(inside['f1 inside']):.0%} of the "
         f"{len(inside['f1 inside'])} measured values, and those of the expected accuracy "
         f"{np.mean(inside['accuracy inside']):.0%}. The expected F1 is off by "
-        f"{100 * np.mean(inside['f1 error']):.1f} points on average.",
+        f"{100 * np.mean(np.abs(inside['f1 error'])):.1f} points on average, and "
+        f"{100 * np.mean(inside['f1 error']):+.1f} with its sign.",
         "",
         "Made by `python -m benchmarks.multilabel --data FOLDER`.",
         "",

@@ -22,7 +22,7 @@ from partwise.fitting.checking.arrays import as_ndarray
 from partwise.knowledge.labels import Labels
 
 #: What the expected F1 counts in its interval, in labelled samples with the label.
-PRIOR = 4.0
+PRIOR = 2.0
 
 
 class ExpectedLabel(NamedTuple):
@@ -271,7 +271,10 @@ class MultilabelClassifier(PartsClassifier):
         rest[labelled] = len(labelled) == len(rest)
         p, cut = self.label_distributions_[rest, j], self.thresholds_[j]
         f1 = expected_f1(p, p >= cut, held[:, 1] >= cut, truth == 1)
-        return ExpectedLabel(*about, *one.expected_accuracy_, *f1)
+        # the expected accuracy is that of a threshold of one half
+        loss = float(np.mean(np.maximum(p, 1 - p) - np.where(p >= cut, p, 1 - p)))
+        accuracy, low, high = np.clip(np.array(one.expected_accuracy_) - loss, 0, 1).tolist()
+        return ExpectedLabel(*about, accuracy, low, high, *f1)
 
     def predict_proba(self, X: Any, *, also: Any = None) -> AnyArray:
         """Return the probability that each new sample has each label.
