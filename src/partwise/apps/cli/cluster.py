@@ -42,6 +42,12 @@ def run_classify(data: str, *, command: str, **options: Any) -> None:
             "data whose sub-folders or label array name the classes. Without labels, use "
             "'partwise cluster', or label some samples with 'partwise studio'."
         )
+    separator = options.pop("label_separator", None)
+    if separator is not None:
+        from partwise.apps.cli.multilabel_command import run_multilabel
+
+        run_multilabel(data, separator=separator, command=command, **options)
+        return
     _run(data, runs=0, command=command, **options)
 
 
@@ -328,6 +334,11 @@ def predicted(estimator: Any, samples: Samples) -> tuple[Any, Any]:
     """Return the predicted label or cluster of new samples, and its probability or confidence."""
     if names_classes(estimator):
         p = _probabilities(estimator, samples)
+        if hasattr(estimator, "thresholds_"):  # several labels per sample
+            chosen = p >= estimator.thresholds_
+            names = [";".join(map(str, estimator.classes_[row])) for row in chosen]
+            own = np.where(chosen, p, 1 - p)
+            return np.array(names, dtype=object), own.min(axis=1)
         sure = p.max(axis=1) if p.shape[1] > 1 else np.full(len(p), np.nan)
         return estimator.classes_[p.argmax(axis=1)], sure
     V = np.asarray(estimator.transform(samples.X))

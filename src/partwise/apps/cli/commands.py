@@ -44,6 +44,11 @@ RUNS = option(
         "Method from `partwise methods` that uses labels. 'auto' classifies with PartsClassifier.",
         "auto",
     ),
+    label_separator=option(
+        "Character between several labels of one sample, such as ';'. Each sample then gets any "
+        "number of labels, with a probability for each.",
+        metavar="TEXT",
+    ),
     write_back=flag(
         "Add the predicted labels to your own data: a copy of the table (labelled.csv, .parquet "
         "or .jsonl), or obs, obsm, varm and uns of the .h5ad file.",

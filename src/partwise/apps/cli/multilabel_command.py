@@ -1,0 +1,155 @@
+"""The command ``classify --label-separator``: several labels per sample."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from partwise._versions import versions
+from partwise.apps.cli import outputs, work
+from partwise.apps.cli.progress_bar import Bar, duration
+from partwise.apps.view.report.pictures import render
+from partwise.classify.multilabel import MultilabelClassifier
+from partwise.estimators import saving
+from partwise.io.sheets import csv_text
+from partwise.persistence.atomic import write_whole
+
+#: Number of samples to label next.
+NEXT = 20
+
+
+def label_lists(labels: Any, separator: str) -> list[list[str] | None]:
+    """Split the labels of each sample; None for a sample without any.
+
+    Examples
+    --------
+    >>> from partwise.apps.cli.multilabel_command import label_lists
+    >>> label_lists(["red; round", None, ";"], ";")
+    [['red', 'round'], None, []]
+    """
+    split = [None if v is None else [s.strip() for s in str(v).split(separator)] for v in labels]
+    return [None if row is None else [label for label in row if label] for row in split]
+
+
+def run_multilabel(
+    data: str,
+    *,
+    separator: str,
+    out: Path,
+    reading: dict[str, Any],
+    label_share: float | None,
+    parts: int | None,
+    seed: int,
+    max_iter: int,
+    method: str,
+    report: bool,
+    force: bool,
+    as_json: bool,
+    command: str,
+    for_predict: bool,
+    **refused: Any,
+) -> None:
+    """Read, fit and write the results."""
+    refused["method"] = method if method not in ("auto", "classify") else None
+    for name, value in refused.items():
+        if value:
+            option = f"--{name.replace('_', '-')}"
+            raise ValueError(f"{option} does not go with --label-separator; leave it out.")
+    began = time.perf_counter()
+    outputs.check_folder(out, force=force)
+    with Bar(Console(stderr=True)) as bar:
+        task = work.read_task(data, bar, label_share=label_share, seed=seed, reading=reading)
+        samples, lists = task.samples, label_lists(task.given, separator)
+        model = MultilabelClassifier(parts or "auto", max_iter=max_iter, random_state=seed)
+        model.set_params(**task.settings)
+        bar.start("fitting several labels")
+        with work.as_notes(task.notes):
+            model.fit(samples.X, lists, **work.beside(model, samples))
+        rows = [row._asdict() for row in model.expected_]
+        summary: dict[str, Any] = {
+            "command": command,
+            "source": samples.source,
+            "kind": samples.kind,
+            "samples": samples.n_samples,
+            "labelled": sum(row is not None for row in lists),
+            "labels": [_plain(row) for row in rows],
+            "preparation": samples.preparation,
+            "notes": task.notes,
+            "seconds": round(time.perf_counter() - began, 3),
+            "versions": versions(),
+        }
+        with outputs.whole_folder(out, force=force) as folder:
+            heading, table = assignments(model, samples.ids, lists, separator)
+            write_whole(folder / "assignments.csv", csv_text(heading, table))
+            asked = [[samples.ids[i]] for i in model.suggest(NEXT)]
+            write_whole(folder / "label_next.csv", csv_text(["id"], asked))
+            recipe = {**samples.recipe, "label_separator": separator}
+            path = folder / "model.partwise"
+            if for_predict:
+                model.save(path, recipe=recipe, for_predict=True)
+            else:
+                saving.save(model, path, recipe=recipe)
+            if report:
+                page = render(
+                    "multilabel.html", rows=rows, samples=samples, labelled=summary["labelled"],
+                    asked=[row[0] for row in asked], command=command, versions=versions(),
+                )  # fmt: skip
+                write_whole(folder / "report.html", page)
+            summary["files"] = sorted([*(f.name for f in folder.iterdir()), "summary.json"])
+            write_whole(folder / "summary.json", outputs.as_json(summary) + "\n")
+    if as_json:
+        print(outputs.as_json(summary))
+        return
+    console = outputs.printer()
+    console.print(
+        f"Predicted {len(rows)} labels of {samples.n_samples:,} samples, from "
+        f"{summary['labelled']:,} labelled samples."
+    )
+    console.print(_table(rows))
+    console.print(
+        "Expected on the unlabelled samples, with 95% intervals, if the labelled samples were "
+        "drawn at random."
+    )
+    outputs.say_notes(task.notes)
+    console.print(f"Wrote {out} in {duration(summary['seconds'])}.")
+    if asked:
+        ids = ", ".join(row[0] for row in asked[:5])
+        console.print(f"To improve the result, label these samples: {ids} (see label_next.csv).")
+
+
+def assignments(
+    model: Any, ids: list[str], given: Any, separator: str
+) -> tuple[list[str], list[list[Any]]]:
+    """Return heading and rows: labels of each sample, given labels, probability of each label."""
+    names = [str(name) for name in model.classes_]
+    rows = []
+    for i, name in enumerate(ids):
+        own = [label for label, has in zip(names, model.transduction_[i], strict=True) if has]
+        known = "" if given[i] is None else separator.join(given[i])
+        shares = [f"{p:.4f}" for p in model.label_distributions_[i]]
+        rows.append([name, separator.join(own), known, *shares])
+    return ["id", "predicted_labels", "given_labels", *(f"p_{name}" for name in names)], rows
+
+
+def _table(rows: list[dict[str, Any]]) -> Any:
+    """Return the table of the labels for the console."""
+    table = outputs.plain_table("label", "given>", "accuracy>", "F1>")
+    for row in rows:
+        cells = [str(row["positive"])]
+        for value, low, high in (("accuracy", "low", "high"), ("f1", "f1_low", "f1_high")):
+            unknown = np.isnan(row[value])
+            cells.append(
+                "-" if unknown else f"{row[value]:.0%} ({row[low]:.0%} to {row[high]:.0%})"
+            )
+        table.add_row(str(row["label"]), *cells)
+    return table
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row for JSON, without NaN."""
+    values = {k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()}
+    return {k: None if isinstance(v, float) and np.isnan(v) else v for k, v in values.items()}
