@@ -1,4 +1,4 @@
-"""Counters that threads share, and BLAS at an address, as compiled code and as Python."""
+"""Tests of shared counters and of BLAS calls by address, compiled and interpreted."""
 
 from __future__ import annotations
 

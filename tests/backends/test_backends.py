@@ -1,4 +1,4 @@
-"""The same model on every kind of X: same start, same numbers."""
+"""Tests that the same start gives the same numbers on every kind of X."""
 
 import pickle
 from dataclasses import replace
@@ -32,7 +32,7 @@ from partwise.model.maps import SharedRows
 if not missing("torch"):
     import torch
 
-PRODUCT, OBJECTIVE = 1e-6, 1e-3  # what the same start must give without and with extrapolation
+PRODUCT, OBJECTIVE = 1e-6, 1e-3  # tolerances without and with extrapolation
 
 
 @pytest.fixture(scope="module")
@@ -49,14 +49,14 @@ def cluster():
 
 @pytest.fixture
 def client(cluster):
-    """Two workers, for this test only: the others run in threads."""
+    """Yield a client of two worker processes."""
     with cluster.as_current():
         yield cluster
 
 
 @pytest.fixture(scope="module")
 def expected():
-    """Fits of ndarrays, once each."""
+    """Return cached fits of ndarrays."""
     known = {}
 
     def get(method, solver="mu", **params):
@@ -100,7 +100,7 @@ def assert_same_objective(got, base, kind, worst):
 
 
 def matrix(methods):
-    """Every method on every kind; what repeats the same code is `long`."""
+    """Return every method on every kind of X; repetitions of the same code are `long`."""
     few = ("NMF", "CNMF-KL", "any-f")
     cells = []
     for m in methods:
@@ -112,7 +112,7 @@ def matrix(methods):
 
 
 def on_workers(methods, often):
-    """Methods for two workers; all but ``often`` are `long`."""
+    """Return methods for two workers; all but ``often`` are `long`."""
     return [
         pytest.param(m, marks=[] if m.name in often else [pytest.mark.long], id=m.name)
         for m in methods
@@ -120,7 +120,7 @@ def on_workers(methods, often):
 
 
 def faster(loss):
-    """Methods that have a solver with extrapolation for this loss."""
+    """Return the methods that have a solver with extrapolation for this loss."""
     return [m for m in METHODS if m.loss == loss and m.faster]
 
 
@@ -149,9 +149,9 @@ def test_same_divergence_with_extrapolation(method, forms, expected, worst, monk
     assert_same_objective(got, expected(method, "newton"), "csr", worst)
 
 
-# The steps differ: ndarrays sweep rows and columns, blocks of rows sum the Hessians of columns, and
-# devices those of rows, too. All of them end at the same divergence for NMF; with hard labels and
-# class costs they end at one of several local minima.
+# The steps differ: ndarrays use sweeps for rows and columns, Dask sums Hessians of columns, and
+# devices use Hessians for both. All reach the same divergence for NMF. With hard labels and class
+# costs they reach one of several local minima.
 @pytest.mark.parametrize("kind", ("memmap", "torch", pytest.param("dask", marks=pytest.mark.long)))
 @pytest.mark.parametrize("method", faster(KL), ids=lambda m: m.name)
 def test_divergences_end_together(method, kind, forms, expected, worst):
@@ -183,7 +183,7 @@ def test_same_objective_on_workers(method, forms, expected, client, worst):
 
 @pytest.mark.parametrize("method", on_workers(faster(KL), ()))
 def test_same_divergence_on_workers(method, forms, client, worst):
-    """What threads give, which is not what ndarrays do: see above."""
+    """Worker processes give the same result as Dask's threads."""
     got, base = fitted(method, forms["dask"], "newton"), fitted(method, forms["memmap"], "newton")
     assert_same_objective(got, base, "workers", worst)
 
@@ -202,7 +202,7 @@ def one_sweep(monkeypatch):
 def test_same_product_by_sweeps(kind, forms, one_sweep):
     for name in ("NMF", "CNMF", "CDNMF"):
         got, base = fitted(method(name), forms[kind], "hals"), fitted(method(name), q.X, "hals")
-        # each fit ends with a solve for V to its own accuracy
+        # each fit ends with a solve for V to the solver's own accuracy
         np.testing.assert_allclose(product(got), product(base), atol=1e-6)
 
 
@@ -283,10 +283,10 @@ def test_a_graph_is_built_from_a_dask_array(kind, estimator, forms):
 
 
 @needs("dask")
-# numpy 2.0 raises the flag in float32 products for lanes that nobody reads
+# numpy 2.0 sets the overflow flag for unused vector lanes of float32 products
 @pytest.mark.filterwarnings("ignore:invalid value encountered in matmul")
 def test_most_neighbours_are_found_in_a_sketch(digits):
-    """Wide samples with the spectrum of images: 64 pixels, blurred into 400 columns and noise."""
+    """Use samples with the spectrum of images: 64 pixels, blurred into 400 columns, and noise."""
     import dask.array as da
 
     rng = np.random.default_rng(0)

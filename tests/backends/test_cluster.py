@@ -1,4 +1,4 @@
-"""Fits on two worker processes: results, faults, and what they cost in tasks and bytes."""
+"""Tests of fits on two worker processes: results, faults, tasks and bytes."""
 
 import contextlib
 from collections import Counter
@@ -25,7 +25,7 @@ def workers():
 def client(workers, monkeypatch):
     from partwise.backends.dask import dask_data
 
-    monkeypatch.setattr(dask_data, "SMALL_BLOCK", 1)  # chunks stay as they are
+    monkeypatch.setattr(dask_data, "SMALL_BLOCK", 1)  # do not merge small chunks
     with workers.as_current():
         yield workers
 
@@ -70,7 +70,7 @@ COSTS = {
 def test_tasks_and_bytes_of_an_iteration(loss, solver, client, monkeypatch):
     from partwise.backends.dask import dask_runners
 
-    # U is sent to each worker, not with each task: that is for large U
+    # send U to each worker rather than with each task, as for a large U
     monkeypatch.setattr(dask_runners, "SCATTER", 100)
     runners = []
     run = dask_runners.Workers._run
@@ -105,7 +105,7 @@ def test_tasks_and_bytes_of_an_iteration(loss, solver, client, monkeypatch):
 
 @pytest.fixture
 def small_workers(client, monkeypatch):
-    """Workers that report a few kilobytes of free memory each."""
+    """Make each worker report a few kilobytes of free memory."""
     from partwise.backends.dask import dask_runners
 
     def limit(size):
@@ -117,7 +117,7 @@ def small_workers(client, monkeypatch):
 
 
 def keeps_blocks(client):
-    """Whether a worker holds a block of X now."""
+    """Return whether a worker holds a block of X."""
     from partwise.backends.numpy.dense import DenseData
 
     def look(dask_worker):

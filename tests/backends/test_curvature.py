@@ -1,4 +1,4 @@
-"""Second-order steps under KL from curvature: where tensors hold X, no row of it can be swept."""
+"""Tests of second-order KL steps that use curvature instead of single rows of X."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KL = "kullback-leibler"
 
 @pytest.fixture
 def counts(rng):
-    """Poisson counts of four parts, with factors that have zeros."""
+    """Return Poisson counts of four parts whose factors have zeros."""
     V, U = rng.gamma(0.5, size=(70, 4)), rng.gamma(0.5, size=(30, 4))
     return rng.poisson(3 * V @ U.T) + np.eye(70, 30), rng.random((70, 4)), rng.random((30, 4))
 
@@ -57,7 +57,7 @@ def test_curvature_and_step_are_the_naive_ones(counts, kind, dtype, exact, rng):
         got = damped_step(here[0], product, H, *here[1:], 3).numpy()
         step = reference.damped_newton(X2, Z, B, cost, ridge, 3)
         np.testing.assert_allclose(got, step, rtol=10 * exact, atol=exact)
-        assert abs(step - Z).max() > 0.1  # it did move
+        assert abs(step - Z).max() > 0.1  # the step is not zero
 
 
 @pytest.mark.parametrize("kind", ["dense", "csr"])

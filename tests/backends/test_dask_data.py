@@ -1,4 +1,4 @@
-"""How a Dask array is cut changes nothing but time; what it cannot be says why."""
+"""Tests of Dask arrays: chunks change only the time, and unsuitable arrays are refused."""
 
 import os
 import signal
@@ -25,24 +25,24 @@ def test_chunks_change_no_iterate(estimator, loss, sparse, monkeypatch):
     from partwise.backends.numpy import dense
 
     monkeypatch.setattr(dask_data, "SMALL_BLOCK", 1, raising=False)
-    monkeypatch.setattr(dense, "ROUGH_WORK", 100 * 40 * 4)  # some chunks are above, some below
+    monkeypatch.setattr(dense, "ROUGH_WORK", 100 * 40 * 4)  # chunks lie on both sides
 
     def fit(X, rows):
         X = da.from_array(X, chunks=(rows, 40))
         X = X.map_blocks(sp.csr_array) if sparse else X
-        # nndsvd would make more of the order of sums than these iterates do
+        # nndsvd depends more on the order of sums than these iterates
         how = {"beta_loss": loss, "init": "random", "random_state": 0, "max_iter": 6, "tol": 0}
         model = getattr(partwise, estimator)(4, **how)
         model.fit(X, **({} if estimator == "NMF" else {"y": q.y}))
         return model.objective_history_, model.components_, to_numpy(model.embedding_)
 
     whole = fit(q.X, 210)
-    # Chunks change the order of sums: what they may change is what rounding in X would change, the
-    # last bits of sums of 210 terms, or of float32 where sweeps are in it. A Newton step can make a
-    # thousand times more of that, and not on every processor; fits of X so rounded say how much.
+    # Chunks change the order of sums, so their effect may be as large as that of rounding X: the
+    # last bits of sums of 210 terms, or of float32 if sweeps use it. Newton steps can amplify
+    # that a thousandfold on some processors; fits of a perturbed X measure by how much.
     eps = np.finfo(np.float32).eps if loss == KL and not sparse else 210 * np.finfo(float).eps
     limit = [eps * np.abs(part).max() for part in whole]
-    # codes end once a sweep moves V Uᵀ by less than 1e-9 of X, in each block of rows for itself
+    # each block of rows stops once a sweep changes V Uᵀ by less than 1e-9 of X
     ending = 1e-9 * np.linalg.norm(q.X) / np.linalg.svd(whole[1], compute_uv=False).min()
     limit[2] += ending
     limit[1] += ending * np.abs(whole[1]).max()  # parts are scaled by the codes' mean squares
@@ -67,7 +67,7 @@ def test_small_chunks_are_merged(sparse, monkeypatch):
 
     X = cut(5, 20)
     data = as_dask_data(X)
-    assert data.layout.sizes == [105, 105]  # a block for each thread, no more
+    assert data.layout.sizes == [105, 105]  # one block per thread
     np.testing.assert_allclose(to_numpy(data.dot(q.U)), q.X @ q.U)
     model = partwise.NMF(3, max_iter=3, tol=0, random_state=0).fit(X)
     assert model.embedding_.chunks == model.transform(X).chunks == ((5,) * 42, (3,))
@@ -148,7 +148,7 @@ def test_codes_outlive_a_worker(here, monkeypatch):
     monkeypatch.setattr(dask_data, "SMALL_BLOCK", 1, raising=False)
     if not here:
         monkeypatch.setattr(dask_data, "BROUGHT", 0, raising=False)
-    for client in two_workers(processes=not here):  # they take seconds to start
+    for client in two_workers(processes=not here):  # starting workers takes seconds
         with client.as_current():
             X = da.from_array(q.X, chunks=(30, 40))
             model = partwise.NMF(3, max_iter=3, tol=0, random_state=0).fit(X)
@@ -158,5 +158,5 @@ def test_codes_outlive_a_worker(here, monkeypatch):
             else:
                 os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
             np.testing.assert_array_equal(np.asarray(model.embedding_), V)
-    if here:  # the cluster is gone, and the codes are not
+    if here:  # the part weights do not need the cluster
         np.testing.assert_array_equal(np.asarray(model.embedding_), V)

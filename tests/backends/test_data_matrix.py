@@ -1,4 +1,4 @@
-"""What a back end offers, against numpy on the dense matrix in float64."""
+"""Tests of the products of each back end against numpy in float64."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BETAS = [0.5, 1.5, 3.0]
 
 @pytest.fixture(params=[None, 100], ids=["one block", "small blocks"])
 def block_size(request, monkeypatch):
-    """Products over blocks must not depend on where the blocks are cut."""
+    """Set a block size; products must not depend on it."""
     if request.param:
         monkeypatch.setattr(arrays, "BLOCK_ENTRIES", request.param)
         monkeypatch.setattr(dense, "BLOCK", request.param)
@@ -106,7 +106,7 @@ class TestProducts:
             expected = slow_newton(X2, Z, B, cost, ridge, 2)
             # second-order steps amplify rounding by their curvature ratio, about 100 here
             np.testing.assert_allclose(new, expected, rtol=100 * SUMS[dtype], atol=SUMS[dtype])
-            if transposed:  # after the V step of an iteration nobody asks for it
+            if transposed:  # it is not used after the V step
                 now = np.where(X2 > 0, X2 * np.log(np.maximum(new.astype(float) @ B.T, 1e-30)), 0)
                 error = 10 * SUMS[dtype] * (1 + np.abs(now.sum(axis=1)).sum())
                 assert abs(xlogy.sum() - now.sum()) <= error
@@ -118,7 +118,7 @@ def test_rows_begin_on_cache_lines(width, dtype):
     room = lined(3, width, np.dtype(dtype))
     places = [row.ctypes.data for row in room]
     assert room.shape[1] >= width and not any(place % LINE for place in places)
-    assert len({place % 4096 for place in places}) == 3  # stores to one do not hold up loads
+    assert len({place % 4096 for place in places}) == 3  # avoid 4K aliasing of stores and loads
 
 
 def test_small_sparse_is_made_dense_and_large_is_not():
@@ -152,7 +152,7 @@ def test_unknown_arrays_are_refused():
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_sparse_kl_pass_in_threads_is_the_serial_one(rng, dtype, use_threads):
-    """TestProducts holds both to the formula."""
+    """Threads give the serial result, which TestProducts compares with the formula."""
     X = zeros_in(rng, 50, 30, dtype=dtype)
     V, U = factors(rng, 50, 30, 6, dtype)
     results = []
@@ -182,7 +182,7 @@ def test_products_of_a_large_array_with_few_columns(rng, monkeypatch, dtype, ord
         assert (dense.narrow_product(X, U) is None) == blas
         data = DenseData(X)
         results.append((data.dot(U), data.tdot(V)))
-    # errors of a sum of n terms of one sign walk at random: √n eps, the same in what it is held to
+    # rounding of a sum of n terms of one sign grows like √n eps, in both sums
     rtol = max(16, np.sqrt(max(shape))) * np.finfo(dtype).eps
     for one, three, want in zip(*results, exact):
         assert one.flags.c_contiguous and one.dtype == dtype
@@ -220,7 +220,7 @@ def test_squares_in_all_are_those_of_the_rows(rng, dtype, order, size):
     X = np.asarray(size * rng.uniform(size=(n, p)), dtype=dtype, order=order)
     V, U = (np.sqrt(size) * rng.uniform(size=(m, k)).astype(dtype) for m in (n, p))
     data, Y = as_data(X), V.astype(float) @ U.T
-    # short sums round as the type does
+    # short sums have the rounding of the dtype
     near = 1e-6 if dtype == np.float32 else 1e-13
     assert total_squares(data) == pytest.approx(np.sum(X.astype(float) ** 2), rel=near)
     assert total_squares(data, V, U) == pytest.approx(np.sum((X - Y) ** 2), rel=near)

@@ -1,4 +1,4 @@
-"""Every estimator on every kind of X: it works, or refuses in one sentence that says what to do."""
+"""Tests of every estimator on every kind of X: it works, or refuses and names a remedy."""
 
 import re
 
@@ -10,7 +10,7 @@ from backends import ELSEWHERE, HERE, KINDS, ON_DASK, Forms, missing, needs, q
 from partwise.backends.arrays import to_numpy
 from partwise.estimators.methods import ESTIMATORS as TABLE
 
-X = np.ascontiguousarray(q.X[:, :36])  # NTF takes them for 6 x 6 images
+X = np.ascontiguousarray(q.X[:, :36])  # 6 x 6 images for NTF
 SETTINGS = {
     "ConstrainedNMF": {"graph_reg": 0.5, "class_reg": 0.5, "hard_labels": True},
     "SparseNMF": {"sparseness_H": 0.6},
@@ -44,7 +44,7 @@ def test_works_or_refuses(name, kind, forms, tmp_path):
     data, model = forms[kind], make(name)
     if (name, kind) in REFUSED:
         with pytest.raises((ValueError, TypeError), match=REFUSED[name, kind]):
-            model.fit(data, q.y).score(data)  # MiniBatchNMF fits Dask arrays, and scores none
+            model.fit(data, q.y).score(data)  # MiniBatchNMF fits but does not score Dask arrays
         return
     assert model.fit_transform(data, q.y).shape == (60, 3)
     V = model.transform(data)
@@ -116,7 +116,7 @@ def test_weights_and_labels_may_lie_where_samples_do(kind, forms):
 
 @pytest.mark.parametrize("kind", ("numpy", *KINDS))
 def test_a_sample_that_does_not_count_has_no_code(kind, forms):
-    """Its code was left where the start had it."""
+    """A sample of weight zero once kept the part weights of the start."""
     weights = np.where(np.arange(60) == 3, 0.0, q.gamma)
     for solver, loss in (("hals", 2), ("nesterov", 2), ("mu", 2), ("auto", 1), ("mu", 1)):
         model = partwise.NMF(3, solver=solver, beta_loss=loss, init="nndsvda", max_iter=5, tol=0)

@@ -1,4 +1,4 @@
-"""What goes wrong on a disk, a device or a cluster: a clear error, nothing half, and going on."""
+"""Tests of faults of disks, devices and clusters: errors, whole files and continued fits."""
 
 import gc
 import os
@@ -26,7 +26,7 @@ def forms(tmp_path_factory):
 
 @pytest.fixture
 def client():
-    """Two worker processes, which the test may kill."""
+    """Yield a client of two worker processes, which the test may kill."""
     for client in two_workers():
         with client.as_current():
             yield client
@@ -34,7 +34,7 @@ def client():
 
 @pytest.fixture
 def after_save(monkeypatch):
-    """Have something happen once the state of an iteration is saved."""
+    """Run an action once the state of an iteration is saved."""
     save = Checkpoint.save
 
     def plan(iteration, action):
@@ -127,7 +127,7 @@ def test_chunks_of_unknown_size_are_refused(forms):
     ),
 )
 def test_a_full_gpu(place, forms, monkeypatch):
-    """In products with X, in terms and their sums, in the start, in the steps."""
+    """A full GPU is reported in products, terms, sums, starts and steps."""
     X = forms["torch"]
 
     def full(*args, **kwargs):
@@ -245,7 +245,7 @@ def test_a_worker_is_killed(constants, client, forms, tmp_path, after_save, monk
 @linux
 @pytest.mark.long
 def test_memory_stays_at_factors_and_a_block(tmp_path):
-    """40,000 x 4,000 float32, 640 MB on disk; libraries are loaded before the count begins."""
+    """X is 640 MB on disk; memory is measured after the libraries are loaded."""
     code = """
         import sys
         import numpy as np
@@ -280,7 +280,7 @@ def test_memory_stays_at_factors_and_a_block(tmp_path):
 @needs("distributed")
 @pytest.mark.parametrize("n_workers", (1, 2, 4))
 def test_bytes_moved_each_iteration(n_workers, monkeypatch):
-    """U goes to each worker for each half-step, (p, k) and (k, k) come back from each: no V."""
+    """Each half-step sends U to each worker and returns (p, k) and (k, k) arrays, but no V."""
     import dask.array as da
     from distributed import Client, LocalCluster
 
@@ -288,7 +288,7 @@ def test_bytes_moved_each_iteration(n_workers, monkeypatch):
     from partwise.backends.dask import dask_data
     from partwise.solvers.loop import alternate
 
-    monkeypatch.setattr(dask_data, "SMALL_BLOCK", 1)  # joining chunks moves X once
+    monkeypatch.setattr(dask_data, "SMALL_BLOCK", 1)  # joining chunks would move X once
     n, p, k = 4000, 500, 8
     with (
         LocalCluster(
@@ -319,6 +319,6 @@ def test_bytes_moved_each_iteration(n_workers, monkeypatch):
         between = sum(
             client.run(lambda dask_worker: dask_worker.transfer_outgoing_bytes_total).values()
         )
-        # 12 iterations and two starts; V in each of them would add 12 n k numbers
+        # 12 iterations and two starts; sending V would add 12 n k numbers
         assert between < 16 * (out + back), "V travels"
     gc.collect()

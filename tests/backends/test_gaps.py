@@ -1,4 +1,4 @@
-"""Entries that were not seen, and weights of entries: against the naive sums over seen entries."""
+"""Tests of missing values and entry weights against naive sums over observed entries."""
 
 import numpy as np
 import pytest
@@ -19,12 +19,12 @@ from partwise.fitting.checking.missing import with_gaps
 
 q = make_problem(0, n=60, p=40)
 rng = np.random.default_rng(3)
-#: One share for each way to keep a mask: hidden places, all places, seen places.
+#: Shares of missing values, one for each way to store a mask.
 SHARES = (0.1, 0.5, 0.85)
 
 
 def mask(share):
-    """1 where seen; no row without a seen entry, the last feature never seen."""
+    """Return 1 for observed entries; every row has some, the last feature has none."""
     seen = (np.random.default_rng(1).random(q.X.shape) >= share).astype(float)
     seen[:, 3], seen[:, -1] = 1.0, 0.0
     return seen
@@ -35,7 +35,7 @@ def with_nan(X, seen):
 
 
 def sparse_with_nan(X, seen):
-    """NaN stored where hidden, zeros not stored."""
+    """Return a sparse array that stores NaN for missing entries and no zeros."""
     out = sp.csr_array(with_nan(X, seen))
     assert np.isnan(out.data).sum() == (seen == 0).sum()
     return out
@@ -66,7 +66,7 @@ def test_mu_is_the_naive_update(loss, make, share, monkeypatch):
     model = nmf(loss).fit(make(q.X, seen), **start())
     assert np.allclose(model.embedding_ @ model.components_, V @ U.T, rtol=1e-9, atol=1e-12)
     assert np.allclose(model.objective_history_, history, rtol=1e-10)
-    assert not model.components_[:, -1].any()  # nobody saw it
+    assert not model.components_[:, -1].any()  # it was never observed
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -91,14 +91,14 @@ def test_fast_solvers_descend_to_the_naive_objective_or_below(loss, solver, weig
     model = nmf(loss, solver=solver, max_iter=300).fit(q.X, entry_weight=weight, **start())
     found = reference.weighed_entries(q.X, model.embedding_, model.components_.T, weight, loss)
     assert model.objective_ == pytest.approx(found, rel=1e-7)
-    assert found <= history[-1] * 1.02  # another valley at worst
+    assert found <= history[-1] * 1.02  # at worst another local minimum
     assert (np.diff(model.objective_history_) <= 1e-9 * found).all()
 
 
 @pytest.mark.parametrize("missing", [0.01, 0.9])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_exact_objective_of_more_rows_than_a_block_has(dtype, missing):
-    """X and its gaps are read in blocks of different sizes; 300 x 1,000 were refused."""
+    """X and its mask are read in blocks of different sizes; 300 x 1,000 once failed."""
     rng = np.random.default_rng(0)
     V, U = rng.gamma(0.5, size=(300, 2)), rng.gamma(0.3, size=(1000, 2))
     X = (V @ U.T).astype(dtype)
@@ -145,7 +145,7 @@ def test_no_gap_is_the_plain_model(loss, solver, monkeypatch):
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
 def test_fillings_are_what_they_say(make, share, loss_of, monkeypatch):
-    """Products, the loss and what the quadratic has above it, against sums over all entries."""
+    """Compare products, loss and the excess of the quadratic bound with sums over all entries."""
     monkeypatch.setattr("partwise.backends.SMALL_SPARSE", 0)
     monkeypatch.setattr("partwise.backends.numpy.gap_filling.NEAR", np.inf)
     W = mask(share)
@@ -201,7 +201,7 @@ METHODS = [
 @pytest.mark.parametrize("model", METHODS, ids=lambda m: type(m).__name__)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_gaps_beside_labels_graph_and_unit_scale(model, loss):
-    """What is in a gap does not matter, the history falls, and its end is the objective."""
+    """Values of missing entries have no effect, and the history falls to the objective."""
     if "beta_loss" not in model.get_params() and loss == KL:
         pytest.skip("Frobenius only")
     given = {"random_state": 0, "max_iter": 40, "tol": 0.0}
@@ -300,7 +300,7 @@ def test_a_held_out_divergence_is_no_less_than_zero_where_the_model_is_right(rng
         y = Near.embedding_[held.rows, held.columns]
         exact = (x * ((y - x) / x) ** 2 * (0.5 - (y - x) / x / 3)).mean()
         assert error >= 0
-        # what is left of x times the rounding of the logarithm
+        # x times the rounding of the logarithm
         assert error == pytest.approx(exact, rel=1e-6, abs=1e-15 * x.mean() * max(abs(off), 1e-12))
 
 
@@ -327,7 +327,7 @@ def test_every_back_end_sees_the_same_gaps(kind, loss, tmp_path):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_weights_of_entries_on_every_back_end(kind, loss, tmp_path):
-    """Beside gaps: against the naive update, and the faster steps fall."""
+    """With missing values, mu equals the naive update, and faster steps descend."""
     W, seen = weights(), mask(0.2)
     X = Forms(with_nan(q.X, seen), tmp_path)[kind]
     V, U, history = reference.nmf_weighed(q.X, q.V, q.U, 20, weight=W * seen, loss=loss)
@@ -345,7 +345,7 @@ def test_weights_of_entries_on_every_back_end(kind, loss, tmp_path):
 
 
 def test_a_checkpoint_knows_its_gaps(tmp_path):
-    """Also where what is hidden is a zero, which no sum of X shows."""
+    """A checkpoint detects another mask, even if the hidden entry is zero."""
     X = q.X + 0.1
     X[0, :2] = 0.0
     hidden, other = X.copy(), X.copy()
@@ -370,7 +370,7 @@ def test_a_saved_model_still_takes_gaps(tmp_path):
 
 @pytest.mark.parametrize("hidden", [0.1, 0.7])
 def test_a_filling_is_not_shared_far_from_where_it_was_made(hidden):
-    # this start is far off: an old filling threw the parts off for good
+    # with this distant start, an outdated filling once spoiled the parts
     rng = np.random.default_rng(1)
     Y = rng.gamma(0.5, size=(300, 12)) @ rng.gamma(0.3, size=(12, 150))
     X = rng.poisson(10 * Y.mean() / Y.var() * Y).astype(float)
@@ -386,7 +386,7 @@ def test_a_filling_is_not_shared_far_from_where_it_was_made(hidden):
 
 @pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
 def test_a_guess_of_what_fills_the_gaps_is_counted_as_one(make, monkeypatch):
-    """An iteration begins beyond the last, whose entries were looked at, and is told from it."""
+    """The objective at an extrapolated point is marked as an estimate."""
     monkeypatch.setattr("partwise.backends.SMALL_SPARSE", 0)
     data = with_gaps(make(q.X), None, False, mask(0.1))
     E, base = 1 - mask(0.1), mask(0.1) * q.X
@@ -423,7 +423,7 @@ def test_a_guess_of_what_fills_the_gaps_is_counted_as_one(make, monkeypatch):
 def test_all_that_a_person_knows_at_once(
     loss, share, weighed, sparse, hard, graph, class_reg, smoothing, n_fixed, linked
 ):
-    """Nothing reads what was not seen, fixed parts stay, and the history falls to the objective."""
+    """With all kinds of prior knowledge, missing values are unused and the history falls."""
     if n_fixed and (graph or class_reg or linked):
         smoothing = 0.0  # refused: see test_known_parts
     W = mask(share) * ((0.5 + np.random.default_rng(5).random(q.X.shape)) if weighed else 1.0)
@@ -475,7 +475,7 @@ def test_the_default_start_with_gaps_is_random():
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("solver", ["auto", "mu"])
 def test_a_feature_that_no_sample_saw_has_a_zero_in_every_part(loss, solver):
-    """docs/how_to/missing_values.rst: nothing says what it is, whatever the start had there."""
+    """A feature without observed values is zero in every part, as missing_values.rst states."""
     X = q.X + 0.1
     X[:, [0, 3]] = np.nan
     custom = start() | {"H": np.full((q.k, X.shape[1]), 0.5) + 0.1 * np.arange(q.k)[:, None]}
@@ -488,7 +488,7 @@ def test_a_feature_that_no_sample_saw_has_a_zero_in_every_part(loss, solver):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
 def test_what_is_left_beside_gaps_is_never_below_what_was_seen(make, dtype):
-    """A step divides by it: a sum less a sum may round to nothing, and an entry grew for ever."""
+    """A difference of sums may round to zero, and dividing by it let an entry grow for ever."""
     hidden = (np.random.default_rng(0).random((50, 20)) < 0.5).astype(dtype)
     F = np.random.default_rng(1).random((50, 3)).astype(dtype)
     F[:, 1] = np.where(hidden[:, 4] > 0, F[:, 1], 1e-18 * F[:, 1])  # all but that is in the gap
@@ -504,7 +504,7 @@ def test_what_is_left_beside_gaps_is_never_below_what_was_seen(make, dtype):
 
 @pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
 def test_products_in_gaps_are_as_exact_as_the_factors(make):
-    """They are taken from larger ones: in float64, though the places are float32."""
+    """Products over missing entries are subtracted in float64, even for float32 data."""
     E = (np.random.default_rng(0).random((30, 20)) < 0.5).astype(np.float32)
     V, U = np.random.default_rng(1).random((30, 3)), np.random.default_rng(2).random((20, 3))
     data, naive = as_data(make(E)), E * (V @ U.T)

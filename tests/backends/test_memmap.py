@@ -1,4 +1,4 @@
-"""Large .npy files stay on disk: same samples, same models, little memory."""
+"""Tests of large .npy files, which stay on disk: same samples, same models, little memory."""
 
 import json
 import os
@@ -26,7 +26,7 @@ RUN = CliRunner()
 
 @pytest.fixture
 def small(monkeypatch):
-    """Every .npy file is large here, and blocks have a few rows."""
+    """Treat every .npy file as large, and use blocks of a few rows."""
     monkeypatch.setattr(_common, "STREAM_FROM", 0)
     monkeypatch.setattr(arrays, "BLOCK_ENTRIES", 300)
 
@@ -59,7 +59,7 @@ def test_same_samples(scale, dtype, small, samples, tmp_path, monkeypatch):
     X = (200 * samples).astype(dtype)
     loaded, streamed = read_both(saved(tmp_path, X), monkeypatch, scale=scale)
     assert isinstance(streamed.X, np.memmap) and not isinstance(loaded.X, np.memmap)
-    # columns are summed in another order
+    # the order of column sums differs
     np.testing.assert_allclose(np.asarray(streamed.X), loaded.X, rtol=1e-6, atol=1e-9)
     assert streamed.recipe["scale"] == loaded.recipe["scale"]
     again = read_samples(tmp_path / "X.npy", recipe=streamed.recipe)
@@ -160,7 +160,7 @@ def test_a_file_cut_short_in_mid_fit_leaves_nothing(small, samples, tmp_path, mo
 @pytest.mark.long
 @pytest.mark.parametrize("method", ("nmf", "gnmf"))
 def test_memory_of_a_command(method, tmp_path):
-    """200 MB on disk; libraries and compiled loops are loaded before the count begins."""
+    """X is 200 MB on disk; memory is measured after libraries and kernels are loaded."""
     rng = np.random.default_rng(0)
     X = np.lib.format.open_memmap(tmp_path / "X.npy", "w+", np.float32, (12_500, 4_000))
     parts = rng.random((8, 4_000), dtype=np.float32)
@@ -187,5 +187,5 @@ def test_memory_of_a_command(method, tmp_path):
         cwd=tmp_path, check=True, capture_output=True, text=True,
     )  # fmt: skip
     print(f"{method}: {float(done.stdout):.0f} MB beyond the libraries")
-    # a graph has a few blocks of 1,024 rows in float64 at a time: 33 MB each
+    # the graph search holds a few blocks of 1,024 rows in float64, 33 MB each
     assert float(done.stdout) < (60 if method == "nmf" else 190)

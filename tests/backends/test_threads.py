@@ -1,4 +1,4 @@
-"""One pool of threads: what it computes, what it obeys, and who may use it from where."""
+"""Tests of the thread pool: results, limits, and use from threads, processes and forks."""
 
 import multiprocessing
 import operator
@@ -46,7 +46,7 @@ def working():
 @pytest.mark.parametrize("n", [50, 40_000])
 def test_an_orthonormal_basis_by_pieces(dtype, n):
     Y = np.random.default_rng(0).standard_normal((n, 7)).astype(dtype)
-    Y[:, 3] = Y[:, 2]  # one direction less: any other takes its place
+    Y[:, 3] = Y[:, 2]  # one dimension less, so that any other vector completes the basis
     Y[:, 5] *= 1e-3
     found = []
     for count in (1, 2):
@@ -55,7 +55,7 @@ def test_an_orthonormal_basis_by_pieces(dtype, n):
     Q = found[0]
     eps = np.finfo(dtype).eps
     np.testing.assert_array_equal(found[1], Q)
-    # Householder: k n eps in the worst case, √n of that where roundings are independent
+    # the rounding of Householder steps is k n eps at worst, and less if errors are independent
     close = 10 * 7 * n**0.5 * eps
     np.testing.assert_allclose(Q.T @ Q, np.eye(7), atol=close)
     np.testing.assert_allclose(Q @ (Q.T @ Y), Y, atol=close * np.abs(Y).max())
@@ -95,8 +95,8 @@ def test_results_are_added_in_order():
 
 
 def test_after_an_error_nothing_is_added_and_nobody_waits(use_threads):
-    """The second result waits for the first one, which never comes."""
-    use_threads(8)  # other tests may have left some asleep
+    """If the first task fails, tasks that wait for its result end."""
+    use_threads(8)  # other tests may have left idle threads
     second_is_made, added, raised = threading.Event(), [], []
 
     def make(i):
@@ -118,7 +118,7 @@ def test_after_an_error_nothing_is_added_and_nobody_waits(use_threads):
 
 
 def test_tasks_are_made_as_they_are_taken():
-    """X may be larger than memory: no more blocks at a time than threads."""
+    """Tasks are generated as threads take them, since X may be larger than memory."""
     here, most, lock = 0, 0, threading.Lock()
 
     def tasks():
@@ -208,13 +208,13 @@ VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMB
 
 
 def test_variables_are_obeyed():
-    """BLAS reads its own when it is loaded, so in fresh processes; ours are read when asked for."""
+    """Environment variables limit threads; BLAS reads them once, so the test uses new processes."""
     code = """
 import os
 from partwise.backends.threads import allowed
 print(allowed())
 for name, value in (("OMP_NUM_THREADS", "1,4"), ("NUMBA_NUM_THREADS", "1")):
-    os.environ[name] = value  # a list is for levels of nesting
+    os.environ[name] = value  # a list has one number per nesting level
     print(allowed())
     del os.environ[name]
 print(allowed())
@@ -231,7 +231,7 @@ print(allowed())
 
 
 def test_limits_of_threadpoolctl_are_obeyed():
-    """In a process of its own: threads that other tests left behind may be inside of a limit."""
+    """Use a new process, since threads of other tests may be inside a limit."""
     code = """
 from threadpoolctl import threadpool_limits
 from partwise.backends import threads
@@ -267,7 +267,7 @@ def inside():
 usual, ones = told(), [1] * len(told())
 assert inside() == ones and told() == usual, told()
 with ThreadPoolExecutor(1) as pool, threads.one_blas_thread:
-    with threadpool_limits(2):  # of someone else
+    with threadpool_limits(2):  # a limit of the caller
         assert pool.submit(inside).result() == ones
 with ThreadPoolExecutor(1) as pool:
     assert pool.submit(inside).result() == ones, "in another thread"
@@ -286,7 +286,7 @@ with ThreadPoolExecutor(1) as pool:
 
 
 def test_the_last_thread_out_restores_what_the_first_one_found():
-    """A thread that enters later finds BLAS at one thread, which is not the user's limit."""
+    """The user's limit of BLAS threads is restored when the last thread leaves."""
 
     def enter_and_leave():
         with threads.one_blas_thread:
@@ -343,13 +343,13 @@ def test_threads_stay_and_let_go_of_what_they_worked_on():
 
 @pytest.fixture
 def four(use_threads):
-    """As on four cores; what one fit is, for comparison."""
+    """Simulate four cores and return a fit for comparison."""
     use_threads(4)
     return fit().components_
 
 
 def test_callers_share_the_threads_that_one_would_have(use_threads):
-    """A user's own pool: no deadlock, and no more threads at work than one alone would use."""
+    """Fits in a user's thread pool do not deadlock, and share the threads of one fit."""
     use_threads(4)
     busy, most, lock = 0, 0, threading.Lock()
 
@@ -405,8 +405,8 @@ def in_a_worker():
 
 
 def test_fits_in_processes_of_joblib(four, monkeypatch):
-    """Its workers are told how many threads are theirs, so that all have the cores between them."""
-    for name in VARIABLES:  # what is set already, joblib leaves alone
+    """Workers of joblib get a share of the threads, so that all fits share the cores."""
+    for name in VARIABLES:  # joblib keeps variables that are set
         monkeypatch.delenv(name, raising=False)
     get_reusable_executor(kill_workers=True).shutdown(wait=True)
     found = joblib.Parallel(n_jobs=2)(joblib.delayed(in_a_worker)() for _ in range(3))
@@ -435,7 +435,7 @@ def test_fits_in_tasks_of_dask(four):
 @pytest.mark.long
 def test_fits_on_workers_of_dask(monkeypatch):
     distributed = pytest.importorskip("distributed")
-    for name in VARIABLES:  # what is set already, Dask leaves alone
+    for name in VARIABLES:  # Dask keeps variables that are set
         monkeypatch.delenv(name, raising=False)
     with (
         distributed.LocalCluster(
@@ -456,7 +456,7 @@ def _child(queue):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_fork_after_a_fit_fits(four):
-    """The child has none of the parent's threads, and makes its own."""
+    """A forked child has no thread of its parent and starts its own."""
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
     child = context.Process(target=_child, args=(queue,))
@@ -468,7 +468,7 @@ def test_a_fork_after_a_fit_fits(four):
 
 
 def test_a_cached_property_is_computed_beside_that_of_another_object():
-    """The lock of Python 3.11's own is one for all objects, and a fork finds it taken for ever."""
+    """Python 3.11 has one lock for all objects, which a fork could inherit locked for ever."""
     both = threading.Barrier(2, timeout=10)
 
     class Data:
@@ -487,7 +487,7 @@ def test_a_cached_property_is_computed_beside_that_of_another_object():
 @pytest.mark.skipif(os.name == "nt", reason="signals and limits of POSIX")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_fork_while_another_thread_fits():
-    """Locks are as some thread left them; in a fresh process, since it forks beside threads."""
+    """A child inherits locks in their current state; the test forks in a new process."""
     code = textwrap.dedent(
         """
         import os, sys, threading, warnings
@@ -517,7 +517,7 @@ def test_a_fork_while_another_thread_fits():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_fork_while_another_thread_is_in_its_first_fit():
-    """It may import and compile then: a child would find the locks of both taken for ever."""
+    """The first fit imports and compiles; a child must not inherit the locks of either."""
     code = textwrap.dedent(
         """
         import os, signal, sys, threading, time, warnings
@@ -533,7 +533,7 @@ def test_a_fork_while_another_thread_is_in_its_first_fit():
                 NMF(2, max_iter=2, beta_loss=loss, missing_values=np.nan).fit(data)
         for model, data in ((CF(2), X), (GNMF(2, n_neighbors=3), X), (SymNMF(2), X @ X.T)):
             model.set_params(max_iter=2).fit(data)
-        # numba imports what it compiles with while it holds its lock
+        # numba imports its compiler while it holds its lock
         print([m for m in set(sys.modules) - known if not m.startswith("numba.")])
         taken = threading.Event()
         def compile():
@@ -568,7 +568,7 @@ def test_an_end_of_the_process_waits_for_nobody():
 
 
 def test_a_package_that_is_half_imported_is_not_asked(monkeypatch):
-    """As another thread leaves it in the middle of its import."""
+    """A package that another thread is importing is not used."""
     monkeypatch.setitem(sys.modules, "numba.np.ufunc.parallel", type(sys)("parallel"))
     monkeypatch.setitem(sys.modules, "numba", type(sys)("numba"))
     monkeypatch.setenv("NUMBA_NUM_THREADS", "1")
@@ -626,7 +626,7 @@ warnings.simplefilter("ignore")
 X = sp.random_array((300, 30_000), density=0.01, rng=0, format="csr")
 partwise.NMF(5, init="random", random_state=0, max_iter=3).fit(X)
 for kind in ("fit", "blas"):
-    time.sleep(0.5)  # threads of BLAS sleep now
+    time.sleep(0.5)  # wait until the threads of BLAS are idle
     before = ticks()
     if kind == "fit":
         partwise.NMF(5, init="random", random_state=0, max_iter=3).fit(X)
@@ -639,7 +639,7 @@ for kind in ("fit", "blas"):
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="looks at threads of Linux")
 def test_a_fit_wakes_no_thread_of_blas():
-    """They look for work for a tenth of a second, on the cores that the first iterations want."""
+    """Threads of BLAS spin for a tenth of a second and would slow the first iterations."""
     env = {name: value for name, value in os.environ.items() if "THREAD" not in name}
     run = subprocess.run(
         [sys.executable, "-c", BLAS_AWAKE], env=env | {"OPENBLAS_NUM_THREADS": "2"},

@@ -23,7 +23,7 @@ Q = make_problem(seed=2, n=26, p=13)
 SIGNED = Q.X - 0.5
 DATA = {"positive": Q.X, "signed": SIGNED}
 LOCALITY = {"CF": 0.0, "LCF": 0.3}
-ROUNDING = 1e-12  # a thousand roundings of a sum
+ROUNDING = 1e-12  # a thousand rounding errors of a sum
 
 
 def make(name, solver="mu", **settings):
@@ -279,7 +279,7 @@ def test_the_residual_does_not_depend_on_the_unit_of_X(scale):
 
 @pytest.mark.parametrize("k", [3, 6])  # with six, one of many
 def test_codes_of_nearly_collinear_concepts_are_the_best_ones(k):
-    """Coordinate descent creeps there: its codes were 30 % above the minimum."""
+    """Coordinate descent is slow for such concepts, and once ended 30% above the minimum."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(20, 3))
     model = make("CF", "nesterov", max_iter=1).fit(X)
@@ -287,7 +287,7 @@ def test_codes_of_nearly_collinear_concepts_are_the_best_ones(k):
     U[1:3] *= -1
     model.components_, model._basis_gram = U, U @ U.T
     best = np.linalg.norm(X, axis=1)
-    for some in product([False, True], repeat=k):  # scipy's nnls before 1.14 does not end here
+    for some in product([False, True], repeat=k):  # scipy's nnls before 1.14 does not converge here
         codes = np.linalg.lstsq(U[list(some)].T, X.T, rcond=None)[0].T
         off = np.linalg.norm(X - codes @ U[list(some)], axis=1)
         best = np.where((codes >= 0).all(axis=1), np.minimum(best, off), best)
@@ -303,7 +303,7 @@ def test_memory_is_announced_before_it_is_taken(monkeypatch):
 
 
 def test_a_linear_kernel_never_builds_k():
-    """20,000 samples: K would be 3.2 GB; the peak stays below a few copies of X."""
+    """K of 20,000 samples would need 3.2 GB; the peak stays below a few copies of X."""
     import tracemalloc
 
     rng = np.random.default_rng(0)
@@ -340,7 +340,7 @@ def test_float32_stays():
 
 
 def test_starting_from_clusters_beats_a_random_start(orl):
-    """From a random start all concepts begin at the mean of the samples, and creep."""
+    """From a random start all concepts begin near the mean of the samples and move slowly."""
     from partwise.evaluation.metrics import clustering_accuracy
     from partwise.io.datasets import unit_rows
 

@@ -1,4 +1,4 @@
-"""The scale of components without penalties: part weights with a root mean square of one."""
+"""Tests of the scale of components: part weights have a root mean square of one."""
 
 import numpy as np
 import pytest
@@ -182,7 +182,7 @@ def test_batches(loss):
     np.testing.assert_allclose(root_mean_squares(V), 1, rtol=0.2)
     np.testing.assert_array_equal(model.transform(X), V)
     parts = model.components_
-    model.partial_fit(X)  # goes on in the same scale
+    model.partial_fit(X)  # continues in the same scale
     assert np.linalg.norm(model.components_ - parts) < 0.3 * np.linalg.norm(parts)
     stream = MiniBatchNMF(4, **settings).partial_fit(X[:20])
     np.testing.assert_allclose(root_mean_squares(stream.transform(X[:20])), 1, rtol=0.2)
@@ -192,7 +192,7 @@ def test_batches(loss):
 
 @pytest.mark.parametrize("make_model", [NMF, MiniBatchNMF])
 def test_a_linear_classifier_works_in_a_pipeline(make_model):
-    """With the scale of the solver it was 64% accurate, with scikit-learn's NMF 70%."""
+    """Without the rule a pipeline was 64% accurate, and 70% with scikit-learn's NMF."""
     samples, truth = load_digits(return_X_y=True)
     pipeline = make_pipeline(
         MinMaxScaler(clip=True), make_model(16, random_state=0), LogisticRegression()

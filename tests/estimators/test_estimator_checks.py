@@ -20,7 +20,7 @@ from partwise.estimators.methods import ESTIMATORS as TABLE
 
 KL = "kullback-leibler"
 SHORT: dict[str, Any] = {"max_iter": 20}
-#: What the first of a class is given instead, where that is too short or too long for a check.
+#: Settings that replace the first of a class, if that is too short or too long for a check.
 FIRST: dict[str, dict[str, Any]] = {
     "NTF": {"image_shape": (1, -1), **SHORT},
     "PartsClassifier": {"max_iter": 10, "n_folds": 2},
@@ -61,12 +61,12 @@ ONE_FACTOR = "V codes its own samples at a minimum only, which few sweeps do not
 LABEL_WEIGHTS = "Weights count labels; codes and graph are those of the samples, repeated or not."
 UNKNOWN = "-1 stands for an unknown label, as in scikit-learn's semi-supervised classifiers."
 
-#: What depends on the path, on which rounding leads: such a check passes or fails by luck.
+#: Checks that compare iterates, which rounding changes: they pass or fail by chance.
 LEFT_OUT = {OTHER_PATH, KMEANS_REPEATS}
-#: How an expected failure looks: what was asked for does not hold, or is refused in words.
+#: Errors of an expected failure: an assertion does not hold, or the estimator refuses the data.
 REFUSALS = (AssertionError, ValueError)
 
-#: How samples and parameters come in and models go out, which no parameter changes: once a class.
+#: Checks of inputs, parameters and copies do not depend on settings, and run once per class.
 ONCE = {
     "check_dict_unchanged",
     "check_dtype_object",
@@ -112,7 +112,9 @@ def parametrized(estimators: Any) -> Any:
             continue
         marks = [pytest.mark.xfail(reason=why, strict=True, raises=REFUSALS)] if why else []
         if name == "check_estimator_sparse_matrix" and fits_like_nmf(estimator):
-            marks.append(pytest.mark.long)  # its twin for scipy's arrays is not
+            marks.append(
+                pytest.mark.long
+            )  # the check for scipy's sparse arrays runs in `make test`
         marked.append(pytest.param(estimator, check, marks=marks))
     return pytest.mark.parametrize(names, marked, **made.kwargs)
 
@@ -122,22 +124,22 @@ def is_pairwise(estimator: Any) -> bool:
 
 
 def fits_like_nmf(estimator: Any) -> bool:
-    """Whether `fitting.checking.arrays` makes an array of a matrix of scipy, as for NMF.
+    """Return whether the estimator converts sparse matrices of scipy to arrays, as NMF does.
 
-    The check passes where that is refused with the word sparse; tests of kinds of arrays do not.
+    The check passes if the estimator refuses them with the word sparse.
     """
     own = getattr(estimator, "own_fit", not hasattr(estimator, "_describe"))
     return not own and type(estimator) not in (partwise.NMF, partwise.GNMF)  # one has a graph
 
 
 def same_path(estimator: Any) -> bool:
-    """Whether its steps do not go by the number of rows: projections, and KL's own sweeps."""
+    """Return whether the steps do not depend on the number of rows."""
     projects = getattr(estimator, "sparseness_H", None) is not None
     return projects or getattr(estimator, "beta_loss", None) == KL
 
 
 def expected_failures(estimator: Any) -> dict[str, str]:
-    """Name of each check that fails, and one sentence why."""
+    """Return the checks that fail, each with its reason."""
     expected: dict[str, str] = {}
     name = type(estimator).__name__
     pieces = estimator._describe() if hasattr(estimator, "_describe") else None
@@ -173,7 +175,7 @@ def skip_without_packages(estimator: Any) -> None:
         pytest.importorskip("tensorly", reason="tensorly is not installed: partwise[tensor]")
 
 
-# What the checks do on purpose: few iterations, no labels, one label a class, few neighbours.
+# The checks use few iterations, no labels, one label per class, and few neighbours on purpose.
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.filterwarnings("ignore:.*was given no label")
 @pytest.mark.filterwarnings("ignore:.*so every sample gets that label")
@@ -195,7 +197,7 @@ def test_scikit_learn_checks(estimator: Any, check: Any, few_trees: None, reques
 
 
 def prepared(estimator: Any) -> Any:
-    """For a check that clusters standardised samples: it sees them as it can take them."""
+    """Return non-negative samples for a check that clusters standardised data."""
     tags = estimator.__sklearn_tags__().input_tags
 
     class Prepared(type(estimator)):

@@ -1,4 +1,4 @@
-"""Labels as people have them, through every method that takes them."""
+"""Tests of labels of all kinds with every method that takes labels."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NAMES = np.array(["ant", "bee", "cat"])
 
 
 def three_groups(seed=0):
-    """Three groups that each have their own five features; samples in random order."""
+    """Return samples of three groups with five features each, in random order."""
     rng = np.random.default_rng(seed)
     y = rng.permutation(np.arange(N) % CLASSES)
     X = 0.1 * rng.random((N, P))
@@ -43,7 +43,7 @@ def three_groups(seed=0):
 
 
 X, Y = three_groups()
-#: Four labelled samples a class, the others unknown.
+#: Four labelled samples per class, the others unknown.
 KNOWN = np.full(N, -1)
 for _c in range(CLASSES):
     KNOWN[np.flatnonzero(Y == _c)[:4]] = _c
@@ -68,7 +68,7 @@ LEARNERS = {
         hard_labels=True, class_reg=1.0, graph_reg=0.5, label_weight=1.0, beta_loss=KL, **s
     ),
 }
-#: Those that only name their clusters by labels.
+#: Estimators that use labels only to name their clusters.
 NAMERS = {
     "GNMF": lambda **s: GNMF(graph_reg=1.0, **s),
     "NSNMF": lambda **s: NSNMF(smoothing=0.2, **s),
@@ -83,7 +83,7 @@ def words(codes, unknown=None):
     return np.array([unknown if c < 0 else NAMES[c] for c in codes], dtype=object)
 
 
-#: The same labels in many shapes. The classes come back under these names.
+#: The same labels in many forms, with the classes in `classes_`.
 KINDS = {
     "integers": (KNOWN, [0, 1, 2]),
     "other integers": (np.where(KNOWN < 0, -1, 10 * KNOWN + 5), [5, 15, 25]),
@@ -129,7 +129,7 @@ def test_kinds_of_labels(name, kind):
 def test_groups_come_back_under_the_users_names(name):
     got = fit(LEARNERS[name], words(KNOWN), max_iter=100)
     assert got.fit_predict(X, words(KNOWN)).tolist() == got.labels_.tolist()
-    # groups this clear are found by every method
+    # every method finds groups that are this clear
     assert (got.labels_ == NAMES[Y]).mean() >= 0.9
     new, truth = three_groups(seed=5)
     assert (got.predict(new) == NAMES[truth]).mean() >= 0.9
@@ -202,7 +202,7 @@ def test_everything_labelled(name):
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_one_label_a_class(loss):
-    """Hard labels are void, with a warning; the class cost is not."""
+    """One label per class makes hard labels ineffective, with a warning, but not the class cost."""
     with pytest.warns(UserWarning, match="no class has two labelled samples"):
         hard = CNMF(beta_loss=loss, **SETTINGS).fit(X, ONE_EACH)
     plain = NMF(3, beta_loss=loss, **SETTINGS).fit(X)
@@ -217,7 +217,7 @@ def test_one_label_a_class(loss):
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("init", [None, "nndsvd", "nndsvdar", "kmeans"])
 def test_the_start_gives_each_class_its_own_component(loss, init):
-    """From components in a wrong order a strong cost never lets go: ten times the objective."""
+    """A strong class cost keeps components in a wrong order, with ten times the objective."""
     got = CDNMF(beta_loss=loss, class_reg=10.0, init=init, random_state=0).fit(X, KNOWN)
     own = np.array([X[KNOWN == c].mean(axis=0) for c in range(CLASSES)])
     codes = 0.1 + np.eye(CLASSES)[np.maximum(KNOWN, 0)] * (KNOWN >= 0)[:, None]
@@ -246,7 +246,7 @@ def test_a_start_that_breaks_hard_labels_is_averaged(name, rng):
         LEARNERS[name](init="custom", **SETTINGS).fit(X, KNOWN, W=start, H=H)
         for start in (V, averaged)
     ]
-    # the mean of equal rows is that row, so both begin at the same point up to rounding
+    # the mean of equal rows is that row, so both fits have the same start up to rounding
     np.testing.assert_allclose(fits[0].embedding_, fits[1].embedding_, rtol=1e-8, atol=1e-10)
 
 
@@ -263,7 +263,7 @@ def test_a_start_that_breaks_hard_labels_is_averaged(name, rng):
     ],
 )
 def test_components_and_classes(loss, k, per_class, owners):
-    """Components beyond the classes cost nothing; a class without components pays nothing."""
+    """Extra components have no class cost, and neither has a class without components."""
     settings = {"beta_loss": loss, "class_reg": 1e4, "components_per_class": per_class}
     for estimator in (CDNMF, ConstrainedNMF):
         warns = pytest.warns(UserWarning, match="2.*3")
@@ -273,7 +273,7 @@ def test_components_and_classes(loss, k, per_class, owners):
         for i in np.flatnonzero(KNOWN >= 0):
             label = NAMES[KNOWN[i]]
             foreign = [c is not None and c != label for c in owners]
-            if label in owners:  # so dear that nothing is left of it
+            if label in owners:  # the cost is so high that the entry vanishes
                 assert got.embedding_[i, foreign].sum() <= 1e-3 * got.embedding_[i].sum() + 1e-9
             else:
                 assert got.embedding_[i].sum() > 0.1
@@ -302,7 +302,7 @@ def test_more_and_fewer_clusters_than_classes(n_clusters):
 
 @pytest.mark.parametrize("name", LEARNERS)
 def test_labels_reach_unlabelled_samples(name):
-    """On noisy groups, labels help those that have none: no worse than NMF in the mean."""
+    """On noisy groups, labels do not lower the mean accuracy on unlabelled samples."""
     scores = {"with": [], "without": []}
     for seed in range(4):
         rng = np.random.default_rng(seed)
@@ -323,7 +323,7 @@ def test_labels_reach_unlabelled_samples(name):
 
 @pytest.mark.parametrize("name", EVERY)
 def test_labelled_samples_keep_their_label(name):
-    """Even one that all others contradict."""
+    """A labelled sample keeps its label, even if all other samples contradict it."""
     y = words(KNOWN)
     wrong = np.flatnonzero(KNOWN == 0)[0]
     y[wrong] = "cat"
@@ -337,7 +337,7 @@ def test_labelled_samples_keep_their_label(name):
 
 @pytest.mark.parametrize("name", LEARNERS)
 def test_decisions_are_learnt_on_codes_that_do_not_look_at_labels(name):
-    """Logistic regression on the codes of `transform`, as it stands in the documentation."""
+    """`predict` is logistic regression on the part weights of `transform`, as documented."""
     from sklearn.linear_model import LogisticRegression
 
     got = fit(LEARNERS[name], KNOWN, max_iter=300, tol=1e-8)
@@ -406,7 +406,7 @@ def test_a_weight_of_two_is_a_sample_twice(name):
     rows = np.repeat(np.arange(N), weight.astype(int))
     weighted = WEIGHTED[name]().fit(X, KNOWN, sample_weight=weight)
     twice = WEIGHTED[name]().fit(X[rows], KNOWN[rows])
-    # both at the same minimum, whose value is flat there
+    # both are at the same minimum, where the objective is flat
     assert weighted.objective_ == pytest.approx(twice.objective_, rel=1e-5)
     plain = WEIGHTED[name]().fit(X, KNOWN)
     assert weighted.objective_ > 1.1 * plain.objective_

@@ -1,6 +1,6 @@
-"""What the methods are worth on real data, over long runs, and in memory. `make test-long`.
+"""Long tests of accuracy on real data, of well-posedness, and of memory.
 
-Every figure is printed (`pytest -rP`), so that a run is also the evidence.
+``pytest -rP`` prints every figure.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ pytestmark = [
 
 
 def scores(dataset, **settings):
-    """Mean AC and NMI of the authors' procedure over five seeds: 200 iterations, k-means."""
+    """Return mean AC and NMI of 200 iterations and k-means over five seeds."""
     data = dataset("coil20")
     X = unit_rows(data.X.astype(float))
     found = []
@@ -46,7 +46,7 @@ def scores(dataset, **settings):
 
 @pytest.mark.parametrize("n_init", [1, 10])
 def test_gnmf_on_coil20(dataset, n_init):
-    """The authors' own code gave .773 / .888."""
+    """The authors' program reached an AC of 77.3% and an NMI of 88.8%."""
     ac, nmi = scores(dataset, n_init=n_init)
     print(f"GNMF: AC {ac:.3f}, NMI {nmi:.3f}")
     assert ac >= 0.74 and nmi >= 0.86
@@ -60,7 +60,7 @@ def test_nmf_on_coil20(dataset, n_init):
 
 
 def test_lcf_on_orl(orl):
-    """Ten people, random tens and the first, from the default start, 200 iterations."""
+    """Fit ten people of ORL, the first and random ones, with 200 iterations."""
     people = np.unique(orl.y)
     tens = [people[:10]]
     tens += [np.random.RandomState(t).choice(people, 10, replace=False) for t in range(1, 11)]
@@ -92,7 +92,7 @@ SINGLE = {
     "NMFDC": lambda k, s: NMFDC(k, random_state=s),
     "NSNMF": lambda k, s: NSNMF(k, random_state=s),
 }
-#: Settings of the design's trial, not chosen here.
+#: Settings were chosen in an earlier trial, not on these results.
 CLASS_AND_GRAPH = {"class_reg": 1.0, "graph_reg": 0.1, "n_neighbors": 3}
 COMBINED = {
     "class + graph": CLASS_AND_GRAPH,
@@ -104,7 +104,7 @@ COMBINED = {
 
 
 def accuracies(data, methods, per_class=3, sizes=range(2, 11), subsets=10):
-    """AC on the unlabelled samples, by method: an array over sizes x subsets."""
+    """Return the AC on unlabelled samples per method, as an array of sizes x subsets."""
     X, y = unit_rows(data.X.astype(float)), data.y
     found = {name: [] for name in methods}
     for k in sizes:
@@ -132,7 +132,7 @@ def combined(settings):
 
 
 def test_class_cost_and_graph_beat_each_alone_on_orl(orl):
-    """And are level with what is best alone, which has the labels in another way."""
+    """The combination beats each constraint alone and equals the best single method."""
     methods = {name: SINGLE[name] for name in ("CDNMF", "GNMF", "NMFDC")}
     found = accuracies(orl, methods | {"both": combined(CLASS_AND_GRAPH)})
     for name in methods:
@@ -143,7 +143,7 @@ def test_class_cost_and_graph_beat_each_alone_on_orl(orl):
 
 
 def test_combinations_on_yale(dataset):
-    """Side light breaks neighbourhoods here: the best combination is reported, not required."""
+    """Lighting from the side breaks neighbourhoods, so no combination has to win."""
     methods = SINGLE | {name: combined(settings) for name, settings in COMBINED.items()}
     found = accuracies(dataset("yale"), methods)
     single = max(SINGLE, key=lambda name: found[name].mean())
@@ -151,7 +151,7 @@ def test_combinations_on_yale(dataset):
     gain = found[best] - found[single]
     error = gain.std(ddof=1) / np.sqrt(gain.size)
     print(f"{best} - {single}: {gain.mean():+.3f} ± {error:.3f} (spread {gain.std():.3f})")
-    # no combination is a disaster, and the best is at least level with the best alone
+    # no combination fails, and the best one is at least as good as the best single method
     assert gain.mean() >= -2 * error
 
 
@@ -169,7 +169,7 @@ PENALISED = {
 
 @pytest.mark.parametrize("name", PENALISED)
 def test_the_penalty_keeps_its_share_under_unit_and_fades_under_paper(dataset, name):
-    """The printed objectives have no minimiser: V shrinks, U grows, and the penalty is gone."""
+    """The printed objectives have no minimiser: V shrinks, U grows and the penalty vanishes."""
     yale = dataset("yale")
     X = yale.X.astype(float) / 255
     X = unit_rows(X) if name == "GNMF" else X
@@ -213,7 +213,7 @@ MEMORY = """
 @linux
 @pytest.mark.parametrize("solver, scale", [("hals", "unit"), ("mu", "paper")])
 def test_memory_of_gnmf(solver, scale):
-    """20,000 x 500: the peak beyond X itself is under 3 X plus the graph."""
+    """For 20,000 x 500 samples the peak memory is below three times X plus the graph."""
     script = PEAK + textwrap.dedent(MEMORY).format(solver=solver, scale=scale)
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     beyond, size, graph = (int(word) for word in run.stdout.split())
