@@ -100,30 +100,6 @@ class Clustering:
         np.divide(second - nearest, total, out=margin, where=total > 0)
         return margin
 
-    def soft_assignment(self, V: ArrayLike) -> NDArray[np.float64]:
-        """Return memberships of fuzzy c-means: m_c ∝ 1 / d_c² for the distance d_c.
-
-        Rows sum to one, and the largest entry is the predicted cluster. Like `confidence`, these
-        are not calibrated probabilities. A sample at a centre belongs only to it, or in equal
-        shares to all centres at its place.
-
-        Parameters
-        ----------
-        V : array-like of shape (n_samples, n_components)
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_clusters)
-            In the order of ``names``.
-        """
-        D = self._distances(V)
-        closest = D.min(axis=1, keepdims=True)
-        # relative to the closest: the ratio is at most 1, so nothing overflows
-        ratio = np.divide(closest, D, out=np.ones_like(D), where=D > 0)
-        shares: NDArray[np.float64] = np.where((closest == 0) & (D > 0), 0.0, ratio) ** 2
-        shares /= shares.sum(axis=1, keepdims=True)
-        return shares
-
     def _distances(self, V: ArrayLike) -> NDArray[np.float64]:
         if self.lengths is not None:
             V = _as_rows(V) * self.lengths
