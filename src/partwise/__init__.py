@@ -22,18 +22,6 @@ if TYPE_CHECKING:  # editors see every class; at run time each is imported on fi
     from partwise.selection.rank import Choice, choose_k
     from partwise.selection.signatures import match_parts, refit
 
-_MODULES = (
-    "cells",
-    "cluster",
-    "datasets",
-    "graph",
-    "io",
-    "metrics",
-    "plot",
-    "report",
-    "studio",
-    "terms",
-)
 _NAMES = {
     **ESTIMATORS,
     "Choice": "partwise.selection.rank",
@@ -80,4 +68,5 @@ __all__ = [
     "terms",
 ]
 
+_MODULES = tuple(name for name in __all__ if name not in _NAMES and name != "__version__")
 __getattr__, __dir__ = lazy(__name__, _NAMES, _MODULES)

@@ -1,23 +1,4 @@
 """Data sets by name, and anyone's own files."""
 
-from partwise.io.datasets import (
-    Dataset,
-    available,
-    keep_labels,
-    load,
-    read,
-    tfidf,
-    unit_rows,
-    user_cache,
-)
-
-__all__ = [
-    "Dataset",
-    "available",
-    "keep_labels",
-    "load",
-    "read",
-    "tfidf",
-    "unit_rows",
-    "user_cache",
-]
+from partwise.io.datasets import *  # noqa: F403
+from partwise.io.datasets import __all__ as __all__

@@ -23,8 +23,12 @@ __all__ = [
     "components",
     "convergence",
     "embedding",
+    "gene_heatmap",
     "parameter_path",
+    "part_intervals",
+    "parts_in_place",
     "selection",
+    "stability_and_error",
     "top_terms",
 ]
 
