@@ -128,3 +128,21 @@ def test_one_word_makes_no_language():
     assert said == "without English stop words" and "due" not in words
     mixed = texts + [f"la casa di {name} con il giardino per due" for name in "abcdefgh"]
     assert find_stop_words(mixed, "auto", characters=False)[1].count("Italian") == 1
+
+
+MAILS = [
+    "<html><head><style>p {color: red}</style></head><body><p>Die Lieferung&nbsp;kam&amp;blieb</p>",
+    "<div class='x'>Die<br>Rechnung</div><!-- Vorlage 7 --> ist <b>falsch</b>",
+    "Wenn a < b und b > c, schreibt <anna@example.org>: ich <3 Rechnung",
+]
+
+
+def test_tags_of_mails_are_no_words(tmp_path):
+    samples = read_samples(folder(tmp_path / "mails", MAILS), stop_words="off")
+    assert samples.whole_texts[0].split() == ["Die", "Lieferung", "kam&blieb"]
+    assert samples.whole_texts[1].split() == ["Die", "Rechnung", "ist", "falsch"]
+    assert samples.whole_texts[2] == MAILS[2]
+    assert any("2 of 3" in note for note in samples.notes)
+    assert not set(samples.feature_names) & {"div", "nbsp", "color", "vorlage", "class", "br"}
+    new = read_samples(folder(tmp_path / "new", MAILS[1:]), recipe=samples.recipe)
+    np.testing.assert_array_equal(new.X.toarray(), samples.X.toarray()[1:])

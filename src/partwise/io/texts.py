@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,6 +21,14 @@ from partwise.io.tokens import by_characters, cutter, find_stop_words
 SUFFIXES = {".txt", ".text", ".md"}
 MAX_WORDS = 20_000
 HOVER = 300
+#: Tags of mails and web pages. Other angle brackets stay, such as <3 or <name@example.org>.
+TAG = re.compile(
+    r"</?(?:html|head|body|div|p|br|hr|span|font|table|tbody|thead|tr|t[dh]|a|b|i|u|em|strong|ul|"
+    r"ol|li|h[1-6]|img|style|script|title|meta|link|center|blockquote|pre)\b[^<>]*>",
+    re.IGNORECASE,
+)
+#: Contents of a page that nobody reads as text.
+HIDDEN = re.compile(r"<(style|script)\b.*?</\1\s*>|<!--.*?-->", re.IGNORECASE | re.DOTALL)
 
 
 def read_text_files(folder: Path, files: Sequence[Path], options: Options) -> Samples:
@@ -73,6 +83,11 @@ def text_samples(
     and the rarest beyond 20,000; a recipe brings the vocabulary and weights of the texts that a
     model has seen. Empty texts are skipped.
     """
+    plain = [without_markup(text) for text in texts]
+    tagged = sum(text is not old for text, old in zip(plain, texts, strict=True))
+    if tagged:
+        notes += (f"HTML tags were removed from {tagged:,} of {len(texts):,} texts.",)
+    texts = plain if tagged else texts
     written = np.array([bool(text.strip()) for text in texts])
     empty = [name for name, there in zip(ids, written) if not there]
     if empty:
@@ -121,6 +136,13 @@ def text_samples(
         skipped=tuple((name, "the text is empty") for name in empty),
         rows=np.flatnonzero(written) if empty else None,
     )
+
+
+def without_markup(text: str) -> str:
+    """Return the text of a web page or an HTML mail; any other text comes back itself."""
+    if "<" not in text or TAG.search(text) is None:
+        return text
+    return html.unescape(TAG.sub(" ", HIDDEN.sub(" ", text)))
 
 
 def learn_words(texts: Sequence[str], source: str, options: Options) -> tuple[dict[str, Any], str]:
