@@ -15,6 +15,7 @@ import partwise
 from partwise.apps.cli import outputs, work
 from partwise.estimators import saving
 from partwise.evaluation.metrics import clustering_accuracy
+from partwise.io import read_labels
 from partwise.persistence import atomic
 
 FILES = {n for n in outputs.FILES if not n.startswith(("report.", "skipped.", "labelled."))}
@@ -347,6 +348,7 @@ def test_settings_beside_the_data(command, refused, iris, tmp_path):
     found = json.loads(text)
     assert len(found["clusters"]) == 3 and found["parameters"]["graph_reg"] == 0.5
     assert [c["name"] for c in found["columns"] if c["read_as"] == "number"] == ["b", "c", "d"]
+    assert found["command"].startswith("partwise cluster")
     assert found["command"].endswith("--no-report --exclude a --set graph_reg=0.5")
     settings.write_text("clustrs = 4\n")
     assert "no option 'clustrs'" in refused("cluster", iris, *out[:2], "--force")
@@ -498,6 +500,15 @@ def test_names_by_class_with_what_to_expect(command, iris, tmp_path):
     assert len(listed) == 10 and not {row["id"] for row in listed} & {
         f"flower {i}" for i in range(0, 150, 10)
     }
+    # the list, filled in, is a file of labels; the empty rows have none
+    assert {row["label"] for row in listed} == {""}
+    listed[3]["label"] = "virginica"
+    with (tmp_path / "filled.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(listed[0]))
+        writer.writeheader()
+        writer.writerows(listed)
+    y = read_labels(tmp_path / "filled.csv", [f"flower {i}" for i in range(150)])
+    assert {i: v for i, v in enumerate(y) if v} == {int(listed[3]["id"][7:]): "virginica"}
     code, text, err = command("predict", out / "model.partwise", iris)
     assert code == 0, err
     again = [line.split(",")[1] for line in text.strip().splitlines()[1:]]

@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     # threads of OpenBLAS that have nothing to do sleep: on 16 cores they took 4 s of the imports
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     try:
-        app(args=argv)
+        app(args=argv, obj=argv)
     except (ValueError, OSError, ImportError, MemoryError) as error:
         if os.environ.get("PARTWISE_TRACEBACK"):
             raise

@@ -13,7 +13,6 @@ from rich.console import Console
 from partwise import PartsClassifier
 from partwise._versions import versions
 from partwise.apps.cli import outputs, work
-from partwise.apps.cli.encoders import advice
 from partwise.apps.cli.outputs import check_folder, whole_folder
 from partwise.apps.cli.progress_bar import Bar, duration
 from partwise.apps.view.describe import about, names_classes, naming
@@ -94,7 +93,6 @@ def _run(
         raise ValueError("--write-back does not go with --layer raw, whose genes are others.")
     with Bar(Console(stderr=True)) as bar:
         task, fitted = _fitted(data, bar, for_predict=for_predict, **asked)
-        task.notes += advice(fitted.model, task.samples)
         with whole_folder(out, force=force) as folder:
             summary = _summary(task, fitted, command)
             named = summary["naming"] is not None  # held-out labels say how far to trust it
@@ -384,9 +382,9 @@ def _save(model: Any, path: Path, task: work.Task, for_predict: bool) -> None:
 
 
 def _next_rows(found: dict[str, Any], samples: Any) -> tuple[list[str], list[list[Any]]]:
-    """Heading and rows of label_next.csv, with the text of each where there is one."""
-    heading = ["id", "looks_like", "probability"]
-    rows = [[row[name] for name in heading] for row in found["label_next"]]
+    """Return label_next.csv: its column label is empty, to be filled in for --labels."""
+    heading = ["id", "label", "looks_like", "probability"]
+    rows = [[row.get(name, "") for name in heading] for row in found["label_next"]]
     if samples.texts is None:
         return heading, rows
     texts = dict(zip(samples.ids, samples.texts))
@@ -477,10 +475,10 @@ def _headline(summary: dict[str, Any]) -> str:
     unit = "cells" if summary["source"].lower().endswith(".h5ad") else unit
     if summary["naming"]:
         return (
-            f"Classified {samples:,} {unit} into {groups} classes, from {summary['labels']:,} "
-            "given labels."
+            f"Classified {samples:,} {unit} into {groups} class{'es' * (groups > 1)}, from "
+            f"{summary['labels']:,} given labels."
         )
-    return f"Grouped {samples:,} {unit} into {groups} clusters."
+    return f"Grouped {samples:,} {unit} into {groups} cluster{'s' * (groups > 1)}."
 
 
 def _group_table(summary: dict[str, Any]) -> Any:

@@ -323,7 +323,8 @@ def command(target: str, names: str, **own: Any) -> Callable[[Callable[[], None]
             if held:
                 given["reading"] = as_reading(held)
             if "command" in takes:  # as it was typed, for the report
-                given["command"] = shlex.join(["partwise", *sys.argv[1:], *words])
+                typed = sys.argv[1:] if ctx.obj is None else ctx.obj  # the arguments of `main`
+                given["command"] = shlex.join(["partwise", *typed, *words])
             work(**given)
 
         parameters = [_parameter("ctx", typer.Context, EMPTY)]
