@@ -228,7 +228,7 @@ def apply_scale(X: Any, recipe: Mapping[str, Any]) -> Any:
 SCALE_WORDS = {
     "none": "values as they are",
     "unit": "each sample scaled to length one",
-    "range": "each brought to 0 to 1 by its range (5 to 95 % of its values)",
+    "range": "each brought to 0 to 1 by its range (5% to 95% of its values)",
     "max": "each column divided by its largest absolute value",
     "std": "each column divided by its standard deviation",
     "total": "each sample scaled to the median total",

@@ -10,8 +10,7 @@ import typer
 from rich.console import Console
 
 from partwise.apps.cli import outputs
-from partwise.io.encoders import REGISTRY, find_encoder, recommended
-from partwise.io.samples import Samples
+from partwise.io.encoders import REGISTRY, find_encoder
 
 
 def run_encoders(*, as_json: bool) -> None:
@@ -55,19 +54,3 @@ def ask_for_download(reading: dict[str, Any]) -> None:
         f"Download {encoder.megabytes} MB from huggingface.co/{encoder.model} ({encoder.licence})?",
         err=True,
     )
-
-
-def advice(model: Any, samples: Samples) -> list[str]:
-    """Return the advice to use an encoder, if words or pixels do not tell the classes apart."""
-    expected = getattr(model, "expected_accuracy_", None)
-    if expected is None or not expected.caution:
-        return []
-    encodable = samples.whole_texts is not None or samples.kind == "images"
-    if samples.also is not None or samples.recipe.get("reader") == "embeddings" or not encodable:
-        return []
-    kind = "texts" if samples.whole_texts is not None else "images"
-    own = "words do" if kind == "texts" else "pixels do"
-    return [
-        f"The {own} not tell the classes apart. --encoder {recommended(kind, 'good')} adds "
-        "embeddings of a pretrained model, which recognises meaning or objects beyond them."
-    ]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from partwise.io.encoders import recommended
 from partwise.io.genes import specificity, top_features
 from partwise.io.samples import Samples
 
@@ -134,7 +135,7 @@ def embeddings_hint(samples: Samples, accuracy: float) -> str:
         return ""
     return (
         f"{words} do not separate these classes well. Embeddings of a pretrained encoder usually "
-        "do: start again with --encoder NAME. The command 'partwise encoders' lists the names."
+        f"do: start again with --encoder {recommended(samples.kind, 'good')}."
     )
 
 
