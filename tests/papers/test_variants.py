@@ -491,6 +491,10 @@ def test_each_miss_has_a_cause_and_the_number_that_shows_it():
     assert found.whose == "open" and "61.0 ± 0.5" in found.text and "60.0" in found.text
     (found,) = misses([far, back], [far], ())
     assert found.whose == "not printed" and "71.0" in found.text
+    same = _compared("other", 80.0)  # the variant runs the method as the main one does
+    assert misses([far, same], [far], ())[0].whose == "open"
+    (found,) = misses([far], [far], (cause,))
+    assert found.whose == "open" and "0 runs" in found.text
     assert misses([], [_compared("main", 74.0, se=3.0)], ())[0].whose == "noise"
     assert misses([far], [far], ())[0].whose == "open"
     assert misses([], [_compared("main", 72.9)], ()) == []

@@ -178,13 +178,17 @@ def _by_cause(
     shown_by = [c for c in every if _shows(c, missed, cause)]
     shown = any(_reproduces(c, missed) for c in shown_by)
     shown |= cause.identity and missed.method in identities
-    text = " ".join([cause.text, *(_words(c, missed) for c in shown_by)])
+    found = [_words(c, missed) for c in shown_by]
+    if not found and (cause.variant or cause.budget or cause.column):
+        found = ["[0 runs]"]
+    text = " ".join([cause.text, *found])
     return cause.whose if shown else "open", text
 
 
 def _reproduces(c: Comparison, missed: Comparison) -> bool:
-    """Return whether another measurement over the same rows reproduces the average."""
-    return c != missed and (c.near or c.noise) and abs(c.printed - missed.printed) < 0.05
+    """Return whether other runs over the same rows reproduce the average."""
+    other = c.stat != missed.stat  # a variant may run the method as the main one does
+    return other and (c.near or c.noise) and abs(c.printed - missed.printed) < 0.05
 
 
 def _shows(c: Comparison, missed: Comparison, cause: Cause) -> bool:
