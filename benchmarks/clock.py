@@ -26,10 +26,10 @@ class LoopTime:
 
 @contextmanager
 def loop_clock() -> Iterator[LoopTime]:
-    """Time every call of `loop.alternate` and of `wide.Wide.run` while it is open."""
-    from partwise.solvers import loop, wide
+    """Time every call of `loop.alternate` while it is open."""
+    from partwise.solvers import loop
 
-    original, spent, run = loop.alternate, LoopTime(), wide.Wide.run
+    original, spent = loop.alternate, LoopTime()
 
     def timed(*args: Any, **kwargs: Any) -> Any:
         began = time.perf_counter()
@@ -38,14 +38,6 @@ def loop_clock() -> Iterator[LoopTime]:
         spent.iterations += solution.n_iter
         return solution
 
-    def timed_run(*args: Any, **kwargs: Any) -> Iterator[Any]:
-        began = time.perf_counter()
-        for solution in run(*args, **kwargs):
-            spent.seconds += time.perf_counter() - began
-            spent.iterations += solution.n_iter
-            yield solution
-            began = time.perf_counter()
-
     users = [
         module
         for name, module in list(sys.modules.items())
@@ -53,13 +45,11 @@ def loop_clock() -> Iterator[LoopTime]:
     ]
     for module in users:
         module.alternate = timed  # type: ignore[attr-defined]
-    wide.Wide.run = timed_run  # type: ignore[method-assign]
     try:
         yield spent
     finally:
         for module in users:
             module.alternate = original  # type: ignore[attr-defined]
-        wide.Wide.run = run  # type: ignore[method-assign]
 
 
 def timed_fit(model: Any, *args: Any, **kwargs: Any) -> tuple[LoopTime, Any]:

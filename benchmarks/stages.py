@@ -24,8 +24,8 @@ from benchmarks.threads import ASLEEP, ROWS, Process, known_targets, make
 STAGES = {
     "checks": ["partwise.fitting.check"],
     "problem, with squares of X": ["partwise.fitting.state"],
-    "start": ["partwise.solvers.wide.Wide.begin", "partwise.solvers.loop.begin"],
-    "iterations": ["partwise.solvers.wide.Wide.advance", "partwise.fitting.solving.alternate"],
+    "start": ["partwise.solvers.loop.begin"],
+    "iterations": ["partwise.fitting.solving.alternate"],
     "exact codes": ["partwise.fitting.solving.solve_codes"],
     "KKT residual": ["partwise.fitting.solving.residual_at"],
     "other ends": ["partwise.fitting.solving.finish", "partwise.fitting.publish"],

@@ -27,14 +27,10 @@ from partwise import (
     select,
 )
 from partwise.backends import as_data
-from partwise.backends.numpy import kernels
 from partwise.estimators.methods import ESTIMATORS
 from partwise.fitting import solving
 from partwise.fitting.progress import Progress
 from partwise.metrics import hold_out
-from partwise.model.factor_model import FactorModel
-from partwise.model.losses import Frobenius
-from partwise.model.subproblems import Quadratic, kkt_residual, misfit
 from partwise.selection import rank
 from partwise.selection.consensus import (
     deviation_scale,
@@ -45,8 +41,8 @@ from partwise.selection.consensus import (
 )
 from partwise.selection.rank import _decide, cophenetic_correlation
 from partwise.selection.refits import Refits
-from partwise.solvers import many_starts, wide
-from partwise.solvers.loop import Settings, alternate
+from partwise.solvers import many_starts
+from partwise.solvers.loop import alternate
 
 
 def planted(n=60, p=40, k=3, *, noise=0.05, seed=0):
@@ -87,8 +83,6 @@ def as_dask(X):
 def test_starts_side_by_side_are_the_starts_alone(kind, monkeypatch):
     X, _, _ = planted()
     monkeypatch.setattr(many_starts, "WIDEST", 9)  # 5 starts of 3 parts: a group of 3, one of 2
-    monkeypatch.setattr(wide, "CACHE", 0)
-    monkeypatch.setattr(wide, "NARROWEST", 9)  # three, and others in the place of those that end
     args = {"n_init": 5, "random_state": 0, "tol": 1e-2, "max_iter": 60}
     many, model = ends(NMF(3, **args), kind(X))
     monkeypatch.setattr(solving, "solve_many", one_by_one)
@@ -99,77 +93,6 @@ def test_starts_side_by_side_are_the_starts_alone(kind, monkeypatch):
         assert one.status == other.status
         np.testing.assert_allclose(one.history, other.history, rtol=1e-9)  # rounding of products
     np.testing.assert_allclose(model.components_, alone.components_, atol=1e-7)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_wide_half_steps_are_sweeps_and_their_sums(dtype):
-    rng = np.random.RandomState(0)
-    n, k, runs = 150, 5, 3  # a block that is not full, a width that is no multiple of four
-    Z, old, C = (rng.uniform(size=(n, runs * k)).astype(dtype) for _ in range(3))
-    factors = rng.uniform(size=(runs, 20, k)).astype(dtype)
-    factors[1, :, 2] = 0  # a part without curvature
-    G = factors.transpose(0, 2, 1) @ factors
-    weights = np.array([0, 0.5, 1], dtype)
-    last = wide.blocked(old)
-    side = wide.Side(Z.copy(), last, G, 2, np.empty_like(Z), G, np.empty_like(last))
-    changed = side.step(3 * C, G, weights)
-    new = wide.unblocked(side.old, n)
-    for r in range(runs):
-        own = wide.columns(r, k)
-        z, c = Z[:, own].copy(), np.ascontiguousarray(3 * C[:, own])
-        none = np.zeros((1, 1), dtype)
-        kernels.hals_rows(z, c, G[r], np.ones(1, dtype), none, none, 2, wide.STOP, 0.0)
-        np.testing.assert_allclose(new[:, own], z, rtol=0, atol=2e-6)
-        beyond = np.maximum(z + weights[r] * (z - old[:, own]), 0)
-        np.testing.assert_allclose(side.Z[:, own], beyond, rtol=0, atol=5e-6)
-        gram = beyond.T @ beyond
-        rounding = np.finfo(dtype).eps * gram.max()  # products are larger than some sums
-        np.testing.assert_allclose(side.gram[r], gram, rtol=1e-5, atol=rounding)
-        sub = Quadratic(c.astype(float), G[r].astype(float))
-        wanted = [sub.change(z, Z[:, own]), sub.change(beyond, z)]
-        np.testing.assert_allclose(changed[r], wanted, rtol=1e-4, atol=1e-3)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_wide_residuals_are_those_of_each_start(dtype):
-    rng = np.random.RandomState(0)
-    n, k, runs = 150, 5, 3
-    X = rng.uniform(size=(n, 20)).astype(dtype)
-    model = FactorModel(as_data(X), Frobenius())
-    many = wide.Wide(model, Settings(10, 1e-4))
-    Z = rng.uniform(size=(n, runs * k)).astype(dtype)
-    Z[:, 3] = 0  # a part that nobody uses
-    C = rng.uniform(size=Z.shape).astype(dtype)
-    factors = rng.uniform(size=(runs, 20, k)).astype(dtype)
-    G = factors.transpose(0, 2, 1) @ factors
-    values = np.full(runs, 0.5 * model.size)
-    found = many.residual(Z, C, G, values)
-    for r in range(runs):
-        own = wide.columns(r, k)
-        sub = Quadratic(np.ascontiguousarray(C[:, own]), G[r])
-        rho = misfit(values[r], model.size, model.least, 1e-4)
-        wanted = kkt_residual(sub, np.ascontiguousarray(Z[:, own]), rho)
-        assert wanted > 0
-        np.testing.assert_allclose(found[r], wanted, rtol=n * k * np.finfo(dtype).eps)  # of sums
-
-
-def test_what_the_guard_stops_the_loop_finishes(monkeypatch):
-    X, _, _ = planted()
-    args = {"n_init": 3, "random_state": 0, "tol": 1e-6, "max_iter": 80}
-    several, _ = ends(NMF(3, **args), X)
-    accept = wide.Wide.accept
-
-    def doubting(self, value, *rest):  # every step of the second start from the fifth on
-        odd = np.array([n == 1 and len(h) > 4 for n, h in zip(self.numbers, self.history)])
-        accept(self, np.where(odd, np.inf, value), *rest)
-
-    monkeypatch.setattr(wide.Wide, "accept", doubting)
-    doubted, _ = ends(NMF(3, **args), X)
-    for r in (0, 2):
-        np.testing.assert_allclose(doubted[r].history, several[r].history, rtol=1e-9)
-    assert len(set(doubted[1].history[4:8])) == 1  # three in a row were taken back
-    np.testing.assert_allclose(doubted[1].history[-1], several[1].history[-1], rtol=1e-6)
-    assert doubted[1].n_iter == len(doubted[1].history) <= 80
 
 
 def gappy(k, **args):

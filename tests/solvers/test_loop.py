@@ -18,10 +18,10 @@ from partwise.model.losses import Beta, Frobenius, KullbackLeibler
 from partwise.model.maps import SharedRows
 from partwise.model.subproblems import kkt_residual, misfit
 from partwise.model.terms import Guest, Linear, Price, Ridge, Term, UnitLength
-from partwise.solvers import loop, wide
+from partwise.solvers import loop
 from partwise.solvers.loop import Settings, alternate
 from partwise.solvers.state import State
-from partwise.solvers.steps import STEPS, make_step, mu, newton
+from partwise.solvers.steps import STEPS, Step, make_step, mu, newton
 from problems import (
     LOSS_IDS,
     LOSSES,
@@ -44,6 +44,12 @@ def state(**fields):
 
 def plain(**fields):
     return Settings(max_iter=10, tol=1e-4, **fields)
+
+
+def moved(V, U, weight):
+    """Factors that moved to (V, U), without an extrapolation that is already known."""
+    half = loop.HalfStep(U)
+    return loop.Moved({"V": V, "U": U}, V, half, None, weight, 1.0, True, np.inf)
 
 
 # -- parts that come back ----------------------------------------------------------------------
@@ -129,13 +135,13 @@ def test_weights_grow_by_a_twentieth_and_fall_by_a_third(rng):
     """Ang & Gillis: γ = 1.05, its ceiling 1.01, η = 1.5."""
     model, V, U = small_model(rng)
     at = State({"V": V, "U": U}, {}, {"V": V, "U": U}, 1.0, weight=0.5, ceiling=0.51)
-    loop._accept(model, at, {"V": V, "U": U}, V, 0.5, plain())
+    loop._accept(model, at, moved(V, U, 0.5), plain())
     assert at.weight == pytest.approx(0.51) and at.ceiling == pytest.approx(0.51 * 1.01)
     at.weight, at.ceiling = 0.5, 1.0
-    loop._accept(model, at, {"V": V, "U": U}, V, 0.5, plain())
+    loop._accept(model, at, moved(V, U, 0.5), plain())
     assert at.weight == pytest.approx(0.525) and at.ceiling == 1.0
     at.weight = 0.01
-    loop._accept(model, at, {"V": V, "U": U}, V, 0.01, plain())
+    loop._accept(model, at, moved(V, U, 0.01), plain())
     assert at.weight == pytest.approx(0.105)  # from a tenth on
     at.weight, at.ceiling = 0.6, 0.9
     loop._take_back(at, plain())
@@ -164,7 +170,7 @@ def test_parts_beyond_the_last_step_have_length_one_too(rng):
     model, V, U = small_model(rng, unit=True)
     U /= np.linalg.norm(U, axis=0)
     at = State({"V": V, "U": U}, {}, {"V": V, "U": np.roll(U, 1, axis=0)}, 1.0, weight=0.5)
-    loop._accept(model, at, {"V": V, "U": U}, V, 0.5, plain())
+    loop._accept(model, at, moved(V, U, 0.5), plain())
     assert not np.array_equal(at.y["U"], at.x["U"])
     np.testing.assert_allclose(np.linalg.norm(at.y["U"], axis=0), 1, rtol=1e-14)
 
@@ -254,7 +260,8 @@ def test_what_an_iteration_gained_says_how_the_next_is_measured(rng, monkeypatch
 
     monkeypatch.setattr(loop, "_look_ahead", hear)
     start = model.value(V, U)
-    found = alternate(model, V, U, exact, Settings(max_iter=8, tol=0, extrapolate=False))
+    step = exact.bound_to(stop=0.1)  # without the pass that measures all changes at no cost
+    found = alternate(model, V, U, step, Settings(max_iter=8, tol=0, extrapolate=False))
     np.testing.assert_allclose(falls, -np.diff([start, *found.history]), atol=1e-12 * start)
 
 
@@ -543,7 +550,7 @@ def test_loop_undoes_a_step_that_rises(rng):
     model, _, Z, U = make_case(rng, "plain", Frobenius())
     settings = Settings(max_iter=40, tol=0.0)
     start = model.value(Z, U)
-    result = alternate(model, Z, U, lambda sub, A: 10 * A, settings)
+    result = alternate(model, Z, U, Step("up", lambda sub, A: 10 * A, {}), settings)
     assert (np.diff(result.history) <= 0).all()
     # the start is summed by itself, the history shifted to its exact end: sums of X.size terms
     assert result.history[0] <= start + model.data.X.size * model.eps * model.size
@@ -566,7 +573,6 @@ def test_what_a_device_begins_before_its_value_is_known_is_taken_back(rng, monke
     X = rng.random((60, 30)).astype(np.float32)
     y = np.where(np.arange(60) < 12, np.arange(60) % 3, -1)
     given = {} if estimator == "NMF" else {"y": y}
-    monkeypatch.setattr(wide, "can", lambda *problem: False)  # that is no loop of a device
     model = getattr(partwise, estimator)(4, max_iter=80, tol=0, init="random", random_state=0)
     plain = model.fit(X, **given)
     known, back = dict(vars(plain)), []
@@ -626,3 +632,62 @@ def test_products_per_iteration(rng, solver, loss):
     for name in Recorder.PRODUCTS:
         assert many[name] - few[name] == 20 * expected.get(name, 0), name
         assert few[name] <= 10 * expected.get(name, 0) + 2, name
+
+
+@pytest.fixture
+def plain_start(rng):
+    """Return a model of planted parts, and a start."""
+    X = rng.random((70, 4)) @ rng.random((4, 30)) + 0.1 * rng.random((70, 30))
+    return FactorModel(as_data(X), Frobenius()), rng.random((70, 4)), rng.random((30, 4))
+
+
+def test_a_callback_receives_every_iteration_and_changes_nothing(plain_start):
+    model, seen = plain_start[0], []
+
+    def watch(n, solution):
+        assert n == solution.n_iter == len(solution.history)
+        assert solution.history[-1] == pytest.approx(model.value(solution.Z, solution.U), rel=1e-9)
+        seen.append((n, solution.history[-1]))
+        return False
+
+    settings = Settings(400, 1e-4)
+    watched, alone = (alternate(*plain_start, exact, settings, on) for on in (watch, None))
+    assert watched.converged and [n for n, _ in seen] == list(range(1, watched.n_iter + 1))
+    np.testing.assert_array_equal(watched.history, alone.history)
+    np.testing.assert_array_equal(watched.U, alone.U)
+
+
+def test_a_callback_can_end_the_loop(plain_start):
+    found = alternate(*plain_start, exact, Settings(50, 1e-4), lambda n, solution: n == 7)
+    assert found.n_iter == len(found.history) == 7 and not found.converged
+    assert found.status == "stopped by a callback after 7 iterations"
+    assert found.history[-1] == pytest.approx(plain_start[0].value(found.Z, found.U), rel=1e-9)
+
+
+@pytest.mark.parametrize("power", [50, -50])
+@pytest.mark.filterwarnings("ignore:CDNMF was given no label")
+def test_the_residual_does_not_depend_on_the_unit_of_x(power, rng):
+    """Squares of float32 overflow or vanish; a penalty that has no labels keeps X as it is.
+
+    Far from one products are those of float64, so that the rounding of float32 is all that differs.
+    """
+    X = (rng.random((40, 3)) @ rng.random((3, 12)) + 0.1 * rng.random((40, 12))).astype(np.float32)
+    one, other = (
+        partwise.CDNMF(3, class_reg=1.0, init="nndsvd", random_state=0, n_clusters=1, tol=1e-2).fit(
+            Y
+        )
+        for Y in (X, X * np.float32(2.0**power))
+    )
+    assert one.n_iter_ == other.n_iter_ > 1
+    wanted = one.components_ * 2.0**power  # part weights have a root mean square of one
+    rounding = np.finfo(np.float32).eps * X.shape[0] * one.n_iter_  # sums over samples, each time
+    np.testing.assert_allclose(other.components_, wanted, rtol=0, atol=rounding * wanted.max())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_part_whose_squares_hardly_are_numbers_stays(dtype, rng):
+    """One over a curvature below the smallest normal number is infinite: codes became NaN."""
+    X = rng.random((7, 4)) * (rng.random((7, 4)) < 0.5)
+    X[:, 2] = 8e-28 if dtype == np.float32 else 8e-161
+    model = partwise.NMF(20, max_iter=5, random_state=0, tol=0).fit(X.astype(dtype))
+    assert np.isfinite(model.objective_history_).all() and np.isfinite(model.embedding_).all()

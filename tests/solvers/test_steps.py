@@ -150,3 +150,41 @@ def test_coordinate_descent_takes_factors_by_columns(rng, how):
     ]
     assert not np.array_equal(new[0], Z)
     np.testing.assert_array_equal(*new)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n, k", [(1, 1), (64, 4), (150, 5), (200, 33)])
+@pytest.mark.parametrize("weight", [0.0, 0.7])
+def test_a_half_step_is_the_step_its_extrapolation_and_both_changes(rng, dtype, n, k, weight):
+    """Blocks that are not full, and widths that are no multiple of four."""
+    B, V = rng.random((60, k)).astype(dtype), rng.random((n, k)).astype(dtype)
+    Z, old = rng.random((2, n, k)).astype(dtype)
+    if k > 1:
+        B[:, 1] = 0  # a component without curvature stays
+    sub = Quadratic(V @ (B.T @ B) - rng.random((n, k)).astype(dtype), B.T @ B, sweeps=3)
+    assert hals.extrapolated is not None
+    new, beyond, change, ahead = hals.extrapolated(sub, Z, old, weight)
+    assert new.dtype == beyond.dtype == dtype
+    wanted = Quadratic(sub.C.astype(float), sub.G.astype(float), sweeps=3)
+    step = hals(wanted, Z.astype(float))
+    if k > 1:
+        np.testing.assert_array_equal(new[:, 1], Z[:, 1])
+        step[:, 1] = Z[:, 1]
+    eps = 100 * k * np.finfo(dtype).eps
+    np.testing.assert_allclose(new, step, rtol=0, atol=eps * step.max())
+    far = np.maximum(step + weight * (step - old), 0)
+    np.testing.assert_allclose(beyond, far, rtol=0, atol=eps * far.max())
+    sums = eps * np.abs(wanted.C * Z).sum()
+    assert change == pytest.approx(wanted.change(step, Z.astype(float)), abs=sums)
+    assert ahead == pytest.approx(wanted.change(far, step), abs=sums)
+    assert (ahead == 0) == (weight == 0)
+
+
+def test_a_penalised_or_held_factor_has_no_shortcut(rng):
+    Z, G = rng.random((6, 3)), np.eye(3)
+    for change in ({"terms": [Ridge(1.0)]}, {"d": np.ones(6)}):
+        assert hals.extrapolated(Quadratic(Z, G, **change), Z, Z, 0.5) is None
+    held = Quadratic(Z, G)
+    held.project = abs
+    assert hals.extrapolated(held, Z, Z, 0.5) is None
+    assert hals.bound_to(stop=0.5).extrapolated is None

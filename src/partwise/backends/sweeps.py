@@ -79,6 +79,31 @@ def sweep_rows(
     return new
 
 
+@singledispatch
+def half_step(
+    Y: AnyArray, C: AnyArray, G: AnyArray, old: AnyArray, weight: float, sweeps: int, stop: float
+) -> tuple[Array, Array, float, float] | None:
+    """Return `sweep_rows` of plain least squares from Y, its extrapolation, and what they change.
+
+    The extrapolation is max(new + weight (new - old), 0). The numbers are the changes of the
+    objective from Y to new and from new to the extrapolation. None where there is no kernel.
+    """
+    return None
+
+
+@half_step.register
+def _(
+    Y: np.ndarray, C: AnyArray, G: AnyArray, old: AnyArray, weight: float, sweeps: int, stop: float
+) -> tuple[Array, Array, float, float]:  # fmt: skip
+    from partwise.backends.numpy import kernels
+
+    n, k = Y.shape
+    threads = threads_for(float(n) * k * k * (sweeps + 1), True)
+    Y, C, old = (np.ascontiguousarray(a, Y.dtype) for a in (Y, C, old))
+    new, beyond, change = kernels.half_step(Y, C, G, old, weight, sweeps, stop, threads)
+    return new, beyond, float(change[0]), float(change[1])
+
+
 def join_ridge(G: AnyArray, d: AnyArray | None, r: AnyArray) -> tuple[AnyArray, AnyArray]:
     """Add a ridge with one number per column to the Hessian if all rows share it."""
     if d is not None or r.shape[0] != 1 or r.shape[1] == 1:

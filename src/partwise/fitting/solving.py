@@ -29,7 +29,6 @@ from partwise.fitting.description import Description, Found, Problem
 from partwise.fitting.stating import step_for
 from partwise.model.factor_model import FactorModel, column_lengths, unit_columns
 from partwise.model.subproblems import Quadratic, Subproblem
-from partwise.solvers import wide
 from partwise.solvers.checkpoint import Checkpoint
 from partwise.solvers.codes import solve_codes
 from partwise.solvers.loop import Solution, alternate, residual_at, shifted
@@ -80,12 +79,7 @@ def solutions(
         return
     for number, start in enumerate(problem.starts):
         Z, U, step = start()
-        if keeper is None and wide.can(model, step, settings):
-            alone = [(Z, U, step)]
-            del Z, U  # nobody keeps them
-            yield from wide.Wide(model, settings, report(number)).run(alone.pop() for _ in range(1))
-        else:
-            yield alternate(model, Z, U, step, settings, report(number), keeper)
+        yield alternate(model, Z, U, step, settings, report(number), keeper)
 
 
 def with_empty_parts_filled(what: Description, problem: Problem, solution: Solution) -> Solution:

@@ -189,14 +189,24 @@ def begin(model: Model, Z: Array, U: Array, settings: Settings) -> State:
     return State(x, dict(x), dict(x), value, anchor=value, weight=weight)
 
 
+class HalfStep(NamedTuple):
+    """A factor after its step, and what one pass over it found besides, if there was one."""
+
+    new: Array
+    beyond: Array | None = None  # the extrapolation
+    change: float = 0.0  # of the objective by the step
+    ahead: float = 0.0  # and by the extrapolation
+
+
 class Moved(NamedTuple):
     """Both factors after an iteration, before anything is decided."""
 
     new: Point  # where the steps ended
-    first: Array  # the first factor beyond its step: where the second began
+    first: Array  # the extrapolated first factor: where the second step began
+    second: HalfStep
     sub: Subproblem  # of the second factor
     weight: float
-    value: Array | float  # the objective there; on a device it may still be on its way
+    value: Array | float  # the objective there; a device may still be computing it
     by_change: bool  # whether that was added up from what the half-steps changed
     residual: float  # KKT, between the half-steps, if it was asked for
 
@@ -235,21 +245,38 @@ def _both_steps(
     y = state.y
     sub = yield Request(first, y["V"], y["U"])
     residual = kkt_residual(sub, y[first], rho) if look and settings.stationary else np.inf
-    new = {first: _patient(move, sub, y[first], state)}
-    z = {first: _beyond(new[first], state.old[first], weight, settings), second: y[second]}
+    one = _half_step(move, sub, y[first], state, first, weight)
+    beyond = one.beyond
+    if beyond is None:
+        beyond = _beyond(one.new, state.old[first], weight, settings)
+    z = {first: beyond, second: y[second]}
     by_change = settings.guard and sub.measures_change and state.fine
     value = state.value + state.ahead
     if by_change:
-        value += sub.change(z[first], y[first])
+        known = one.beyond is not None
+        value += one.change + one.ahead if known else sub.change(beyond, y[first])
     del sub  # its product is as large as the factor: gone before the next array is made
     if first == "U":
         z["V"], z["U"] = model.normalize(z["V"], z["U"])
     sub = yield Request(second, z["V"], z["U"])
     if residual <= settings.tol:
         residual = max(residual, kkt_residual(sub, z[second], rho))
-    new[second] = _patient(move, sub, z[second], state)
-    value = value + sub.change(new[second], z[second]) if by_change else sub.value(new[second])
-    return Moved(new, z[first], sub, weight, value, by_change, residual)
+    two = _half_step(move, sub, z[second], state, second, weight)
+    if not by_change:
+        value = sub.value(two.new)
+    else:
+        known = two.beyond is not None
+        value = value + (two.change if known else sub.change(two.new, z[second]))
+    new = {first: one.new, second: two.new}
+    return Moved(new, z[first], two, sub, weight, value, by_change, residual)
+
+
+def _half_step(
+    move: Step, sub: Subproblem, Z: Array, state: State, side: str, weight: float
+) -> HalfStep:
+    """Move one factor; where the back end can, extrapolate and measure it in the same pass."""
+    found = move.extrapolated and move.extrapolated(sub, Z, state.old[side], weight)
+    return HalfStep(*found) if found else HalfStep(_patient(move, sub, Z, state))
 
 
 def _patient(move: Step, sub: Subproblem, Z: Array, state: State) -> Array:
@@ -283,18 +310,16 @@ def _judge_value(
         state.value = model.exact_value(state.x["V"], state.x["U"], about)
 
 
-def _accept(
-    model: Model, state: State, new: Point, moved: Array, weight: float, settings: Settings
-) -> None:
-    """Report the point that ``new[second]`` ends, and begin the next iteration beyond it.
-
-    ``moved`` is the first factor, beyond its own step.
-    """
+def _accept(model: Model, state: State, moved: Moved, settings: Settings) -> None:
+    """Report the point where the second step ended, and begin the next iteration beyond it."""
     first, second = tuple(settings.order)
-    x = {first: moved, second: new[second]}
+    new, weight, beyond = moved.new, moved.weight, moved.second.beyond
+    x = {first: moved.first, second: new[second]}
     if second == "U":
         x["V"], x["U"] = model.normalize(x["V"], x["U"])
-    y = {first: x[first], second: _beyond(x[second], state.old[second], weight, settings)}
+    if beyond is None:
+        beyond = _beyond(x[second], state.old[second], weight, settings)
+    y = {first: x[first], second: beyond}
     if weight and second == "U":
         y["U"] = model.normalize(y["V"], y["U"])[1]
     state.x, state.y, state.old = x, y, {first: new[first], second: x[second]}
@@ -309,11 +334,11 @@ def _look_ahead(model: Model, state: State, moved: Moved, fall: float, settings:
     values is cheaper; its error of about eps ½‖X‖² is harmless while iterations gain far more.
     """
     state, second = replace(state), settings.order[1]
-    _accept(model, state, moved.new, moved.first, moved.weight, settings)
-    state.ahead = 0.0
-    state.fine = model.eps > 1e-10 or fall <= 1e4 * model.eps * model.size
+    _accept(model, state, moved, settings)
+    state.ahead, known = moved.second.ahead, moved.second.beyond is not None
+    state.fine = known or model.eps > 1e-10 or fall <= 1e4 * model.eps * model.size
     measured = settings.guard and moved.sub.measures_change and state.fine
-    if measured and state.y[second] is not state.x[second]:
+    if measured and not known and state.y[second] is not state.x[second]:
         # sub knows the first factor as it was before lengths moved into it
         back = model.lengths(moved.new["U"]) if second == "U" and model.unit else 1
         state.ahead = moved.sub.change(state.y[second] * back, moved.new[second])

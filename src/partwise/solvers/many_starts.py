@@ -9,13 +9,11 @@ gaps, to how old their filling is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
 from typing import Any
 
 from partwise.backends.arrays import Array, numpy_dtype
 from partwise.model.factor_model import FactorModel
 from partwise.model.subproblems import Subproblem
-from partwise.solvers import wide
 from partwise.solvers.loop import Asking, Request, Settings, Solution, alternating
 from partwise.solvers.steps import Step
 
@@ -37,9 +35,6 @@ def solve_many(
     rest = list(starts)
     while rest:
         begun = [rest.pop(0)()]
-        if wide.can(model, begun[0][2], settings):
-            yield from wide.Wide(model, settings).run(chain(begun, (start() for start in rest)))
-            return
         size = group_size(model.R, begun[0][1].shape[1])
         begun += [start() for start in rest[: size - 1]]
         del rest[: size - 1]

@@ -23,12 +23,20 @@ import numpy as np
 from partwise.backends import arrays
 from partwise.backends.arrays import Array, floor, namespace, none, numpy_dtype, ratio, spread
 from partwise.backends.curvature import damped_step
-from partwise.backends.sweeps import nearly_collinear, solve_rows, sweep_graph, sweep_rows
+from partwise.backends.sweeps import (
+    half_step,
+    nearly_collinear,
+    solve_rows,
+    sweep_graph,
+    sweep_rows,
+)
 from partwise.model.subproblems import Divergence, Quadratic, Subproblem
 from partwise.model.terms import Term
 
 #: Curvature of an entry that is held: far above any Hessian, and its products stay finite.
 STIFF = 1e30
+#: A sweep that moves less than this share of the first one is the last.
+STOP = 0.1
 
 
 @dataclass(frozen=True)
@@ -44,12 +52,16 @@ class Step:
         For each kind of loss that it can do, what each term must offer: one of these words.
     betas : tuple of float
         The β that it can do; empty: all of these kinds.
+    extrapolated : callable or None
+        ``extrapolated(sub, Z, old, weight)`` does in one pass what `move`, `loop.extrapolate` and
+        two calls of ``sub.change`` do, or returns None where it cannot.
     """
 
     name: str
     move: Callable[..., Array]
     needs: Mapping[str, tuple[str, ...]]
     betas: tuple[float, ...] = ()
+    extrapolated: Callable[..., tuple[Array, Array, float, float] | None] | None = None
 
     def __call__(self, sub: Subproblem, Z: Array, **options: Any) -> Array:
         if sub.free:
@@ -59,7 +71,7 @@ class Step:
 
     def bound_to(self, **options: Any) -> Step:
         """Return the same step with these options."""
-        return replace(self, move=partial(self.move, **options))
+        return replace(self, move=partial(self.move, **options), extrapolated=None)
 
     def does(self, beta: float) -> bool:
         """Whether it can minimise the β-divergence."""
@@ -180,7 +192,7 @@ def _costs(sub: Divergence, terms: Sequence[Term], Z: Array) -> tuple[Array, Arr
 
 
 def _hals(
-    sub: Quadratic, Z: Array, *, stop: float = 0.1, order: Array | None = None, exact: bool = False
+    sub: Quadratic, Z: Array, *, stop: float = STOP, order: Array | None = None, exact: bool = False
 ) -> Array:
     """Exact coordinate steps, `sub.sweeps` of them or until a sweep moves little.
 
@@ -208,6 +220,17 @@ def _hals(
             near = sub.held * STIFF if near is None else near + sub.held * STIFF
         Z = sweep_rows(Z, C, sub.G, sub.d, r, sweeps, stop, order, near=near)
     return Z
+
+
+def _hals_extrapolated(
+    sub: Subproblem, Z: Array, old: Array, weight: float
+) -> tuple[Array, Array, float, float] | None:
+    """Return the same, its extrapolation and both changes, for least squares without penalties."""
+    plain = type(sub) is Quadratic and sub.d is None and not sub.terms
+    if not plain or sub.held is not None or sub.project is not None:
+        return None
+    assert isinstance(sub, Quadratic)
+    return half_step(Z, sub.C, sub.G, old, weight, sub.sweeps, STOP)
 
 
 def _is_plain(sub: Quadratic, Z: Array) -> bool:
@@ -280,7 +303,7 @@ def _parts_alone(sub: Subproblem, Z: Array) -> Array:
 mu = Step("mu", _mu, {"frobenius": ("split",), "divergence": ("bound", "solve")})
 mu_lin = Step("mu", _mu_lin, {"frobenius": ("split",), "divergence": ("split",)})
 parts_alone = Step("mu", _parts_alone, mu.needs)
-hals = Step("hals", _hals, {"frobenius": ("bound",)})
+hals = Step("hals", _hals, {"frobenius": ("bound",)}, extrapolated=_hals_extrapolated)
 nesterov = Step("nesterov", _nesterov, {"frobenius": ("lipschitz",)})
 newton = Step("newton", _newton, {"divergence": ("bound",)}, betas=(1.0,))
 STEPS = {step.name: step for step in (mu, hals, nesterov, newton)}
@@ -297,7 +320,7 @@ def shuffled(rng: np.random.RandomState) -> Step:
     def move(sub: Quadratic, Z: Array) -> Array:
         return _hals(sub, Z, order=rng.permutation(Z.shape[1]))
 
-    return replace(hals, move=move)
+    return replace(hals, move=move, extrapolated=None)
 
 
 def check_step(name: str, beta_loss: str | float, beta: float, terms: Sequence[Term] = ()) -> None:

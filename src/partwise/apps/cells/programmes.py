@@ -31,8 +31,7 @@ from partwise.selection.consensus import (
 )
 from partwise.selection.refits import Refits
 from partwise.solvers.codes import solve_quadratic
-from partwise.solvers.many_starts import ARRAYS, ROOM
-from partwise.solvers.wide import width
+from partwise.solvers.many_starts import ARRAYS, ROOM, group_size
 
 #: Counts of a cell after scaling to transcripts per million.
 TOTAL = 1e6
@@ -250,13 +249,15 @@ def at_once(prepared: PreparedCounts) -> int:
     if back_end(prepared.seen) is not None:
         return 1
     data = as_data(prepared.seen)
-    factors = int(ARRAYS * data.dtype.itemsize * sum(data.shape) * width(data, 1))
+    factors = int(ARRAYS * data.dtype.itemsize * sum(data.shape) * group_size(data, 1))
     return max(1, min(allowed(), ROOM // factors))
 
 
 def groups_of_runs(prepared: PreparedCounts, k: int, runs: Sequence[int]) -> list[list[int]]:
     """Divide the runs of one k into groups that run side by side, whatever the number of cores."""
-    size = len(runs) if back_end(prepared.seen) is not None else width(as_data(prepared.seen), k)
+    size = (
+        len(runs) if back_end(prepared.seen) is not None else group_size(as_data(prepared.seen), k)
+    )
     return [list(runs[lo : lo + size]) for lo in range(0, len(runs), size)]
 
 
@@ -400,7 +401,6 @@ ITERATIONS = 60
 
 def memory_of(prepared: PreparedCounts, k: int) -> float:
     """Return an upper bound on memory in bytes: counts, and factors of the parallel runs."""
-    from partwise.solvers.many_starts import group_size
 
     def size(X: Any) -> float:
         return float(8 * X.nnz if sp.issparse(X) else 4 * X.shape[0] * X.shape[1])

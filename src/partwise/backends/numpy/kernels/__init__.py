@@ -23,6 +23,7 @@ from partwise.backends.numpy.kernels.divergence import (
     newton_rows,
     xlogy,
 )
+from partwise.backends.numpy.kernels.half_step import half_step
 from partwise.backends.numpy.kernels.hals import (
     LANES,
     PIECES,
@@ -54,6 +55,7 @@ __all__ = [
     "add_up",
     "blocks_of_a_piece",
     "graph_solve",
+    "half_step",
     "half_steps",
     "hals_graph",
     "hals_rows",

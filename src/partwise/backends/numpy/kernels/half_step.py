@@ -1,0 +1,155 @@
+"""Coordinate descent on one factor with its extrapolation, in one pass over the rows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from partwise.backends.numpy.kernels import crew
+from partwise.backends.numpy.kernels._atomics import registers, wide_vectors
+from partwise.backends.numpy.kernels._options import HELPER, OPTIONS, compiled
+
+LANES = 64  # rows that move together, one in each lane of the processor's vectors
+TERMS = 4  # terms of a row of Gz that are added at once
+
+
+@compiled(**HELPER)
+def _to_lanes(Z, first, lanes):
+    """lanes[j, t] = Z[first + t, j], and 0 beyond the last row of Z."""
+    n, k = Z.shape
+    if first + LANES <= n:  # a loop of constant length is twice as fast
+        for t in range(LANES):
+            for j in range(k):
+                lanes[j, t] = Z[first + t, j]
+        return
+    for t in range(LANES):
+        for j in range(k):
+            lanes[j, t] = Z[first + t, j] if first + t < n else Z.dtype.type(0)
+
+
+@compiled(**HELPER)
+def _from_lanes(lanes, first, Z):
+    """Z[first + t, j] = lanes[j, t] for the rows that Z has."""
+    n, k = Z.shape
+    for t in range(min(LANES, n - first)):
+        for j in range(k):
+            Z[first + t, j] = lanes[j, t]
+
+
+@compiled(**HELPER)
+def _sweep(z, c, G, inverse):
+    """Move each coordinate of the rows in lanes to its minimum, z_j = max(z_j - slope / G_jj, 0).
+
+    Return Σ G_jj (change)² and the change of the objective. A coordinate without curvature stays.
+    """
+    wide_vectors()
+    zero, half = z.dtype.type(0), z.dtype.type(0.5)
+    product, far, fall = registers(z), registers(z), registers(z)
+    for t in range(LANES):
+        far[t] = zero
+        fall[t] = zero
+    for j in range(G.shape[0]):
+        g, own, cost, h, over = G[j], z[j], c[j], G[j, j], inverse[j]
+        for t in range(LANES):  # product = row j of z G; a helper would keep it out of registers
+            product[t] = zero
+        for o in range(0, len(g), TERMS):
+            g0, g1, g2, g3 = g[o], g[o + 1], g[o + 2], g[o + 3]
+            z0, z1, z2, z3 = z[o], z[o + 1], z[o + 2], z[o + 3]
+            for t in range(LANES):
+                product[t] += g0 * z0[t] + g1 * z1[t] + g2 * z2[t] + g3 * z3[t]
+        for t in range(LANES):
+            slope = product[t] - cost[t]
+            new = own[t] - slope * over
+            new = zero if new < 0 else new  # NaN stays
+            step = new - own[t]
+            far[t] += step * step * h
+            fall[t] += step * (slope + half * h * step)
+            own[t] = new
+    moved, fallen = 0.0, 0.0
+    for t in range(LANES):
+        moved += np.float64(far[t])
+        fallen += np.float64(fall[t])
+    return moved, fallen
+
+
+@compiled(**HELPER)
+def _change(z, c, G, step):
+    """⟨zG - c, step⟩ over the rows in lanes."""
+    wide_vectors()
+    zero = z.dtype.type(0)
+    product, fall = registers(z), registers(z)
+    for t in range(LANES):
+        fall[t] = zero
+    for j in range(G.shape[0]):
+        g, own, cost = G[j], step[j], c[j]
+        for t in range(LANES):
+            product[t] = zero
+        for o in range(0, len(g), TERMS):
+            g0, g1, g2, g3 = g[o], g[o + 1], g[o + 2], g[o + 3]
+            z0, z1, z2, z3 = z[o], z[o + 1], z[o + 2], z[o + 3]
+            for t in range(LANES):
+                product[t] += g0 * z0[t] + g1 * z1[t] + g2 * z2[t] + g3 * z3[t]
+        for t in range(LANES):
+            fall[t] += (product[t] - cost[t]) * own[t]
+    total = 0.0
+    for t in range(LANES):
+        total += np.float64(fall[t])
+    return total
+
+
+@compiled(**OPTIONS)
+def _half_steps(Y, C, G, inverse, old, weight, sweeps, still, new, beyond, changes, lo, hi):
+    """`half_step` of blocks lo to hi of LANES rows."""
+    wide_vectors()
+    k = Y.shape[1]
+    zero, half = Y.dtype.type(0), Y.dtype.type(0.5)
+    z, far = np.zeros((G.shape[1], LANES), Y.dtype), np.empty((k, LANES), Y.dtype)
+    c, step = np.empty((k, LANES), Y.dtype), np.empty((k, LANES), Y.dtype)
+    for block in range(lo, hi):
+        first = block * LANES
+        _to_lanes(Y, first, z)
+        _to_lanes(C, first, c)
+        _to_lanes(old, first, step)
+        start = 0.0
+        for sweep in range(sweeps):
+            moved, fallen = _sweep(z, c, G, inverse)
+            changes[block, 0] += fallen
+            if sweep == 0:
+                start = moved
+            if moved <= still * start:
+                break
+        _from_lanes(z, first, new)
+        for j in range(k):
+            for t in range(LANES):
+                now = z[j, t]
+                x = now + weight * (now - step[j, t])
+                x = zero if x < 0 else x
+                far[j, t], step[j, t] = x, x - now
+                z[j, t] = half * (now + x)  # the slope half-way gives the exact change
+        _from_lanes(far, first, beyond)
+        changes[block, 1] = _change(z, c, G, step)
+
+
+def half_step(Y, C, G, old, weight, sweeps, stop, threads=1):
+    """Coordinate descent on ½ tr(Z G Zᵀ) - ⟨C, Z⟩ over Z >= 0 from Y, and its extrapolation.
+
+    Each block of LANES rows is swept until a sweep moves less than ``stop`` times what the first
+    one did, at most ``sweeps`` times.
+
+    Returns
+    -------
+    new, beyond : (n, k) arrays
+        Where the sweeps end, and max(new + weight (new - old), 0).
+    changes : (2,) array of float64
+        The change of the objective from Y to new, and from new to beyond.
+    """
+    (n, k), dtype = Y.shape, Y.dtype
+    blocks = -(-n // LANES)
+    wide = np.zeros((k, k + -k % TERMS), dtype)
+    wide[:, :k] = G
+    curvature = np.diag(G)
+    inverse = np.zeros(k, dtype)
+    np.divide(1, curvature, out=inverse, where=curvature > np.finfo(dtype).tiny)
+    new, beyond, changes = np.empty_like(Y), np.empty_like(Y), np.zeros((blocks, 2))
+    args = (Y, C, wide, inverse, old, dtype.type(weight), sweeps, float(stop) ** 2)
+    crew.rows(_half_steps, (*args, new, beyond, changes), blocks, 1, threads)
+    return new, beyond, changes.sum(axis=0)
