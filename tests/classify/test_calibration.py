@@ -1,4 +1,4 @@
-"""Whether probabilities mean what they say: planted mixtures, naive formulas, real data."""
+"""Tests of calibration on synthetic mixtures, against naive formulas, and on real data."""
 
 import json
 from pathlib import Path
@@ -40,7 +40,7 @@ def test_a_mixture_that_is_too_sure_or_too_shy_is_set_right(rng, power):
     made = calibration.calibrate(too_sure(q, power), too_sure(q, power), y, np.bincount(y), None)
     before, after = too_sure(new, power), made.apply(too_sure(new, power))
     np.testing.assert_allclose(after.sum(axis=1), 1, rtol=1e-12)
-    # 4000 draws in bins of some hundreds: a share is known to two or three points
+    # 4,000 draws in bins of some hundreds give shares to two or three points
     assert reference.expected_calibration_error(before, truth) > 0.1
     assert reference.expected_calibration_error(after, truth) < 0.04
     best, left = reference.log_loss(new, truth), reference.log_loss(after, truth)
@@ -56,7 +56,7 @@ def test_the_temperature_of_a_head_is_the_one_that_was_planted(rng, power):
 
 @pytest.mark.parametrize("right", [True, False])
 def test_one_label_says_little_of_the_temperature(right):
-    """A prior worth one label: -log p(y) at heat h, and log² h, by a fine grid."""
+    """The temperature minimises -log p(y) plus a prior worth one label; compare with a grid."""
     p = np.array([[0.75, 0.25]])
     y = np.array([0 if right else 1])
     heat = calibration.calibrate(p, p, y, np.full(2, 10**9), None).heat
@@ -69,7 +69,7 @@ def test_one_label_says_little_of_the_temperature(right):
 
 @pytest.mark.parametrize("wrong", [0, 1, 3])
 def test_the_temperature_of_a_head_is_the_least_of_its_cost(rng, wrong):
-    """A label that a sure head denies costs 12 at most, or it alone would set the temperature."""
+    """A wrong label costs at most 12, or it alone would determine the temperature."""
     q = too_sure(posteriors(rng, 40)[0], 3.0)
     y = q.argmax(axis=1)
     y[:wrong] = q[:wrong].argmin(axis=1)
@@ -83,7 +83,7 @@ def test_the_temperature_of_a_head_is_the_least_of_its_cost(rng, wrong):
 
 @pytest.mark.parametrize("n_labels", [3, 30, 300])
 def test_nothing_is_surer_than_the_number_of_labels_allows(n_labels):
-    """The rule of succession: after n labels, another outcome has about one chance in n + 2."""
+    """By the rule of succession, no probability after n labels exceeds 1 - 1/(n + 2)."""
     certain = np.repeat(np.eye(3), 5, axis=0)
     nobody = np.zeros(0, dtype=int)
     made = calibration.calibrate(certain, certain[:0], nobody, np.full(3, n_labels // 3), None)
@@ -95,9 +95,9 @@ def test_nothing_is_surer_than_the_number_of_labels_allows(n_labels):
 
 
 def test_classes_that_are_found_more_often_are_more_probable(rng):
-    """Answers that count classes alike, of samples that do not: Bayes' rule with the true shares.
+    """Predictions for equal classes are corrected to the true shares by Bayes' rule.
 
-    Classes lie 4 deviations apart, so the answers are sure and their shares are to be believed.
+    The classes lie 4 standard deviations apart, so the shares of predictions are reliable.
     """
     shares = np.array([0.85, 0.12, 0.03])
     y = rng.choice(3, 3000, p=shares)
@@ -113,13 +113,13 @@ def test_classes_that_are_found_more_often_are_more_probable(rng):
     assert np.abs(p - truth).mean() < 0.25 * np.abs(even - truth).mean()
     assert reference.log_loss(p, y) < reference.log_loss(even, y)
     assert np.mean(p.argmax(axis=1) == y) > np.mean(even.argmax(axis=1) == y)
-    # where nothing is known of the samples, nothing is known of the shares either
+    # uninformative predictions do not determine the shares
     unsure = 1 / 3 + 0.05 * (even - 1 / 3)
     np.testing.assert_allclose(calibration.class_tilt(unsure, np.full(3, 100)), 1, atol=0.05)
 
 
 def test_shares_of_classes_are_those_of_em_as_far_as_there_are_labels(rng):
-    """Three rounds of π <- mean of p π / Σ p π, then the exponent m/(m + 4), less where unsure."""
+    """Shares are three iterations of EM, shrunk by the exponent m/(m + 4) or more."""
     p = rng.dirichlet([3.0, 1.0, 0.5], 200)
     shares = np.ones(3) / 3
     for _ in range(3):
@@ -144,7 +144,7 @@ def test_confidence_is_bent_to_how_often_it_is_right(rng, slope, shift):
     assert (found - 1) * (slope - 1) >= 0 and (slope == 1 or abs(np.log(found)) > 0.3)
     after = 1 / (1 + np.exp(-(found * logit + moved)))
     assert np.abs(after - truth).mean() < 0.75 * np.abs(sure - truth).mean()
-    # the mean goes half of the way to the share of right ones
+    # the mean moves half of the way to the share of correct ones
     assert after.mean() == pytest.approx((sure.mean() + right.mean()) / 2, abs=1e-3)
 
 
@@ -166,7 +166,7 @@ def test_bending_keeps_the_order_of_classes_and_adds_up(rng):
 
 
 def written_out(row, heat, doubt, tilt, slope=1, shift=0):
-    """One sample's probabilities: temperature, doubt, tilt, and a stretched logit of the best."""
+    """Compute one sample's probabilities naively in the four steps of calibration."""
     p = [v**heat for v in row]
     p = [(1 - doubt) * v / sum(p) + doubt / len(p) for v in p]
     p = [v * t for v, t in zip(p, tilt)]
@@ -182,7 +182,7 @@ def written_out(row, heat, doubt, tilt, slope=1, shift=0):
 
 @pytest.mark.parametrize("priors", [None, [0.5, 0.3, 0.15, 0.05]])
 def test_calibration_is_its_four_steps(rng, priors):
-    """With few labels, so that each of the steps says something; then with one label more."""
+    """Calibration equals its four steps, for few labels and for one label more."""
     (held, known), (mixed, _) = posteriors(rng, 30), posteriors(rng, 300)
     held, mixed = too_sure(held, 3.0), too_sure(mixed, 3.0)
     counts = np.array([9, 8, 7, 6])
@@ -208,7 +208,7 @@ def test_calibration_is_its_four_steps(rng, priors):
         np.testing.assert_allclose(getattr(made, name), value, rtol=1e-9)
     naive = [written_out(row, heat, 1 / 32, tilt, slope, shift) for row in mixed]
     np.testing.assert_allclose(made.apply(mixed), naive, rtol=1e-9)
-    # a label more: what held-out labels said stays, the others are of now
+    # with one label more, held-out results stay and the others are updated
     counts = np.array([9, 8, 7, 7])
     more = calibration.calibrate(mixed, held[:0], known[:0], counts, made, given)
     assert (more.heat, more.doubt, more.slope, more.shift) == (heat, 1 / 33, made.slope, made.shift)
@@ -217,20 +217,20 @@ def test_calibration_is_its_four_steps(rng, priors):
 
 @pytest.mark.skipif(not DRAWS.exists(), reason="there are no results beside the tests")
 def test_intervals_hold_what_was_counted_on_public_sets():
-    """Labels that mean something, on all sets: both ends, and the middle better than its parts."""
+    """Intervals on public sets contain the truth as often as stated."""
     rows = [row for name, row in json.loads(DRAWS.read_text()).items() if "/noise/" not in name]
     truth = np.array([row["truth"] for row in rows])
     names = ("sure", "agreement", "labels", "classes")
     said = np.array([calibration.expected(*(row[name] for name in names)) for row in rows])
     share, low, high = said.T
-    # each end leaves out 2.5 %; of 196 draws, 0.5 to 5.5 % are within three deviations
+    # each side excludes 2.5%; of 196 draws, 0.5% to 5.5% lie within three standard deviations
     assert 0.005 < np.mean(truth < low) < 0.055
     assert 0.005 < np.mean(truth > high) < 0.055
     for name in ("sure", "agreement", "held"):
         alone = np.array([row[name] for row in rows])
         assert np.abs(share - truth).mean() < 0.9 * np.abs(alone - truth).mean()
     assert abs(np.mean(share - truth)) < 0.03
-    # with as many labels, those of fewer classes say more
+    # with equally many labels, fewer classes give narrower intervals
     ends = [calibration.expected(0.8, 0.8, 40, c)[1:] for c in (2, 20)]
     assert ends[0][0] > ends[1][0]
 
@@ -267,7 +267,7 @@ def test_a_fold_does_not_see_the_labels_that_it_holds_out(rng):
 
 
 def test_classes_get_the_same_mass_whatever_reaches_them(rng):
-    """A label in a dense place reaches more samples: that is no reason for its class to win."""
+    """A label in a dense region reaches more samples, which must not favour its class."""
     y = np.array([0, 0, 1, 2])
     G = rng.random((30, 4)) * [1, 2, 0.01, 5]
     shares = classifiers.class_shares(y, np.ones((1, 4)), 3)
@@ -289,10 +289,9 @@ def labels_of(y, m, seed):
 
 @pytest.mark.parametrize("name", ["digits", "coil20", "bbc"])
 def test_probabilities_of_real_samples_mean_what_they_say(dataset, name):
-    """Pictures of digits, of things, and counts of words: the sure are right as often as they say.
+    """Confident predictions on digits, objects and texts are correct as often as stated.
 
-    ECE is 0.08 in the mean over many sets with five labels a class; the wrong signs that this
-    test is for gave 0.4.
+    The mean ECE over many sets with five labels per class is 0.08; a wrong sign once gave 0.4.
     """
     loaded = dataset(name)
     rows = np.random.RandomState(0).permutation(loaded.X.shape[0])[:450]
@@ -310,7 +309,7 @@ def test_probabilities_of_real_samples_mean_what_they_say(dataset, name):
         share, low, high = model.expected_accuracy_
         off.append(abs(share - right))
         covered.append(low <= right <= high)
-        # four deviations of a share of so many labels are 95 %; it cannot be narrower than one
+        # an interval of 95% is about four standard deviations wide, and at least one sample
         assert high - low > np.sqrt(right * (1 - right) / (known >= 0).sum())
     assert np.mean(errors) < 0.08
     assert np.mean(off) < 0.1 and sum(covered) >= 2
@@ -318,7 +317,7 @@ def test_probabilities_of_real_samples_mean_what_they_say(dataset, name):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_bend_is_the_least_of_its_cost(seed):
-    """Of few labels, so that what is expected before them (slope one) has a say."""
+    """Few labels are used, so that the prior of slope one matters."""
     rng = np.random.default_rng(seed)
     sure = rng.uniform(0.3, 0.98, 12)
     right = rng.random(12) < sure**2

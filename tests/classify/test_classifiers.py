@@ -1,4 +1,4 @@
-"""Heads on made classes."""
+"""Tests of the single classifiers on synthetic classes."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from partwise.classify import classifiers
 
 
 def test_classes_of_hardly_any_spread_do_not_hang_on_the_last_digit_of_a_sample():
-    """Log-densities of 1e9 in single precision decided ties by how a product was summed."""
+    """Log-densities of 1e9 in float32 once let rounding decide ties."""
     rng = np.random.default_rng(0)
     M = rng.random((4, 3))
     M[1] = M[0] + 1e-7
@@ -22,7 +22,7 @@ def test_classes_of_hardly_any_spread_do_not_hang_on_the_last_digit_of_a_sample(
 
 
 def test_scores_of_many_classes_on_a_line_keep_their_differences(rng, monkeypatch):
-    """Each is a difference of numbers near a thousand, and those of neighbours are near one."""
+    """Scores near a thousand keep differences near one between neighbouring classes."""
     y = np.arange(400) % 200
     Z = (y[:, None] / 100 + 0.003 * rng.standard_normal((400, 1)) - 1).astype(np.float32)
     even = np.ones((2, 400))
@@ -36,5 +36,5 @@ def test_scores_of_many_classes_on_a_line_keep_their_differences(rng, monkeypatc
         got = fit.scores(Z)
         got = got - got.max(axis=2, keepdims=True)
         assert got.dtype == np.float32
-        # the cast to float32 of numbers up to twenty, and no more
+        # the rounding of casting numbers up to 20 to float32
         assert np.abs(got - exact)[near].max() <= 20 * np.finfo(np.float32).eps

@@ -1,4 +1,4 @@
-"""Copies of a PartsClassifier: other labels, other weights, other parts."""
+"""Tests of copies of a PartsClassifier with other labels, weights or parts."""
 
 import copy
 
@@ -11,7 +11,7 @@ from partwise.classify import edited_parts
 
 @pytest.fixture(scope="module")
 def data():
-    """Three groups of 30 samples, each with ten features of its own."""
+    """Return three groups of 30 samples with ten features each."""
     rng = np.random.default_rng(0)
     group = np.arange(90) % 3
     X = rng.uniform(0, 0.2, size=(90, 30))
@@ -26,7 +26,7 @@ def prepared(data):
 
 
 def known(group, step=3, seed=0):
-    """Labels of every third sample, of another one for each seed."""
+    """Return labels of every third sample, chosen by the seed."""
     return np.where((np.arange(90) + seed) // 3 % step == 0, group, -1)
 
 
@@ -54,7 +54,7 @@ def test_weights_of_another_model_are_as_good_as_ones_own(prepared, data):
     assert {row.name for row in taken.candidates_} <= chosen
     assert (taken.transduction_ == data[1]).all()
     assert np.isnan(taken.expected_accuracy_.accuracy) and own.expected_accuracy_.accuracy > 0.9
-    # a temperature of the other model changes the probabilities
+    # the temperature of the other model changes the probabilities
     hot = weighed.weighting_
     hot["calibration"] = {**hot["calibration"], "heat": 0.1}
     p = copy.copy(prepared).relabel(known(data[1], 2), weigh=hot).label_distributions_
@@ -63,7 +63,7 @@ def test_weights_of_another_model_are_as_good_as_ones_own(prepared, data):
 
 @pytest.mark.usefixtures("few_trees")
 def test_weights_of_another_model_give_its_predictions(prepared, rng):
-    """Also where classifiers that a fast answer does not fit have most of the weight."""
+    """Weights are transferred, even if slow classifiers have most of the weight."""
     y = np.where(np.arange(90) < 30, rng.integers(0, 3, 90), -1)  # labels without a pattern
     weighed = copy.copy(prepared).relabel(y)
     slow = sum(row.weight for row in weighed.candidates_ if "trees" in row.name)

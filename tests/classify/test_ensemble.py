@@ -25,7 +25,7 @@ def test_a_member_without_an_earlier_weight_has_none():
 
 
 def test_weights_of_classifiers_are_the_likeliest(rng):
-    """Σ log Σ_h w_h p_h + trust Σ log(w_h)/h is greatest: its slopes are equal."""
+    """At the weights that maximise Σ log Σ_h w_h p_h + trust Σ log(w_h)/h, slopes are equal."""
     from partwise.classify.ensemble import likeliest_weights
 
     right = rng.uniform(0.05, 1, (30, 4))

@@ -1,4 +1,4 @@
-"""What a person reads of an answer: finite, adding up, and as right as it says."""
+"""Tests of probabilities and expected accuracy: valid numbers, close to the truth."""
 
 import json
 import pickle
@@ -43,7 +43,7 @@ def test_probabilities_that_are_not_numbers_are_an_error_and_no_name(digits, fit
             PartsClassifier(max_iter=30).fit(X, known)
         with pytest.raises(ValueError, match="finite"):
             model.relabel(np.where(known == 0, -1, known))
-    np.testing.assert_array_equal(model.transduction_, names)  # what was there still is
+    np.testing.assert_array_equal(model.transduction_, names)  # the old fit is kept
     assert model.predict_proba(X[:3]).shape == (3, 5) and len(model.classes_) == 5
 
 
@@ -91,7 +91,7 @@ def test_labels_of_weight_zero_are_no_labels(digits):
 
 
 def asked(model, y, n, seed):
-    """Labels for three samples at random, then for those that `suggest` names."""
+    """Return labels of three random samples and of samples that `suggest` chooses."""
     known = np.full(y.size, -1)
     first = np.random.RandomState(seed).choice(y.size, 3, replace=False)
     known[first] = y[first]
@@ -114,7 +114,7 @@ def drawn(y, n, seed, *, even):
 @pytest.mark.filterwarnings("ignore:.*so every sample gets that label")
 @pytest.mark.parametrize("way", ["even", "random", "queue"])
 def test_expected_accuracy_is_near_the_truth_however_labels_were_chosen(way):
-    """Held-out labels alone are 14 points off in the mean with those that `suggest` asks for."""
+    """With labels chosen by `suggest`, held-out labels alone would be wrong by 14 points."""
     errors, inside = [], []
     for load in (load_digits, load_wine, load_breast_cancer):
         X, y = (a[:500] for a in load(return_X_y=True))
@@ -188,7 +188,7 @@ def test_all_labelled_and_no_two_of_a_class(digits):
     assert 0.9 < whole.accuracy <= whole.high <= 1
     one = np.where(np.isin(np.arange(y.size), [np.flatnonzero(y == c)[0] for c in range(5)]), y, -1)
     assert np.isnan(PartsClassifier(max_iter=30).fit(X, one).expected_accuracy_.accuracy)
-    # copies of one sample are no two labels, and the sentence says so
+    # copies of one sample do not count as two labels, as the note states
     copies, told = np.repeat(X[[0, 1]], 20, axis=0), np.tile([0, -1, -1, -1], 10)
     said = PartsClassifier(max_iter=5).fit(copies, told + (np.arange(40) > 19) * (told == 0))
     assert "copies of a sample are one" in str(said.expected_accuracy_)
@@ -210,7 +210,7 @@ def summary_of(X, given, ids=None):
 
 
 def test_class_probabilities_are_those_of_samples_without_a_label(digits):
-    """Random labels: given ones at 1.0 made 0.89 of what held-out labels say is 0.25."""
+    """With random labels, counting given labels as certain would give 0.89 instead of 0.25."""
     X, y, _ = digits
     known = drawn(np.random.RandomState(0).permutation(y), 250, 0, even=False)
     given = np.array([None if c < 0 else f"digit {c}" for c in known], dtype=object)
@@ -296,7 +296,7 @@ def test_outlyingness_is_the_formula(digits):
 
 @pytest.mark.parametrize("y", [[0, 0, 0, 1], [0, 0, 1, 1, 2], [1, 1, 1]])
 def test_outlyingness_of_few_labels_is_the_formula(y):
-    """So few that one more or less would be seen; a class with one label does not count."""
+    """Outlyingness of few labels equals the formula; classes with one label do not count."""
     rng, n = np.random.default_rng(0), 14
     codes, graph = rng.random((n, 4)), rng.random((n, n)) + 0.1
     graph, y = graph + graph.T, np.array(y)
@@ -309,7 +309,7 @@ def test_outlyingness_of_few_labels_is_the_formula(y):
 
 
 def test_samples_of_classes_without_a_label_are_found(digits):
-    """Labels of three classes of five: the others are found, few of the three are."""
+    """With labels of three of five classes, most samples of the other two are found."""
     X, y, _ = digits
     known = drawn(y, 50, 1, even=True)
     known[known > 2] = -1
@@ -333,7 +333,7 @@ def test_samples_of_classes_without_a_label_are_found(digits):
 
 @pytest.mark.parametrize("m", [2, 3])
 def test_few_labels_that_are_close_by_chance_give_up_few(m):
-    """Two labels of a class are as far from each other by one distance, not by two."""
+    """Few labels that are close by chance exclude few samples, since distances repeat."""
     false = []
     for seed in range(6):
         rng = np.random.default_rng(seed)
@@ -369,7 +369,7 @@ def test_none_of_these_needs_two_labels_of_a_class(digits):
 
 
 def skewed():
-    """Two overlapping classes, nine in ten samples of the first; four labels of each."""
+    """Return two overlapping classes of 90% and 10%, with four labels each."""
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1], [540, 60])
     X = rng.standard_normal((600, 4)) + 1.2 * y[:, None]
@@ -391,7 +391,7 @@ def test_priors_trade_accuracy_for_balanced_accuracy():
 
 
 def test_given_priors_multiply_what_uniform_ones_give():
-    """p(c | x) with shares π is p(c | x) with even ones, times π, over the sum."""
+    """With shares π, p(c | x) is the probability for equal shares times π, normalised."""
     p = np.random.default_rng(0).dirichlet(np.ones(3), 50)
     even = calibration.calibrate(p, p[:0], np.empty(0, int), np.full(3, 2), None, np.full(3, 1 / 3))
     given = calibration.calibrate(
@@ -421,7 +421,7 @@ def test_priors_are_checked(digits, priors, message):
 
 @pytest.mark.filterwarnings("ignore:.*so every sample gets that label")
 def test_labels_that_were_asked_for_are_hard_and_not_wrong():
-    """`suggest` asks for doubtful samples: that the rest contradicts their labels says little."""
+    """`suggest` chooses uncertain samples, whose labels are often contradicted but correct."""
     X, y = (a[:600] for a in load_digits(return_X_y=True))
     model = PartsClassifier(max_iter=30, warm_start=True).prepare(X)
     listed = given = 0
@@ -440,14 +440,14 @@ def test_probability_that_a_label_is_wrong_is_as_written_out():
     found = doubts.doubts(np.arange(30), p, given, np.arange(4))
     assert sorted(doubt.sample for doubt in found) == np.flatnonzero(wrong > 0.5).tolist()
     said = [doubt.probability for doubt in found]
-    # 30 logarithms are added and each share weighed: some hundred roundings
+    # adding 30 logarithms and weighting the shares gives about a hundred rounding errors
     np.testing.assert_allclose(
         said, np.sort(wrong[wrong > 0.5])[::-1], rtol=1e3 * np.finfo(float).eps
     )
 
 
 def test_one_contradicted_label_of_many_is_hard_as_likely_as_wrong():
-    """44 right labels of BBC news, three of which others contradict: the first was 0.94 wrong."""
+    """One of 44 correct labels of BBC news was once called wrong with a probability of 0.94."""
     p = np.full((44, 5), 0.02)
     given = np.arange(44) % 5
     p[np.arange(44), given] = 0.92
@@ -459,7 +459,7 @@ def test_one_contradicted_label_of_many_is_hard_as_likely_as_wrong():
 
 
 def test_hard_labels_are_not_wrong_and_six_of_twenty_clear_ones_are():
-    """Hard labels, contradicted in half of the cases, beside clear ones."""
+    """Hard labels are contradicted in half of the cases, and clear wrong ones are found."""
     rng = np.random.default_rng(0)
     hard, easy = np.tile([[0.4, 0.6]], (20, 1)), np.tile([[0.98, 0.02]], (20, 1))
     given = np.r_[rng.permutation(np.repeat([0, 1], 10)), np.zeros(20, dtype=int)]
@@ -471,7 +471,7 @@ def test_hard_labels_are_not_wrong_and_six_of_twenty_clear_ones_are():
 
 
 def test_what_is_said_of_wrong_labels_is_true_in_frequency():
-    """No right label is called wrong for sure, and of those called wrong as many are as is said."""
+    """No correct label is called wrong with certainty, and the probabilities are calibrated."""
     X, y = load_breast_cancer(return_X_y=True)
     rows = np.random.default_rng(0).permutation(len(y))[:300]
     X, y, c = X[rows], y[rows], 2

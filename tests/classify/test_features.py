@@ -1,4 +1,4 @@
-"""Views of samples: of new ones, of samples elsewhere, of samples that do not differ."""
+"""Tests of views: new samples, samples on other back ends, and equal samples."""
 
 from types import SimpleNamespace
 
@@ -20,7 +20,7 @@ def made(rng):
 
 
 def test_a_new_sample_is_smoothed_as_the_others_were(made, rng):
-    """Half of itself and half of its neighbours, twice; these moved once in between."""
+    """A new sample is averaged with its neighbours twice, as the training samples were."""
     known = made().first
     new = rng.random((5, 12))
     views, near, _ = known.new(new, np.full(5, -1))
@@ -54,7 +54,7 @@ def test_directions_of_samples_on_disk_are_the_leading_ones(rng, tmp_path, monke
     Q = features.leading_directions(on_disk(X, tmp_path), 0)
     assert Q.shape == (12, 3)
     angles = np.linalg.svd(Vt[:3] @ Q, compute_uv=False)
-    # four passes leave (1/25)^8 of what the fourth direction has: rounding is more
+    # after four passes the fourth direction has a share of (1/25)^8, below rounding
     np.testing.assert_allclose(angles, 1, atol=12 * np.finfo(float).eps * 10)
 
 
@@ -65,7 +65,7 @@ def test_parts_of_samples_on_disk_are_over_their_columns(made, rng, tmp_path):
 
 @pytest.mark.parametrize("size", [1.0, 7e-10, 7e-12])
 def test_samples_that_are_all_alike_have_no_spread(size, tmp_path):
-    """What is left of a constant is rounding; divided by it, a new sample was infinitely far."""
+    """The spread of equal samples is rounding, and dividing by it gave infinite distances."""
     X, y = np.full((28, 1), size), np.full(28, -1)
     y[:4] = [0, 0, 1, 1]
     model = PartsClassifier(max_iter=5).fit(X, y)
@@ -78,7 +78,7 @@ def test_samples_that_are_all_alike_have_no_spread(size, tmp_path):
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
 @pytest.mark.parametrize(("dtype", "power"), [("f", -60), ("f", -110), ("f", 70), ("d", -700)])
 def test_the_unit_of_measurement_is_none_of_the_answer(rng, kind, dtype, power):
-    """Squares of 1e20 are no numbers in single precision: graph and codes were of nothing."""
+    """Squares of 1e20 overflow in float32; graph and part weights must not use them."""
     X = (rng.random((90, 60)) * (rng.random((90, 60)) < 0.4)).astype(dtype)
     options = {"n_parts": 5, "n_neighbors": 5, "graph_reg": 1.0, "max_iter": 10, "seed": 0}
     one, other = (features.build_features(kind(Z), **options) for Z in (X, np.ldexp(X, power)))

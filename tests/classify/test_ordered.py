@@ -18,7 +18,7 @@ def pictures(n: int = 60, height: int = 16, width: int = 12) -> np.ndarray:
 
 
 def series(n: int = 90, p: int = 120) -> tuple[np.ndarray, np.ndarray]:
-    """Noise that is smooth in three ways: each point alone tells nothing."""
+    """Return noise of three degrees of smoothness, which no single point reveals."""
     rng, y = np.random.RandomState(1), np.arange(n) % 3
     X = [gaussian_filter1d(rng.standard_normal(p), 2.0 ** (1 + c), mode="wrap") for c in y]
     return scale(np.array(X), axis=1), y

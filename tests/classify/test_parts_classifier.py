@@ -1,4 +1,4 @@
-"""PartsClassifier: names, probabilities, new samples; its pieces against plain formulas."""
+"""Tests of PartsClassifier: predicted labels, probabilities, new samples, and formulas."""
 
 import contextlib
 import pickle
@@ -106,7 +106,7 @@ def test_sparse_is_dense(digits, fitted):
 
 
 def test_data_stays_where_it_is(digits, tmp_path, monkeypatch):
-    """On disk, as a tensor, as a Dask array: the same names, from codes computed there."""
+    """Data on disk, tensors and Dask arrays give the same labels without being copied."""
     X, y, known = digits
     file = np.memmap(tmp_path / "x.dat", np.float64, "w+", shape=X.shape)
     file[:] = X
@@ -280,7 +280,7 @@ def test_errors_say_what_to_do(digits):
 
 
 def test_folds_are_even_and_every_second_label_is_held_out_once():
-    """Classes go on where the last one ended: no fold has all the labels that are left over."""
+    """Folds are of equal size, since each class continues where the last one ended."""
     y = np.array([0, 0, 1, 1, 2, 2, 3, 3, 4])
     made = folds.make_folds(y, np.ones(9), 4, np.random.RandomState(0))
     assert made.n_folds == 4
@@ -372,7 +372,7 @@ def test_new_codes_are_the_minimum():
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_of_very_many_samples_some_are_searched(monkeypatch, sparse):
-    """The others have the neighbours and the codes that a new sample would have."""
+    """Samples beyond the limit get the neighbours and part weights of new samples."""
     monkeypatch.setattr(features, "EXACT", 300)
     monkeypatch.setattr(features, "SEARCHED", 150)
     monkeypatch.setattr(features, "MANY", 250)
@@ -448,7 +448,7 @@ def test_a_click_keeps_the_weights(digits):
 
 
 def test_wrong_labels_are_found_and_the_right_class_is_suggested():
-    """Check the shares documented for COIL20 on digits, which every machine has."""
+    """Test on the digits the shares that are documented for COIL20."""
     X, truth = (a[:400] for a in load_digits(n_class=5, return_X_y=True))
     rng = np.random.default_rng(3)
     given = np.concatenate([rng.permutation(np.flatnonzero(truth == c))[:15] for c in range(5)])
@@ -480,7 +480,7 @@ def one_label_a_class(y):
 
 
 def test_propagation_from_samples_that_nothing_is_joined_to():
-    """Conjugate gradients end exactly in components of one, two and three samples."""
+    """Conjugate gradients converge in small components of one, two and three samples."""
     ring = np.roll(np.eye(40), 1, axis=0) + np.roll(np.eye(40), -1, axis=0)  # takes longest
     W = sp.block_diag([sp.csr_array(np.zeros((1, 1))), np.ones((2, 2)) - np.eye(2), ring])
     degree = np.maximum(np.asarray(W.sum(axis=1)).ravel(), 1e-12)
@@ -548,7 +548,7 @@ def test_an_answer_without_a_head_is_an_error(digits, monkeypatch):
 
 
 def test_rounding_is_not_taken_for_spread():
-    """One label a class, then with weights or twice: nothing more is known of the spread."""
+    """Weights or copies of one label per class give no information about the spread."""
     X, y = load_digits(return_X_y=True)
     X, y = X[:600], y[:600]
     known = one_label_a_class(y)
@@ -684,7 +684,7 @@ def test_ranks_are_of_the_training_samples():
 
 
 def test_other_preparations_are_seen_where_the_first_is_blind():
-    """Classes differ in small columns beside large ones that say nothing; and by an outlier."""
+    """Other scalings are tried if large, uninformative columns hide the classes."""
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1, 2], 60)
     X = rng.random((180, 60)) + 1
@@ -702,7 +702,7 @@ def test_other_preparations_are_seen_where_the_first_is_blind():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_random_samples_give_numbers(seed, few_trees):
-    """Zero rows, constant columns, copies, all labelled, every scale and container."""
+    """Random samples with zero rows, constant columns and copies give finite numbers."""
     rng = np.random.default_rng(seed)
     n, p, c = int(rng.integers(3, 40)), int(rng.integers(1, 70)), int(rng.integers(2, 6))
     y = np.append([0, 1], rng.integers(0, c, n - 2))
@@ -746,7 +746,7 @@ def test_counts_by_the_spread_of_their_columns():
 
 
 def two_views(n: int = 120) -> tuple[np.ndarray, sp.csr_array, np.ndarray]:
-    """Coordinates that tell two of four classes apart, and counts that tell the other two."""
+    """Return coordinates that separate two of four classes, and counts for the others."""
     rng = np.random.RandomState(0)
     y = np.arange(n) % 4
     X = rng.standard_normal((n, 5)) + 4 * (y % 2)[:, None]
@@ -828,7 +828,7 @@ def test_what_is_wrong_with_a_second_view_is_said():
 
 
 def test_score_counts_samples_whose_label_is_known(digits, fitted):
-    """-1 is no class: a score that counts it as wrong says 40 % where all names are right."""
+    """`score` ignores -1; counting it as a class would give 40% for correct predictions."""
     X, y, _ = digits
     some = np.where(np.arange(y.size) < 200, y, -1)
     right = fitted.predict(X[:200]) == y[:200]

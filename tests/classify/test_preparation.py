@@ -1,4 +1,4 @@
-"""How samples are brought to scale: sparse as dense, and columns that do not vary."""
+"""Tests of scaling: sparse equals dense, and constant columns."""
 
 import numpy as np
 import scipy.sparse as sp
@@ -25,7 +25,7 @@ def test_a_sparse_array_that_saves_nothing_is_dense(rng):
 
 
 def test_a_column_is_flat_by_its_own_size():
-    """A spread of 1e-11 of a column's mean is rounding, one of 1e-2 of a small mean is not."""
+    """A column is constant if its spread is rounding compared with its mean."""
     signs = np.tile([-1.0, 1.0], 10)
     X = np.column_stack([1e6 + 1e-5 * signs, 1e-6 + 1e-8 * signs, np.full(20, 3.0)])
     scale = preparation._columns(X, False).scale
@@ -34,7 +34,7 @@ def test_a_column_is_flat_by_its_own_size():
 
 
 def test_columns_of_float32_are_centred_as_in_float64(rng):
-    """Sums of many samples lose digits in float32, and squares of 1e20 are out of its range."""
+    """Columns of float32 are summed in float64, since squares of 1e20 overflow."""
     X = (0.1 + 1e-3 * rng.random((300_000, 3))).astype(np.float32)
     X[:, 0] = 0.1
     for scale in (1.0, 1e20):

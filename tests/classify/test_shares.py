@@ -1,4 +1,4 @@
-"""Shares of classes: naive formulas, planted shares, and what is unknown or refused."""
+"""Tests of class shares: naive formulas, known shares, and refused input."""
 
 import numpy as np
 import pytest
@@ -73,7 +73,7 @@ def test_the_range_of_the_accuracy_is_a_linear_programme(rng):
 
 @pytest.fixture(scope="module")
 def unequal():
-    """Two overlapping clouds of which one has nine in ten samples."""
+    """Return two overlapping clouds with 90% and 10% of the samples."""
     X, y = make_blobs([540, 60], centers=[[0.0] * 4, [1.3] * 4], random_state=0)
     known = np.full(600, -1)
     known[:3], known[-3:] = 0, 1

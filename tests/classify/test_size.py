@@ -1,4 +1,4 @@
-"""How much code a fit enters: a reader has to know as much to follow it."""
+"""Tests of the number of files and functions that a fit enters."""
 
 import os
 import sys

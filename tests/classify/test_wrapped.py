@@ -1,4 +1,4 @@
-"""PartsClassifier inside scikit-learn's meta-estimators, and labels that mean "unknown"."""
+"""Tests of PartsClassifier in scikit-learn's meta-estimators, and of labels for "unknown"."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""Held-out entries: which are hidden, what the error is, and Dask arrays by chunks."""
+"""Tests of held-out entries: the choice, the error, and Dask arrays by chunks."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def as_dask(X, rows=17):
     return pytest.importorskip("dask.array").from_array(X, chunks=(rows, 10))
 
 
-#: What marks missing entries, and the kind of array.
+#: Marker of missing entries, and kind of array.
 MARKED = [
     (None, np.asarray),
     (np.nan, np.asarray),
@@ -42,7 +42,7 @@ MARKED = [
 
 
 def marked(missing, kind):
-    """X with missing entries, and which entries were observed."""
+    """Return X with missing entries, and the mask of observed ones."""
     X, seen = counts() + 1, observed()
     if kind is sp.csr_array and missing != 0:
         X[np.random.default_rng(2).random(X.shape) < 0.5] = 0
@@ -84,7 +84,7 @@ def test_every_entry_is_hidden_as_often_as_any_other():
 
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
 def test_one_observed_entry_of_each_sample_and_feature_stays(kind):
-    """Also where a sample has one observed entry, and a feature another."""
+    """Every sample and feature keeps one observed entry, even if it has only one."""
     X = np.full((12, 8), 2.0)
     X[3, 1:] = X[5:, 4] = X[:3, 4] = 0
     seen = X > 0

@@ -1,4 +1,4 @@
-"""The k-means protocol: names by the Hungarian match, odd inputs, and what confidence means."""
+"""Tests of k-means: matching with classes, odd inputs, and confidence."""
 
 import pickle
 from itertools import permutations
@@ -15,7 +15,7 @@ DTYPES = [np.float32, np.float64]
 
 
 def blobs(rng, counts, dtype=np.float64):
-    """Well separated groups, in random order, and the group of each row."""
+    """Return well-separated groups in random order, and the group of each row."""
     groups = rng.permutation(np.repeat(np.arange(len(counts)), counts))
     V = 10 * np.eye(len(counts))[groups] + rng.random((len(groups), len(counts)))
     return V.astype(dtype), groups
@@ -38,7 +38,7 @@ def test_inertia_is_that_of_scikit_learn(rng):
     result = cluster_representation(V, 6, n_init=4, random_state=3)
     own = KMeans(6, n_init=4, random_state=3).fit(V).inertia_
     nearest = ((V[:, None] - result.centers) ** 2).sum(axis=2).min(axis=1).sum()
-    # k-means stops before the last digit; the partition must be one of the same quality
+    # k-means stops before full precision, so partitions are compared by quality
     assert nearest == pytest.approx(own, rel=1e-3)
 
 
@@ -93,7 +93,7 @@ def test_booleans_stay_boolean_when_all_clusters_are_taken(rng):
 
 
 def test_a_class_takes_the_cluster_of_its_members(rng):
-    """Class names must follow the labels, not the order of classes or clusters."""
+    """Clusters get the class of their labels, whatever the order of classes or clusters."""
     V, groups = blobs(rng, [20, 20, 20])
     for order in permutations(["x", "y", "z"]):
         truth = np.array(order)[groups]
@@ -103,7 +103,7 @@ def test_a_class_takes_the_cluster_of_its_members(rng):
 
 
 def test_the_match_is_the_best_in_total():
-    """Class a has most members in the first cluster, but b can only live there."""
+    """Class a has most members in the first cluster, but b has members nowhere else."""
     V = np.repeat([[0.0], [10.0]], 10, axis=0) + np.linspace(0, 0.1, 20)[:, None]
     y = ["a"] * 4 + ["b"] * 3 + [None] * 3 + ["a"] * 3 + [None] * 7
     result = cluster_representation(V, 2, labels=encode_labels(y, 20), random_state=0)
@@ -112,7 +112,7 @@ def test_the_match_is_the_best_in_total():
 
 
 def test_a_class_without_a_matched_member_gets_no_cluster(rng):
-    """Both classes live in one group; the other group has nobody's name."""
+    """If both classes lie in one group, the other group gets no class."""
     V, groups = blobs(rng, [10, 10])
     first = np.flatnonzero(groups == 0)
     y = np.full(20, None, dtype=object)
@@ -148,7 +148,7 @@ def test_labels_do_not_move_clusters(rng):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_fewer_distinct_rows_than_clusters(dtype):
-    """Warnings are errors here, so this also says that k-means stays quiet."""
+    """Fewer distinct rows than clusters give no warning, since warnings are errors here."""
     V = np.array([[1, 0], [0, 1], [1, 0], [0, 0], [0, 1]], dtype=dtype)
     result = cluster_representation(V, 4, random_state=0)
     assert result.centers.shape == (3, 2) and result.names.tolist() == [0, 1, 2]
@@ -209,7 +209,7 @@ def test_lengths_must_agree(rng):
 
 @pytest.fixture
 def line():
-    """Centers at 0, 4 and 10."""
+    """Return centres at 0, 4 and 10."""
     return Clustering(np.array([[0.0], [4.0], [10.0]]), np.array(["a", "b", "c"]), np.array(["a"]))
 
 
@@ -233,7 +233,7 @@ def test_closeness_keeps_its_range(rng, scale):
 
 @pytest.mark.parametrize("scale", [1.0, 1e-25, 1e25])
 def test_clusters_do_not_depend_on_the_unit(scale):
-    """Squares of float32 end at 1e38 and at 1e-45."""
+    """Clusters do not depend on the unit, although squares of float32 may overflow."""
     V = (np.array([[1.0], [1.1], [5.0], [5.1]]) * scale).astype(np.float32)
     found = cluster_representation(V, 2, random_state=0)
     assert found.labels[0] == found.labels[1] != found.labels[2] == found.labels[3]

@@ -1,4 +1,4 @@
-"""Scores against naive formulas, brute force over all matchings, and values known by hand."""
+"""Tests of scores against naive formulas, all matchings, and values computed by hand."""
 
 import math
 from itertools import combinations, permutations
@@ -29,7 +29,7 @@ pairs = st.integers(1, 25).flatmap(
 
 
 def accuracy_by_trying(y_true, y_pred):
-    """Every one-to-one map from clusters to classes; fillers stand for "no class"."""
+    """Try every one-to-one map from clusters to classes, with fillers for no class."""
     classes, clusters = sorted(set(y_true)), sorted(set(y_pred))
     targets = classes + [None] * len(clusters)
     return max(
@@ -43,7 +43,7 @@ def entropy(names):
 
 
 def rand_by_pairs(y_true, y_pred):
-    """Pairs of samples that are together on both sides, set against what chance gives."""
+    """Count pairs that are together in both partitions, corrected for chance."""
     pairs = list(combinations(range(len(y_true)), 2))
     a = [y_true[i] == y_true[j] for i, j in pairs]
     b = [y_pred[i] == y_pred[j] for i, j in pairs]

@@ -1,4 +1,4 @@
-"""Data files that would run, fill the memory or become formulas elsewhere."""
+"""Tests of files that would run code, exhaust the memory, or become formulas in spreadsheets."""
 
 import csv
 import io
@@ -84,7 +84,7 @@ def test_small_files_that_unpack_to_very_much_are_refused(tmp_path, low_limit, s
 
 
 def test_a_file_that_hides_its_size_is_refused_too(tmp_path, low_limit):
-    """The zip's table of contents says 100 bytes: what it says is all that is read."""
+    """A zip file with a wrong size in its table of contents is read up to that size only."""
     path = tmp_path / "x.npz"
     bomb(path)
     data = path.read_bytes()

@@ -1,4 +1,4 @@
-"""Colour or greyscale is decided by the labels that are there, few as they may be."""
+"""Tests of the choice between colour and greyscale by a few labels."""
 
 import numpy as np
 import pytest
@@ -6,12 +6,12 @@ import pytest
 from partwise.io import read_samples
 from partwise.io.colours import choose_colour
 
-HUES = {"blue": (30, 30, 220), "green": (20, 85, 20), "red": (140, 20, 20)}  # of one brightness
+HUES = {"blue": (30, 30, 220), "green": (20, 85, 20), "red": (140, 20, 20)}  # equally bright
 
 
 @pytest.fixture
 def photos(tmp_path):
-    """Ten images of each colour, which greyscale cannot tell apart."""
+    """Return ten images of each colour, which are equal in greyscale."""
     image = pytest.importorskip("PIL.Image", reason="images need pillow")
     rng = np.random.default_rng(0)
     for name, hue in HUES.items():

@@ -1,4 +1,4 @@
-"""Tables as people keep them: every column is taken for what it is, and said so."""
+"""Tests of real tables: every column is recognised, and the notes describe it."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from partwise.io.numbers import date_format, decimal_sign, to_days, to_numbers
 
 @pytest.fixture
 def orders(tmp_path, rng):
-    """Sixty rows with an id, a date, a country, yes/no, numbers in two styles, gaps."""
+    """Return sixty rows with an id, a date, a country, yes/no, two number styles, and gaps."""
     lines = ["order_nr;datum;land;express;betrag;gewicht;bemerkung;quelle"]
     for i in range(60):
         amount = f"{1000 * (i + 1):,}.50".replace(",", " ").replace(".", ",").replace(" ", ".")
@@ -52,7 +52,7 @@ def test_every_column_is_what_it_looks_like(orders):
 
 
 def test_no_column_is_louder_than_another(orders):
-    """The largest squared distance that a column can make is about one."""
+    """No column contributes more than about one to a squared distance."""
     samples = read_samples(orders)
     blocks: dict[str, list[int]] = {}
     for j, name in enumerate(samples.feature_names):
@@ -69,7 +69,7 @@ def test_new_rows_are_treated_alike(orders, tmp_path):
     new = tmp_path / "new.csv"
     new.write_text(lines[0] + "\n" + lines[4] + "\n" + lines[5].replace(";AT;", ";FR;") + "\n")
     again = read_samples(new, recipe=seen.recipe)
-    assert again.ids == ["7003", "7004"]  # how ids were read is remembered
+    assert again.ids == ["7003", "7004"]  # the recipe stores how ids are read
     assert np.allclose(again.X[0], seen.X[3])
     countries = [j for j, n in enumerate(seen.feature_names) if n.startswith("land")]
     assert not again.X[1, countries].any()  # a country that the model does not know
@@ -101,7 +101,7 @@ def test_numbers_as_people_write_them(values, sign, numbers):
 
 
 def test_a_german_file_without_a_fraction_in_one_column(tmp_path):
-    """Read 43.006 as a whole number of thousands; pandas alone reads a fraction."""
+    """43.006 is read as forty-three thousand and six, unlike in pandas."""
     rows = "\n".join(f"{i}.006;{i},5" for i in range(10, 40))
     path = tmp_path / "t.csv"
     path.write_text(f"umsatz;preis\n{rows}\n")
@@ -152,7 +152,7 @@ def test_rows_with_gaps_take_their_ids_and_labels_along(tmp_path):
     with pytest.raises(ValueError, match=r"2.*'a'.*row 1"):
         read_samples(path, label_column="kind", missing="error")
     with pytest.raises(ValueError, match="row"):
-        each = "".join(f"{i},\n,{i}\n" for i in range(6))  # every row lacks one of the two
+        each = "".join(f"{i},\n,{i}\n" for i in range(6))  # every row lacks one value
         (tmp_path / "all.csv").write_text("a,b\n" + each)
         read_samples(tmp_path / "all.csv", missing="drop")
 
@@ -180,7 +180,7 @@ def test_new_samples_are_filled_as_those_of_the_model_were(tmp_path, how):
 
 
 def test_ids_are_text_whatever_they_look_like(tmp_path):
-    """007 is not 7, in a column that is an id by its name and in one that is said to be."""
+    """007 stays text in a column that is an id by name or by option."""
     path = tmp_path / "t.csv"
     path.write_text("id,nr,a,b\n" + "".join(f"00{i},0{i},{i + 1},{9 - i}\n" for i in range(9)))
     assert read_samples(path).ids[:2] == ["000", "001"]
@@ -198,14 +198,14 @@ def test_texts_in_a_table_are_in_a_column(tmp_path):
 
 
 def test_ids_are_of_a_column_that_tells_all_rows_apart(tmp_path):
-    """One before it repeats a value."""
+    """The id column is the first one without repeated values."""
     file = tmp_path / "t.csv"
     file.write_text("Nr,code_id,v,w\n1,10,3,4\n1,11,5,6\n2,13,7,8\n3,15,1,2\n")
     assert read_samples(file).ids == ["10", "11", "13", "15"]
 
 
 def test_whole_numbers_that_came_as_floats_are_whole():
-    """As a sheet gives them."""
+    """Whole numbers that a spreadsheet stores as floats are read as whole numbers."""
     pandas = pytest.importorskip("pandas")
     assert tables._id_texts(pandas.Series([1.0, 3.0])) == ["1", "3"]
     assert tables._id_texts(pandas.Series([1.5, 3.0])) == ["1.5", "3.0"]

@@ -1,4 +1,4 @@
-"""Loading by name, reading files whole or damaged, preparation."""
+"""Tests of data sets: loading by name, damaged files, and preparation."""
 
 import zlib
 from types import SimpleNamespace
@@ -153,7 +153,7 @@ def test_user_cache(monkeypatch, variable, tmp_path):
     assert datasets.user_cache() == tmp_path / folder / "partwise"
 
 
-# downloading: the network is not there in a test, the fetchers' answers are
+# downloading: tests replace the download functions, since they have no network
 
 
 def test_download_olivetti(home, monkeypatch, rng):
@@ -422,7 +422,7 @@ def test_tfidf_is_the_formula(make, rng):
 
 
 def test_tfidf_beside_scikit_learn(rng):
-    # scikit-learn's unsmoothed idf is log(N/df) + 1; the two agree where that one is taken off
+    # scikit-learn's unsmoothed idf is log(N/df) + 1, ours has no + 1
     counts = sparse.csr_array(rng.poisson(1.0, size=(40, 15)).astype(float))
     theirs = TfidfTransformer(sublinear_tf=True, smooth_idf=False, norm=None).fit(counts)
     weights = theirs.transform(counts).toarray()

@@ -1,4 +1,4 @@
-"""Encoders by name: the cache, consent, model files, and real weights that packages bring."""
+"""Tests of encoders: cache, consent, model files, and real weights shipped in packages."""
 
 import csv
 import dataclasses
@@ -55,7 +55,7 @@ def counted(monkeypatch):
 
 @pytest.fixture
 def mails(tmp_path):
-    """Texts of two kinds that share no words, with labels for some."""
+    """Return texts of two topics that share no words, with labels for some."""
     rng = np.random.default_rng(0)
     words = (["river", "lake", "water", "boat", "fish"], ["court", "judge", "trial", "jury", "law"])
     kind = rng.integers(0, 2, 40)

@@ -1,4 +1,4 @@
-"""Files as spreadsheets write them: encodings and separators are found."""
+"""Tests that encodings and separators of text files are detected."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from partwise.io import read_samples
 from partwise.io._common import Options
 from partwise.io.encoding import decode, find_separator, text_format
 
-# Short on purpose: a handful of letters beyond ASCII must be enough.
+# Short on purpose: a few letters beyond ASCII must suffice.
 WRITINGS = {
     "cp1252": "id;text\n1;Lieferung zu spät\n2;alles gut\n",
     "cp1252 ": "id,text\n1,¿Dónde está la señora? ¡Mañana!\n2,Le café où créé\n3,20 €\n",

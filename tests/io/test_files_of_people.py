@@ -1,4 +1,4 @@
-"""Files in the shapes that people have: each is read right, or refused with what to do."""
+"""Tests of files in common shapes: each is read correctly, or refused with a remedy."""
 
 import csv
 import datetime as dt
@@ -276,7 +276,7 @@ def test_what_cannot_be_read_says_what_to_do(tmp_path, name):
 
 GIVEN = {IDS[i]: "late" if i % 2 else "early" for i in range(0, N, 3)}
 
-#: Files of labels that people bring: what we wrote ourselves, lists of spreadsheets, exports.
+#: Files of labels: our own outputs, spreadsheets and exports.
 LABELS = {
     "id and label": lambda f: text(f, [["id", "label"], *GIVEN.items()], "l.csv"),
     "label and id": lambda f: text(

@@ -1,4 +1,4 @@
-"""Samples are joined by ids: what would join the wrong rows stops, and says how to go on."""
+"""Tests of joining labels by ids: ambiguous ids are refused with a remedy."""
 
 import csv
 import unicodedata
@@ -98,7 +98,7 @@ def test_a_column_that_repeats_by_nature_is_no_id_but_joins_nothing(tmp_path):
 
 
 def test_the_index_that_pandas_writes_is_the_ids(tmp_path):
-    """Rows of a shuffled frame: labels by its index would fall on other rows by their numbers."""
+    """Labels of a shuffled frame match by its index, not by row number."""
     order = np.random.default_rng(0).permutation(30)
     rows = "".join(f"{i},{i * 1.5},{i % 3}.5\n" for i in order)
     labels = table(tmp_path, "".join(f"{i},{'low' if i < 15 else 'high'}\n" for i in range(30)))
@@ -156,7 +156,7 @@ def test_the_first_line_of_links_is_not_lost(tmp_path):
 
 
 def test_letters_with_accents_are_one_however_they_are_stored(tmp_path):
-    """A Mac writes the name of a file in two pieces, a spreadsheet in one."""
+    """Composed and decomposed accents are equal, since macOS decomposes file names."""
     two, one = (unicodedata.normalize(form, "Grün.png") for form in ("NFD", "NFC"))
     assert two != one
     for held, written in ((two, one), (one, two)):

@@ -1,4 +1,4 @@
-"""Parts and topics that the command reads from files."""
+"""Tests of parts and topics that commands read from files."""
 
 import json
 import re
@@ -26,7 +26,7 @@ def command(*arguments):
 
 @pytest.fixture
 def texts(tmp_path):
-    """Texts of two topics, labels beside them."""
+    """Return texts of two topics with labels."""
     rng = np.random.default_rng(0)
     rows = ["id,text,class"]
     for name, words in WORDS.items():
@@ -68,7 +68,7 @@ def test_topics_name_the_clusters_and_the_parts(texts, tmp_path, capsys):
 
 
 def test_a_topic_keeps_its_name_where_another_part_took_its_words(tmp_path, capsys):
-    """A topic is where the fit begins: its words may end in a part that began without a topic."""
+    """A topic only starts the fit, so its words may end in a part that had no topic."""
     pytest.importorskip("plotly")  # the report
     words = {"sport": ["match", "player", "goal", "team", "league", "score", "coach", "stadium"]}
     words["food"] = ["bread", "soup", "recipe", "oven", "flour", "sugar", "butter", "spice"]

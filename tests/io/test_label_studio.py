@@ -1,4 +1,4 @@
-"""Labels that Label Studio exported as JSON."""
+"""Tests of labels that Label Studio exported as JSON."""
 
 import json
 

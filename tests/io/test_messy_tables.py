@@ -1,4 +1,4 @@
-"""Tables as people have them: out of spreadsheets, without a heading, with a book in a cell."""
+"""Tests of real tables: spreadsheets, no header row, very long cells."""
 
 import csv
 import datetime as dt
@@ -43,7 +43,7 @@ def test_a_cell_as_long_as_a_book(tmp_path):
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "cp1252"])
 @pytest.mark.parametrize("line", ["sep=;\r\n", '"sep=;"\r\n'])
 def test_what_excel_adds(tmp_path, line, encoding):
-    """A line that names the separator, empty rows, empty columns at the end."""
+    """Excel adds a line that names the separator, empty rows, and empty columns at the end."""
     rows = "".join(f"f{i};{i},5;Tür {i % 3};;\r\n" for i in range(30))
     text = f"{line}id;größe;was;;\r\n{rows};;;;\r\n;;;;\r\n"
     samples = read_samples(write(tmp_path, text, encoding=encoding))

@@ -1,4 +1,4 @@
-"""New rows for a known model: written in another way, unreadable, or with empty columns."""
+"""Tests of new rows for a model: other formats, unreadable values, and empty columns."""
 
 import datetime as dt
 
@@ -43,7 +43,7 @@ def test_dates_in_another_format_are_the_same_days(tmp_path, form):
     "rows", [["3. Quartal;1", "4. Quartal;2"], ["03/04/2025;1", "05/06/2025;2"]]
 )
 def test_a_column_that_cannot_be_read_is_refused_by_name(tmp_path, rows):
-    """The second has two readings: day or month first."""
+    """The second column is ambiguous: the day or the month may come first."""
     recipe = read_samples(dated(tmp_path, "%d.%m.%Y")).recipe
     with pytest.raises(ValueError, match=f"'when' has '{rows[0][:4]}.*2 of its 2 rows"):
         read_samples(write(tmp_path, ["when;size", *rows], "new.csv"), recipe=recipe)
@@ -76,7 +76,7 @@ def test_another_decimal_sign_is_the_same_number(tmp_path):
     seen = read_samples(write(tmp_path, ["id;amount", *german]))
     again = read_samples(write(tmp_path, ["id;amount", *english], "n.csv"), recipe=seen.recipe)
     assert np.array_equal(again.X, seen.X) and any("'amount'" in note for note in again.notes)
-    whole = write(tmp_path, ["id;amount", "y;1.120"], "one.csv")  # a thousand and more, as before
+    whole = write(tmp_path, ["id;amount", "y;1.120"], "one.csv")  # 1,120 as before
     assert read_samples(whole, recipe=seen.recipe).X[0] == pytest.approx(seen.X[12], abs=1e-3)
 
 

@@ -1,4 +1,4 @@
-"""Values of a table that mean something else than they look like, and what is said of them."""
+"""Tests of table values that do not mean what they look like, and of the notes about them."""
 
 import numpy as np
 import pytest
@@ -160,7 +160,7 @@ def test_two_cells_of_one_name_are_named(cells):
 
 
 def test_two_genes_of_one_name_are_kept_apart(cells, tmp_path):
-    """By name the parts of one were those of the other, in write-back and in predict."""
+    """Duplicate names once mixed up the parts of two genes."""
     anndata = pytest.importorskip("anndata", reason=".h5ad needs anndata")
     from partwise import NMF
     from partwise.io import to_anndata

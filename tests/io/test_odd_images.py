@@ -1,4 +1,4 @@
-"""Images as microscopes and phones write them: deep, in pages, in formats that need an extra."""
+"""Tests of images of microscopes and phones: many bits, several pages, HEIC."""
 
 import sys
 
@@ -12,7 +12,7 @@ image = pytest.importorskip("PIL.Image", reason="images need pillow")
 
 
 def deep(folder, n=6, top=4095):
-    """Images of 12 bits in 16, two patterns that differ by less than 1/256 of the range."""
+    """Write 12-bit images in 16 bits: two patterns that differ by less than 1/256."""
     rng = np.random.default_rng(0)
     pixels = []
     for i in range(n):

@@ -1,8 +1,8 @@
-"""More than a hundred damaged or odd inputs: none is joined wrongly, each gets a sentence.
+"""Tests of more than a hundred damaged or odd inputs: no label is joined to a wrong sample.
 
-What a sample holds (words of the sea or the sky, a small or a large number, a dark or a light
-picture) says what its label must be. A case ends well if every label that was joined agrees with
-its sample, or if one line says what is wrong.
+The content of a sample determines its label: words of the sea or the sky, a small or a large
+number, a dark or a light picture. A case passes if every joined label agrees with its sample, or
+if one line states the problem.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def csv_text(rows, separator=",", end="\n"):
 
 @dataclass
 class Case:
-    """Files to write, how to read them, and what is to be said: in a note or in an error."""
+    """Files to write, options to read them, and the expected note or error."""
 
     name: str
     files: dict
@@ -332,7 +332,7 @@ def numbers():
 
 
 def pictures():
-    """Bytes of images; a dark one is sea, a light one sky."""
+    """Return image files; dark ones are sea, light ones sky."""
     from PIL import Image
 
     def picture(i, mode="L", size=(12, 12), suffix="PNG", exif=None):

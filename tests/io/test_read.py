@@ -1,4 +1,4 @@
-"""Reading a person's own data: every format, and every way in which a file can be wrong."""
+"""Tests of reading user data: every format, and wrong files."""
 
 import functools
 import io
@@ -34,7 +34,7 @@ def pandas():
 
 @pytest.fixture
 def photos(pil, tmp_path, rng):
-    """Twelve 6x4 images (height x width) in two sub-folders."""
+    """Write twelve 6x4 images (height x width) into two sub-folders."""
     folder = tmp_path / "photos"
     for number in range(12):
         place = folder / ("dark" if number % 2 else "light")
@@ -86,7 +86,7 @@ def test_rotated_photographs_are_shown_as_their_camera_meant(tmp_path, pil):
     upright = np.zeros((6, 4), dtype=np.uint8)
     upright[0] = 255  # the sky is above
     pil.fromarray(upright).save(tmp_path / "a.png")
-    turned = pil.fromarray(np.rot90(upright, -1))  # stored on its side, with a note that says so
+    turned = pil.fromarray(np.rot90(upright, -1))  # rotated, with EXIF orientation
     exif = pil.Exif()
     exif[0x0112] = 8
     turned.save(tmp_path / "b.png", exif=exif)
@@ -186,7 +186,7 @@ def test_texts_from_files_and_from_a_column(tmp_path, pandas):
     assert np.allclose(files.X.toarray(), column.X[order].toarray())
     assert column.ids[3] == "n3" and column.y.tolist() == topics
     assert column.texts[0] == texts[0]
-    # the papers' weights, by the function that the experiments use
+    # the weights of the papers, computed by the function for experiments
     counts = [[text.split().count(w) for w in column.feature_names] for text in texts]
     assert np.allclose(column.X.toarray(), tfidf(np.array(counts, dtype=float)))
 
@@ -391,7 +391,7 @@ def test_known_sets_by_name_are_upright(digits):
 
 
 def test_images_of_matlab_are_upright(tmp_path, rng):
-    """The field fea holds an image column by column, and --image-shape alone must be enough."""
+    """The field fea stores images by columns, and --image-shape must suffice."""
     pictures = rng.random((5, 4, 3))
     scipy.io.savemat(tmp_path / "m.mat", {"fea": pictures.transpose(0, 2, 1).reshape(5, 12)})
     samples = read_samples(tmp_path / "m.mat", image_shape=(4, 3), scale="none")
@@ -567,7 +567,7 @@ def test_keep_share_keeps_at_least_one_a_class():
 
 
 def test_keep_share_is_the_nearest_number():
-    """Of three labels 0.9 is 2.7, so three; of ten 0.24 is two."""
+    """The number of kept labels is rounded: 0.9 of 3 is 3, and 0.24 of 10 is 2."""
     y = np.array(["a"] * 3 + ["b"] * 10, dtype=object)
     assert (keep_share(y, 0.9) == "a").sum() == 3
     assert (keep_share(y, 0.24) == "b").sum() == 2
@@ -575,7 +575,7 @@ def test_keep_share_is_the_nearest_number():
 
 
 def test_a_whole_name_is_meant_before_one_without_suffix(tmp_path):
-    """one.png is a file, and what is left of one.png.txt without its last suffix."""
+    """An id matches a whole file name before a name without its suffix."""
     ids = ["a/one.png.txt", "b/one.png", "c/two.txt"]
     text = "id,label\none.png,x\none.png.txt,y\ntwo,z\n"
     assert read_labels(table(tmp_path, text), ids).tolist() == ["y", "x", "z"]
@@ -699,7 +699,7 @@ def test_cells_by_their_most_variable_genes_and_back(adata, tmp_path):
 def test_a_warning_of_a_package_does_not_make_a_file_damaged(
     tmp_path, monkeypatch, package, name, suffix
 ):
-    """Warnings may be errors where partwise runs; they say nothing of the file."""
+    """If warnings are errors, a package's warning must not count as a damaged file."""
     module = pytest.importorskip(package)
     if suffix == ".parquet":
         pytest.importorskip("pyarrow", reason=".parquet needs pyarrow")
@@ -711,7 +711,7 @@ def test_a_warning_of_a_package_does_not_make_a_file_damaged(
         module.savemat(path, {"fea": matrix.toarray()})
     elif suffix == ".h5ad":
         adata = module.AnnData(matrix.toarray())
-        adata.raw = adata  # without, h5py alone reads it
+        adata.raw = adata  # without .raw, h5py reads it
         adata.write_h5ad(path)
     elif suffix == ".parquet":
         module.DataFrame(matrix.toarray(), columns=list("abc")).to_parquet(path)

@@ -1,4 +1,4 @@
-"""Sparse files whose indices, sizes or links are not what they say: refused before any use."""
+"""Tests of sparse files with wrong indices, sizes or links, which are refused before use."""
 
 import subprocess
 import sys
@@ -40,7 +40,7 @@ def pointer_far(p):
     p["indptr"][5] = 2**30
 
 
-def pointer_far_and_nothing_stored(p):  # scipy's check_format looks no further where nnz is 0
+def pointer_far_and_nothing_stored(p):  # scipy's check_format stops if nnz is 0
     p["indptr"][:] = 0
     p["indptr"][5] = 2**30
 
@@ -136,7 +136,7 @@ for path in sys.argv[1:]:
 
 
 def refused(*paths):
-    """In a process of its own: what is read out of bounds may end it."""
+    """Read in a new process, since reading out of bounds may end it."""
     command = [sys.executable, "-c", READ, *map(str, paths)]
     run = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert run.returncode == 0, (run.returncode, run.stdout, run.stderr[-300:])
@@ -263,7 +263,7 @@ def test_a_market_file_that_claims_too_much(tmp_path, text):
 
 
 def test_columns_that_nothing_fills(tmp_path):
-    """A matrix of 40 rows and 10^9 columns is small in a file, and its parts are not."""
+    """A matrix of 40 rows and 10^9 columns is small in a file, but its parts are large."""
     p = parts()
     np.savez(tmp_path / "x.npz", **p, shape=np.array([40, 10**9]))
     with pytest.raises(ValueError, match=r"x\.npz"):
@@ -279,7 +279,7 @@ def test_columns_that_nothing_fills(tmp_path):
 
 
 def test_rows_that_nothing_fills(tmp_path):
-    """A .mat of 10^9 rows is stored by columns: its rows take no bytes there."""
+    """A .mat file of 10^9 empty rows is small, since it is stored by columns."""
     p = parts("csc")
     data = mat_bytes(p)
     shape = np.array([40, 50], "<i4").tobytes()
@@ -360,7 +360,7 @@ def test_a_link_inside_of_an_h5ad_is_no_other_file(cells):
 
 @pytest.mark.parametrize("at", range(3), ids=["indices", "indptr", "data"])
 def test_an_element_of_a_type_that_there_is_not(tmp_path, at):
-    """Refuse the file: scipy reads such a type beyond its table, and the process ends."""
+    """Refuse the file, since scipy would read beyond its table of types and crash."""
     p = parts("csc")
     data = mat_bytes(p)
     sizes = [4 * p["indices"].size, 4 * p["indptr"].size, 8 * p["data"].size]

@@ -1,4 +1,4 @@
-"""Texts: stop words, n-grams, limits, and writing without spaces."""
+"""Tests of texts: stop words, n-grams, limits, and scripts without spaces."""
 
 import numpy as np
 import pytest
@@ -95,7 +95,7 @@ def found_languages(texts):
 
 
 def test_one_long_text_does_not_decide_for_all():
-    """Words of a book in English among German letters: the letters are what is read."""
+    """One long English book does not decide the language of many German letters."""
     book = " ".join(ENGLISH * 500)
     assert found_languages([book, *(GERMAN * 5)]) == "without German stop words"
     assert found_languages([*(GERMAN * 5), book]) == "without German stop words"
@@ -121,7 +121,7 @@ def test_a_neighbouring_language_is_not_found():
 
 
 def test_one_word_makes_no_language():
-    """The word "due" is Italian for two; English invoices lost it as a stop word."""
+    """The English word "due" is Italian for two, and was once removed as a stop word."""
     texts = ["please pay the amount that is due and send it to the bank"] * 9
     texts += ["due due invoice payment", "due overdue payment account", "due bank"] * 4
     words, said = find_stop_words(texts, "auto", characters=False)

@@ -1,4 +1,4 @@
-"""A label that says "unknown" is asked about; it is never a class by itself."""
+"""Tests of labels such as "unknown", which become a class only if the user confirms."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""--write-back: the person's own table, with a name for every row."""
+"""Tests of --write-back, which adds predicted labels to the user's own table."""
 
 import csv
 import json
@@ -18,7 +18,7 @@ NEW = ["partwise_label", "partwise_probability", "partwise_second_label", "partw
 
 
 def table():
-    """Rows of id, stars, body, topic: an empty text, quotes, line breaks, leading zeros."""
+    """Write a table with an empty text, quotes, line breaks and leading zeros."""
     rng = np.random.default_rng(0)
     rows = []
     for i in range(60):
@@ -31,7 +31,7 @@ def table():
 
 
 def checked(found, rows):
-    """Every own cell is as it was, and every row has the name of its own text."""
+    """Assert that original cells are unchanged and every row has the label of its text."""
     assert len(found) == len(rows)
     for i, (new, old) in enumerate(zip(found, rows)):
         assert list(new.values())[:4] == old

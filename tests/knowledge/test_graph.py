@@ -1,4 +1,4 @@
-"""Neighbours against brute force over differences, and graphs against their definition."""
+"""Tests of neighbours against brute force, and of graphs against their definition."""
 
 import sys
 from types import SimpleNamespace
@@ -50,7 +50,7 @@ def assert_neighbors(X, k, indices, distances, rtol=1e-12):
 
 @pytest.fixture
 def compiled(monkeypatch):
-    """Send small data through the compiled search, in many blocks."""
+    """Use the compiled search for small data, in many blocks."""
     monkeypatch.setattr(_search, "SMALL", 0)
     monkeypatch.setattr(_search, "BLOCK", 32)
     monkeypatch.setattr(_search.cuts, "__defaults__", (32,))
@@ -58,7 +58,7 @@ def compiled(monkeypatch):
 
 @pytest.fixture(params=["numpy", "compiled"])
 def search(request):
-    """Both searches: what small data takes, and what large data takes."""
+    """Use the search for small data, or the compiled search for large data."""
     if request.param == "compiled":
         request.getfixturevalue("compiled")
     return request.param
@@ -105,7 +105,7 @@ def test_dense(case, k, search):
 @pytest.mark.parametrize("k", [1, 5])
 @pytest.mark.parametrize("case", CASES)
 def test_sparse(case, k, search):
-    """Not filled and filled enough: two ways for the compiled search."""
+    """Sparse data of low and high density use different code of the compiled search."""
     X = CASES[case] * (np.random.default_rng(2).random(CASES[case].shape) < 0.3)
     assert_neighbors(X, k, *nearest_neighbors(sp.csr_array(X), k))
     wide = np.zeros((X.shape[0], 12 * X.shape[1]))
@@ -125,7 +125,7 @@ def test_sparse_formats(make, dtype, k, search, rng):
 
 
 def test_sparse_with_doubled_and_unsorted_entries(search):
-    """A csr may hold an entry in two parts, in any order; the caller's is left alone."""
+    """Duplicate and unsorted entries of a csr array are summed in a copy."""
     indptr, columns = np.array([0, 3, 4, 6]), np.array([2, 0, 2, 1, 1, 0])
     values = np.array([1.0, 5.0, 2.0, 4.0, 1.0, 5.0])
     X = sp.csr_array((values.copy(), columns.copy(), indptr.copy()), shape=(3, 3))
@@ -153,7 +153,7 @@ def test_dtypes_and_layouts(dtype, order, search, rng):
 )
 @settings(max_examples=60, deadline=None)
 def test_random_lattices(n, p, k, seed, offset):
-    """Points on a small lattice: copies and ties everywhere."""
+    """Points on a small lattice have many copies and ties."""
     X = np.random.default_rng(seed).integers(0, 3, (n, p)) + offset
     k = min(k, n - 1)
     assert_neighbors(X, k, *nearest_neighbors(X, k))
@@ -167,7 +167,7 @@ def test_ties_are_ordered_by_index(search):
 
 
 def test_rows_in_doubt_are_searched_again(compiled, monkeypatch):
-    """The safety net must be used by data that needs it, and not by data that does not."""
+    """Rows are searched again only if rounding could change their neighbours."""
     used = []
     original = _search.search_rows
     monkeypatch.setattr(
@@ -182,7 +182,7 @@ def test_rows_in_doubt_are_searched_again(compiled, monkeypatch):
 
 @pytest.mark.parametrize("device", [None, "cpu"])
 def test_the_lower_bounds_hold(compiled, device, monkeypatch):
-    """What the search rests on: no value exceeds the true squared distance, and none is missed."""
+    """No bound exceeds the true squared distance."""
     if device is not None:
         pytest.importorskip("torch")
         monkeypatch.setattr(_search, "THERE", 2000)  # several blocks
@@ -209,7 +209,7 @@ def test_a_device_finds_the_same_neighbours(compiled):
 
 
 def test_blocks_may_come_in_any_order(rng):
-    """Threads take blocks as they like, so equal values must not depend on who came first."""
+    """The order of blocks does not affect ties."""
     points = rng.integers(0, 3, (40, 2)).astype(float)
     low = (points**2).sum(axis=1)
     blocks = [(a, b) for a in range(0, 40, 10) for b in range(a, 40, 10)]
@@ -242,7 +242,7 @@ def test_same_result_on_any_number_of_threads(compiled, rng):
 
 
 def test_large_data_against_scikit_learn(rng):
-    """Nothing patched: enough samples for the compiled search and several blocks."""
+    """Use enough samples for the compiled search and several blocks."""
     X = rng.random((3000, 10)) @ rng.random((10, 60)) + 0.1 * rng.random((3000, 60))
     theirs = NearestNeighbors(n_neighbors=6, algorithm="kd_tree").fit(X).kneighbors()
     indices, distances = nearest_neighbors(X, 6)
@@ -262,7 +262,7 @@ def test_large_data_against_scikit_learn(rng):
 
 
 def naive_graph(X, k, weighting, bandwidth=None):
-    """From the definition, for data without ties."""
+    """Build a graph from the definition, for data without ties."""
     n = X.shape[0]
     D = cdist(X, X)
     np.fill_diagonal(D, np.inf)
@@ -359,7 +359,7 @@ def test_samples_must_be_finite(make):
 
 
 def test_memory_stays_far_below_all_pairs(rng):
-    """6000² distances would be 288 MB in float64, 144 MB in float32."""
+    """The search needs far less than the 144 MB of all 6,000² distances in float32."""
     import tracemalloc
 
     X = rng.random((6000, 20))
@@ -420,7 +420,7 @@ def test_approximate(make, rng, monkeypatch):
 
 @pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
 def test_approximate_repairs_what_it_is_given(make, rng, monkeypatch):
-    """The sample itself in any place or not at all, gaps, and distances in float32."""
+    """Results of pynndescent are repaired: the sample itself, missing ones, and float32."""
     X = rng.random((8, 3))
     order = np.argsort(cdist(X, X), axis=1)
     found = order[:, :4].copy()
@@ -450,7 +450,7 @@ def test_approximate_without_pynndescent(monkeypatch, rng):
 
 
 def test_the_sketch_turns_to_the_largest_directions(monkeypatch, rng):
-    """In four passes, as the documentation says, close to those of an exact decomposition."""
+    """Four passes find directions close to those of an exact decomposition."""
     monkeypatch.setattr(_sketch, "WIDTH", 6)
     left, right = (np.linalg.qr(rng.normal(size=(n, 30)))[0] for n in (80, 40))
     data = as_data((left * 0.9 ** np.arange(30)) @ right.T)
@@ -500,7 +500,7 @@ def test_check_graph_evens_out_roundings():
 @pytest.mark.parametrize("size", [1e-8, 1.0, 1e8])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_check_graph_tells_roundings_from_differences(dtype, size):
-    """Some hundred roundings of the largest weight, which another order of a sum can make."""
+    """An asymmetry of about a hundred rounding errors of the largest weight is accepted."""
     eps = float(np.finfo(dtype).eps)
     W = np.array([[0, 1, 0.5], [1, 0, 0], [0.5, 0, 0]], dtype=dtype)
     W[2, 0] += dtype(150 * eps)

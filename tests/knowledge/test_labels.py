@@ -1,4 +1,4 @@
-"""Labels of every kind that people have, and the map A against the matrix it stands for."""
+"""Tests of labels of every kind, and of the map A against the matrix it represents."""
 
 import datetime as dt
 import pickle
@@ -129,7 +129,7 @@ def test_unhashable_labels_are_refused():
 
 
 def test_labels_need_no_compiler():
-    """None and NaN are found in a process that never imports numba or pynndescent."""
+    """Labels are read without importing numba or pynndescent."""
     code = (
         "import sys; from partwise.knowledge.labels import encode_labels;"
         "print(encode_labels(['b', None, float('nan'), 'a'], 4).codes.tolist());"

@@ -1,4 +1,4 @@
-"""Pairs that belong together or apart: checked, contradictions named, in every estimator."""
+"""Tests of must-links and cannot-links in every estimator, and of contradictions."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_multiplicative_updates_are_the_naive_ones(soft):
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("make", ALL)
 def test_links_in_every_estimator(make, loss):
-    """Hard must-links are shared rows, the objective is the formula's, histories never rise."""
+    """Hard must-links share rows, the objective equals the formula, and histories descend."""
     kl_graph = loss == LOSSES[1] and make in (GNMF, SemiGNMF)
     if kl_graph:
         with pytest.raises(ValueError, match="cannot_link"):
@@ -245,7 +245,7 @@ def test_without_links_it_is_the_plain_model_to_the_last_bit(make):
 
 @quiet
 def test_must_links_within_labels_are_those_labels():
-    """CNMF's labels and the must-links that say the same are one model."""
+    """CNMF with labels equals CNMF with the same must-links."""
     labels = fit(CNMF, Y, links=False)
     pairs = ConstrainedNMF(K, random_state=0, max_iter=60, tol=0)
     pairs.fit(X, must_link=[(12, 13), (14, 15)])
@@ -296,7 +296,7 @@ def test_pairs_do_not_survive_cross_validation():
 
 @quiet
 def test_links_and_gaps_and_weights_and_known_parts_together():
-    """What a person knows combines; the objective is still the formula's."""
+    """Links, missing values, weights and known parts combine; the objective is the formula."""
     G = X.copy()
     G[3, 4] = G[8, 1] = np.nan
     fixed = np.full((1, P), np.nan)

@@ -1,4 +1,4 @@
-"""Graphs of places."""
+"""Tests of spatial graphs."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from partwise.graph import join_graphs, morans_i, neighbor_graph, pixel_places, 
 
 
 def naive(places, k, radius=np.inf):
-    """max(N, Nᵀ) of the k nearest others within the radius."""
+    """Return max(N, Nᵀ) of the k nearest other places within the radius."""
     d = np.linalg.norm(places[:, None] - places, axis=2)
     np.fill_diagonal(d, np.inf)
     N = np.zeros(d.shape)

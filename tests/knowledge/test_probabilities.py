@@ -1,4 +1,4 @@
-"""Labels in doubt: y as probabilities of classes, and LpCNMF, where codes mix by them."""
+"""Tests of y as class probabilities, and of LpCNMF."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_methods_of_certain_labels_name_another(estimator, instead):
 
 @quiet
 def test_labels_in_doubt_are_weighed_with_what_the_codes_say(tmp_path):
-    """Clear groups; of three samples the given probabilities lean to the wrong class."""
+    """Part weights correct three samples whose probabilities prefer a wrong class."""
     member = np.arange(60) % 3
     X = 5.0 * np.eye(3)[member] @ np.kron(np.eye(3), np.ones(4)) + 0.3 * rng.random((60, 12))
     y = np.where((np.arange(60) < 30)[:, None], 0.9 * np.eye(3)[member] + 0.1 / 3, NAN)
@@ -219,7 +219,7 @@ def test_lpcnmf_repeats_the_naive_update(loss, weighed):
 @pytest.mark.parametrize("solver", ["hals", "nesterov", "mu"])
 @pytest.mark.parametrize("term", [False, True])
 def test_steps_on_mixed_rows_end_where_lbfgs_does(solver, term):
-    """Z for fixed U, which is convex: as low as L-BFGS-B, and never up."""
+    """Steps for Z with fixed U reach the minimum of L-BFGS-B and never rise."""
     ridge = [Ridge(np.full((1, 1), 0.3))] if term else []
     model = FactorModel(
         as_data(Q.X), make_loss(FROBENIUS), rows=MixedRows(np.nan_to_num(P)), terms_V=ridge
@@ -248,7 +248,7 @@ def test_steps_on_mixed_rows_end_where_lbfgs_does(solver, term):
 @pytest.mark.parametrize("loss, solver", [(FROBENIUS, "hals"), (FROBENIUS, "nesterov"),
                                           (FROBENIUS, "mu"), (KL, "mu")])  # fmt: skip
 def test_mixing_that_is_certain_is_sharing(loss, solver):
-    """The general path with one-hot rows, against shared rows: to 1e-10."""
+    """One-hot probabilities give the result of shared rows, to 1e-10."""
     ends = []
     labels = encode_labels(Q.y, N)
     for rows in (SharedRows(labels.codes, N), MixedRows(labels.probabilities)):
@@ -326,7 +326,7 @@ def test_lpcnmf_refuses_what_does_not_descend(params, given, message):
 @quiet
 @pytest.mark.parametrize("estimator", [CDNMF, CNMF, LpCNMF])
 def test_wrong_labels_are_listed(estimator, tmp_path):
-    """Clear groups with half of the labels, of which four are wrong."""
+    """Four wrong labels among clear groups are listed."""
     draw = np.random.default_rng(3)
     member = np.arange(90) % 3
     X = 5.0 * np.eye(3)[member] @ np.kron(np.eye(3), np.ones(4)) + 0.3 * draw.random((90, 12))

@@ -1,4 +1,4 @@
-"""Functions that fit many models to a Dask array: by chunks, without X in this process."""
+"""Tests of model selection on Dask arrays, which works by chunks without loading X."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def chunked(X, kind):
 
 @pytest.fixture(autouse=True)
 def never_here(monkeypatch):
-    """Fail where more than a few numbers per sample come into this process."""
+    """Fail if more than a few numbers per sample are loaded into this process."""
     compute, run = da.Array.compute, dask_runners.Threads.run
 
     def small(X, **how):
@@ -133,7 +133,7 @@ def test_intervals_refuse_with_the_memory_that_they_need():
 
 
 def test_weights_and_missing_values_are_applied_by_chunks():
-    """Blocks as large as X are made again for each pass, with the numbers of an ndarray."""
+    """Weights and masks are applied to each chunk, with the result of an ndarray."""
     X, rng = counts() + 1, np.random.default_rng(0)
     X[rng.random(X.shape) < 0.2] = np.nan
     given = {"sample_weight": rng.random(N) + 0.5, "entry_weight": rng.random(X.shape) + 0.5}
@@ -159,7 +159,7 @@ def test_weights_and_missing_values_are_applied_by_chunks():
     ],
 )
 def test_what_lies_here_is_refused_where_memory_is_short(fit, need, monkeypatch):
-    """With part weights of all samples in this process, or with features of all samples."""
+    """Fits that need part weights or features of all samples in memory are refused."""
     X = chunked(counts(), None)
     monkeypatch.setattr(memory, "free_memory", lambda: need - 1.0)
     with pytest.raises(ValueError, match=rf"{N} samples.* {memory.in_units(need)}"):

@@ -1,4 +1,4 @@
-"""Many starts at once, parts that come back, and how many there are."""
+"""Tests of many starts at once, consensus parts, and the choice of their number."""
 
 import warnings
 from dataclasses import replace
@@ -46,7 +46,7 @@ from partwise.solvers.loop import alternate
 
 
 def planted(n=60, p=40, k=3, *, noise=0.05, seed=0):
-    """X >= 0 of k sparse parts, the parts, and the codes."""
+    """Return X >= 0 of k sparse parts, the parts, and the part weights."""
     rng = np.random.RandomState(seed)
     V = rng.gamma(0.5, size=(n, k))
     H = rng.gamma(0.5, size=(k, p)) * (rng.uniform(size=(k, p)) < 0.5)
@@ -60,7 +60,7 @@ def one_by_one(model, starts, settings):
 
 
 def ends(estimator, X, **given):
-    """Every start's end and the estimator, fitted."""
+    """Return the result of every start, and the fitted estimator."""
     what = fitting.described(estimator)
     problem = fitting.state(what, fitting.check(estimator, what, X, fitting.Given(**given)))
     found = list(solving.solutions(problem, Progress(estimator, X, None, len(problem.starts))))
@@ -130,7 +130,7 @@ def test_a_group_is_as_wide_as_memory_allows(monkeypatch):
 
 
 def cosines(A, B):
-    """Of the rows of A, each with the row of B that is its own."""
+    """Return the cosines of the rows of A with the matched rows of B."""
     A, B = (M / np.linalg.norm(M, axis=1, keepdims=True) for M in (A, B))
     C = A @ B.T
     rows, columns = linear_sum_assignment(-C)
@@ -167,7 +167,7 @@ def test_a_part_that_never_comes_back_is_an_outlier():
 
 
 def test_spectra_are_medians_of_their_groups_and_parts_fit_their_usages():
-    """One run of many went elsewhere: the median does not follow it, a mean would."""
+    """Spectra are medians, which one deviating run does not change."""
     X, _, _ = planted()
     found = consensus(X, 3, n_runs=8, density_threshold=2, random_state=0)
     for j in range(3):
@@ -203,7 +203,7 @@ def test_density_is_the_mean_distance_to_the_nearest(neighbors):
 
 @pytest.mark.parametrize("make", [NMF, partial(GNMF, n_neighbors=3), partial(CF, init="random")])
 def test_every_run_has_a_start_of_its_own(make):
-    """After one iteration no two runs are where another is."""
+    """After one iteration all runs differ."""
     X, _, _ = planted(n=30)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -323,7 +323,7 @@ def test_an_answer_at_the_end_of_the_range_warns():
 
 
 def test_stability_is_a_number_however_few_parts_differ():
-    """By hand: silhouettes are 0 where groups are single parts, or where all parts are one."""
+    """The silhouette is 0 if groups are single parts, or if all parts are equal."""
     same = np.tile(np.eye(1, 4), (6, 1))
     np.testing.assert_array_equal(group_silhouettes(same, np.zeros(6, int), 2), [0, 0])
     np.testing.assert_array_equal(group_silhouettes(np.eye(2, 4), np.array([0, 1]), 2), [0, 0])
@@ -335,7 +335,7 @@ def test_stability_is_a_number_however_few_parts_differ():
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
 @pytest.mark.parametrize("shape", [(2, 2), (3, 3), (2, 9)])
 def test_a_number_of_parts_for_very_few_samples(kind, shape):
-    """Of nine entries a tenth is none: one is hidden all the same, and every sign is a number."""
+    """With nine entries, one is hidden although a tenth is less than one."""
     X = np.random.default_rng(0).random(shape) + 0.1
     X[-1] = 2 * X[0]  # one part
     found = choose_k(kind(X), [1, 2, 3], n_splits=3, n_runs=2, random_state=0)
@@ -419,7 +419,7 @@ KINDS = [as_torch, as_csr_tensor, as_coo_tensor, as_tensor_of_a_network, as_inte
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_other_kinds_of_arrays_are_brought_here(kind):
-    """numpy.asarray takes some of them, by luck, and fails on the others in their own words."""
+    """Arrays of other libraries are converted explicitly, since numpy.asarray may fail."""
     X = np.random.default_rng(0).poisson(2, size=(50, 12)).astype(float)
     given = {"n_runs": 0, "n_splits": 2, "random_state": 0}
     sparse = kind in (as_csr_tensor, as_coo_tensor)
@@ -449,7 +449,7 @@ FACTORIZERS = [name for name in ESTIMATORS if name != "PartsClassifier"]
 @pytest.mark.parametrize("name", FACTORIZERS)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_runs_are_fits_of_the_estimator_itself(name):
-    """Starts go side by side only where `fit` goes by the functions that do so."""
+    """Starts run together only if the estimator's `fit` is the standard one."""
     if name == "NTF":
         pytest.importorskip("tensorly", reason="tensorly is not installed: partwise[tensor]")
     model = getattr(partwise, name)(max_iter=5)
@@ -469,7 +469,7 @@ def test_runs_are_fits_of_the_estimator_itself(name):
 
 
 def test_fits_side_by_side_have_room(monkeypatch):
-    """Each holds an array like X and factors; one core, or little work, asks for one at a time."""
+    """The number of parallel fits depends on memory, cores and the amount of work."""
     X = np.ones((100, 50))
     monkeypatch.setattr(rank, "allowed", lambda: 8)
     monkeypatch.setattr(rank, "ALONE", 1)
@@ -488,7 +488,7 @@ def test_patience_is_a_count():
 
 @pytest.mark.parametrize("kind", [as_torch, as_dask])
 def test_parts_under_a_divergence_are_those_of_an_ndarray(kind):
-    """A Dask array ended in "'Array' object has no attribute 'contiguous'" after all runs."""
+    """The consensus of a Dask array under KL equals that of an ndarray."""
     X, _, V = planted()
     refits = Refits(NMF(beta_loss="kullback-leibler"), "here")
     here = refits.parts(X, V)
@@ -501,7 +501,7 @@ def test_parts_under_a_divergence_are_those_of_an_ndarray(kind):
 
 
 def ratings(seed=0, n=90, p=30, seen=0.5):
-    """Three parts of which most entries were never seen, and the whole table."""
+    """Return ratings of three parts with most entries missing, and the complete table."""
     rng = np.random.default_rng(seed)
     whole = rng.gamma(1, size=(n, 3)) @ rng.gamma(0.5, size=(3, p)) + 0.01
     return np.where(rng.random((n, p)) < seen, whole, 0), whole
@@ -509,7 +509,7 @@ def ratings(seed=0, n=90, p=30, seen=0.5):
 
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
 def test_unseen_ratings_are_no_zeros(kind):
-    """As zeros they hid the number of parts, and made usages and parts of a consensus too small."""
+    """Missing ratings are not zeros, which would change the number of parts and their size."""
     X, whole = ratings()
     model = NMF(missing_values=0, tol=1e-3)
     choice = choose_k(kind(X), [1, 2, 3, 4], estimator=model, n_runs=0, n_splits=3, random_state=0)
@@ -521,7 +521,7 @@ def test_unseen_ratings_are_no_zeros(kind):
 
 
 def test_known_parts_are_in_the_units_of_x():
-    """With unit_variance they were held in units in which the runs do not see X."""
+    """Known parts are given in the units of X, also with unit_variance."""
     X, H, _ = planted(noise=0.01)
     scale = np.geomspace(0.01, 100, X.shape[1])  # features of different sizes
     found = consensus(
@@ -570,7 +570,7 @@ def test_missing_values_need_dense_scaling_by_hand_on_tensors():
 
 
 def test_a_checkpoint_of_one_fit_serves_no_search_of_several(tmp_path):
-    """scikit-learn's searches fit one model to other data: that is refused by name."""
+    """A search fits other data with one checkpoint, which is refused by name."""
     from sklearn.model_selection import GridSearchCV
 
     X = planted()[0]

@@ -1,4 +1,4 @@
-"""Intervals for parts and part weights."""
+"""Tests of intervals for parts and part weights."""
 
 import numpy as np
 import pytest
@@ -69,7 +69,7 @@ def second_derivative(loss, at, step=1e-4):
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_curvature_is_the_second_derivative(weighted):
-    """KL with the other factor held: finite differences of the loss at an inner point."""
+    """Compare with finite differences of the KL loss at an inner point."""
     rng = np.random.default_rng(0)
     V, H = rng.gamma(2, size=(30, 2)) + 0.5, rng.gamma(2, size=(2, 6)) + 0.5
     X = V @ H  # the residual is zero, so slopes vanish
@@ -98,7 +98,7 @@ def test_curvature_is_the_second_derivative(weighted):
 
 
 def standard_errors(A, b, w):
-    """Weighted least squares of b on A, by the textbook: s² (Aᵀ W A)⁻¹, s² = Σ w r² / (n - k)."""
+    """Return standard errors of weighted least squares: s² (Aᵀ W A)⁻¹, s² = Σ w r² / (n - k)."""
     A, b, w = A[w > 0], b[w > 0], w[w > 0]
     information = A.T @ (w[:, None] * A)
     found = np.linalg.solve(information, A.T @ (w * b))
@@ -108,7 +108,7 @@ def standard_errors(A, b, w):
 
 @pytest.mark.parametrize("case", ["plain", "weights of samples", "missing", "all weights"])
 def test_least_squares_errors_are_those_of_a_regression(case, monkeypatch):
-    """Each feature on the part weights, each sample on the parts, in pieces of a few rows."""
+    """Standard errors equal those of regressions, also for blocks of a few rows."""
     rng = np.random.default_rng(1)
     n, p, k = 12, 7, 3
     V, H = rng.normal(size=(n, k)), rng.normal(size=(k, p))
@@ -194,7 +194,7 @@ def test_weights_and_missing_values_of_the_fit_are_repeated(name):
 
 @pytest.mark.parametrize("draw", ["samples", "poisson", "multinomial"])
 def test_missing_counts_are_drawn_by_no_one(draw):
-    """With a third of the entries missing, intervals are as wide as fewer entries make them."""
+    """With a third of the entries missing, intervals are wider by √(3/2)."""
     X, _, _ = planted(n=60)
     hidden = np.random.default_rng(0).random(X.shape) < 1 / 3
     widths = []

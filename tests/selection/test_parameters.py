@@ -1,4 +1,4 @@
-"""Parameters by what was held out, and searches that go on after they were stopped."""
+"""Tests of parameter selection by held-out data, and of continued searches."""
 
 import json
 
@@ -35,7 +35,7 @@ def stopped(after):
 
 
 def counted(monkeypatch, cls=NMF):
-    """How often a model is fitted."""
+    """Count the fits."""
     calls = []
     fit = cls.fit
     monkeypatch.setattr(cls, "fit", lambda self, *a, **k: calls.append(1) or fit(self, *a, **k))
@@ -72,7 +72,7 @@ def test_a_choice_that_was_stopped_goes_on_to_the_same_answer(tmp_path, monkeypa
 
 
 def test_many_parts_are_found_where_their_mean_is_large():
-    """From NNDSVD's filled start hidden entries ran away at the right number."""
+    """With NNDSVD's filled start, hidden entries once diverged at the right number."""
     rng = np.random.default_rng([2001, 20, 1, 0])
     Y = rng.gamma(0.5, size=(300, 20)) @ rng.gamma(0.3, size=(20, 150))
     X = rng.poisson(10 * Y.mean() / Y.var() * Y).astype(float)
@@ -93,7 +93,7 @@ def test_numbers_end_where_they_only_get_worse():
 
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
 def test_fits_side_by_side_change_no_digit(kind, monkeypatch):
-    """Nor is anything tried beyond the end that patience finds, however many are at once."""
+    """Parallel fits change no digit and try no further numbers."""
     found = []
     for threads in (1, 3):
         monkeypatch.setattr(rank, "at_once", lambda X, k, threads=threads: threads)

@@ -1,4 +1,4 @@
-"""Counts: resampled runs, few parts a sample, and which known parts they are."""
+"""Tests of counts: resampled runs, few parts per sample, and matching with known parts."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_what_is_no_count_is_refused():
 
 
 def naive_refit(x, H, threshold):
-    """Non-negative least squares, again without the least part as long as that is too small."""
+    """Solve least squares repeatedly, each time without the smallest negligible part."""
     used = np.ones(len(H), bool)
     while True:
         v = np.zeros(len(H))
@@ -107,7 +107,7 @@ def test_bad_input_is_answered(call, words):
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("scale", [1.0, 1e-12, 1e12])
 def test_codes_of_parts_that_are_alike_are_least_squares_all_the_same(dtype, scale, rng):
-    """More parts than features, three of them nearly collinear, one of zeros."""
+    """Similar parts still give least squares: nearly collinear ones, and one of zeros."""
     H = np.array([[0.338, 0.0], [0.077, 0.475], [0.368, 0.0], [0.444, 0.004], [0.0, 0.0]])
     X = scale * np.vstack([[[2.0, 0.0], [1.0, 0.0]], rng.random((20, 2))])
     V = refit(X.astype(dtype), H, threshold=0)
