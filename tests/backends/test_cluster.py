@@ -1,6 +1,7 @@
 """Tests of fits on two worker processes: results, faults, tasks and bytes."""
 
 import contextlib
+import time
 from collections import Counter
 
 import numpy as np
@@ -198,3 +199,25 @@ def test_room_is_the_limit_of_a_worker_less_what_it_uses(client):
         assert (used > 2**25).all() and (used < 2**32).all()
     finally:
         limit(next(iter(before.values())))
+
+
+def test_workers_that_stay_paused_end_the_fit(client, monkeypatch):
+    from partwise.backends.dask import dask_runners
+
+    def pause(share):
+        def change(dask_worker):
+            dask_worker.memory_manager.memory_pause_fraction = share
+
+        client.run(change)
+
+    monkeypatch.setattr(dask_runners, "PATIENCE", 4)
+    runner = dask_runners.Workers(client)
+    pause(1e-6)
+    try:
+        while set(client.run_on_scheduler(dask_runners._status).values()) != {"paused"}:
+            time.sleep(0.1)
+        with pytest.raises(RuntimeError, match="paused"):
+            runner._gather([client.submit(int)])
+    finally:
+        pause(0.8)
+    assert runner._gather([client.submit(int)]) == [0]

@@ -26,6 +26,12 @@ LOST = (
     "a Dask worker was lost, and with it the rows of V that lay there; start the fit again. An "
     "estimator with a checkpoint parameter goes on from the last checkpoint in that folder."
 )
+#: Seconds after which a fit ends if no worker runs tasks.
+PATIENCE = 60
+FULL = (
+    f"all Dask workers have been paused for {PATIENCE} seconds, since their memory is full. Use "
+    "workers with more memory, fewer rows per chunk, or fewer parts."
+)
 
 
 class Threads:
@@ -92,26 +98,24 @@ class Workers:
             raise RuntimeError(LOST) from error
 
     def _gather(self, futures: list[Any]) -> Any:
-        """Results; a worker that is gone is noticed while waiting: its rows may not return."""
-        from distributed import wait
+        """Return results; raise if a worker is gone, or if all have been paused for long."""
+        from distributed import CancelledError, wait
 
+        paused = 0
         while True:
             try:
-                self._guard_wait(wait, futures)
+                wait(futures, timeout=2)
                 break
+            except CancelledError as error:
+                raise RuntimeError(LOST) from error
             except TimeoutError:
-                if not set(self.homes) <= set(self.client.nthreads()):
+                status = self.client.run_on_scheduler(_status)
+                if not set(self.homes) <= set(status):
                     raise RuntimeError(LOST) from None
+                paused = paused + 2 if set(status.values()) == {"paused"} else 0
+                if paused >= PATIENCE:
+                    raise RuntimeError(FULL) from None
         return self._guard(lambda: self.client.gather(futures))
-
-    @staticmethod
-    def _guard_wait(wait: Any, futures: list[Any]) -> None:
-        from distributed import CancelledError
-
-        try:
-            wait(futures, timeout=2)
-        except CancelledError as error:
-            raise RuntimeError(LOST) from error
 
     def room(self) -> dict[str, float]:
         """Return the bytes that each worker can take before Dask writes values to disk."""
@@ -249,6 +253,11 @@ class Workers:
             home = self.homes[max(0, b - first)]
             futures.append(self.client.scatter([value], workers=[home], hash=False)[0])
         return futures
+
+
+def _status(dask_scheduler: Any) -> dict[str, str]:
+    """Status of each worker, for example "running" or "paused"."""
+    return {address: worker.status.name for address, worker in dask_scheduler.workers.items()}
 
 
 def _memory(dask_worker: Any) -> tuple[float, float]:
