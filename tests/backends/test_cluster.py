@@ -9,8 +9,9 @@ import pytest
 import scipy.sparse as sp
 
 import partwise
-from backends import two_workers
+from backends import METHODS, fitted, product, q, two_workers
 from methods import FROBENIUS, KL
+from partwise.backends.arrays import to_numpy
 
 da = pytest.importorskip("dask.array", reason="dask is not installed: partwise[dask]")
 pytest.importorskip("distributed", reason="distributed is not installed: partwise[dask]")
@@ -99,6 +100,64 @@ def test_tasks_and_bytes_of_an_iteration(loss, solver, client, monkeypatch):
     assert each[0] == pytest.approx(tasks, rel=0.1)
     assert each[1] == pytest.approx(2 * 8 * out(p, k), rel=0.15)
     assert each[2] == pytest.approx(2 * 8 * back(p, k), rel=0.05)
+
+
+# -- results --------------------------------------------------------------------------------------
+
+LAYOUTS = {
+    "sparse": {"rows": 23, "sparse": True},
+    "feature chunks": {"rows": 30, "columns": 16},
+}
+
+
+def each_method():
+    """Each method on sparse chunks and on feature chunks; test_backends.py has dense chunks."""
+    for method in METHODS:
+        for layout in LAYOUTS:
+            marks = () if (method.name, layout) == ("any-k", "sparse") else pytest.mark.long
+            yield pytest.param(method, layout, id=f"{method.name}-{layout}", marks=marks)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore:.*label:UserWarning")
+@pytest.mark.parametrize(("method", "layout"), each_method())
+def test_results_are_those_of_an_array_in_memory(method, layout, client):
+    here, there = fitted(method, q.X), fitted(method, on_cluster(q.X, **LAYOUTS[layout]))
+    V = np.asarray(to_numpy(there.embedding_))
+    np.testing.assert_allclose(V @ to_numpy(there.components_), product(here), atol=1e-6)
+    np.testing.assert_allclose(there.objective_history_, here.objective_history_, rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("seed", range(3))
+def test_second_order_steps_reach_the_same_divergence(seed, client):
+    """On data of nearly low rank, multiplicative steps on U ended up to twice as high."""
+    rng = np.random.default_rng(seed)
+    low_rank = rng.gamma(0.5, size=(60, 3)) @ rng.gamma(0.5, size=(3, 25))
+    X = low_rank * np.exp(0.01 * rng.standard_normal(low_rank.shape))
+    settings = {"beta_loss": KL, "init": "random", "random_state": 0, "tol": 0, "max_iter": 60}
+    here, there = (partwise.NMF(3, **settings).fit(Z) for Z in (X, on_cluster(X, 30)))
+    assert there.objective_ == pytest.approx(here.objective_, rel=1e-3)
+
+
+def test_shares_are_summed_in_groups(client, monkeypatch):
+    """A worker with many blocks held the (p, k) shares of all of them until the last was done."""
+    from partwise.backends.dask import dask_runners
+
+    data = partwise.backends.as_data(on_cluster(q.X, 2))
+    V = np.random.default_rng(0).random((60, 3))
+    groups, combine = [], dask_runners._combine
+    monkeypatch.setattr(dask_runners, "MANY", 4)
+    submit = type(client).submit
+
+    def watched(self, function, *args, **how):
+        if function is combine:
+            groups.append(len(args[1]))
+        return submit(self, function, *args, **how)
+
+    monkeypatch.setattr(type(client), "submit", watched)
+    np.testing.assert_allclose(data.tdot(data.rows(V)), q.X.T @ V, rtol=1e-12)
+    assert sum(groups) == 30 and max(groups) == 4
 
 
 # -- memory ---------------------------------------------------------------------------------------

@@ -26,6 +26,9 @@ LOST = (
     "a Dask worker was lost, and with it the rows of V that lay there; start the fit again. An "
     "estimator with a checkpoint parameter goes on from the last checkpoint in that folder."
 )
+#: Bytes of constants from which on shares count as large; numbers of small and of large shares that
+#: a worker holds before it sums them.
+LARGE, MANY, FEW = 2**20, 32, 4
 #: Seconds after which a fit ends if no worker runs tasks.
 PATIENCE = 60
 FULL = (
@@ -212,20 +215,26 @@ class Workers:
             client.submit(run_block, job, sent, block, **self._home(layout, b))
             for b, block in enumerate(inputs)
         ]
-        groups: dict[str, list[Any]] = {}
-        for b, result in enumerate(results):
-            groups.setdefault(self._home(layout, b)["workers"][0], []).append(result)
-        partial = [
-            client.submit(
-                _combine, combine, group, pure=False, workers=[w], allow_other_workers=True
-            )
-            for w, group in groups.items()
-        ]
         # the shares may go while the values live: one task for each block, however many values
         values = [
             client.submit(_kept, result, **self._home(layout, b))
             for b, result in enumerate(results if kept else ())
         ]
+        groups: dict[str, list[Any]] = {}
+        for b, result in enumerate(results):
+            groups.setdefault(self._home(layout, b)["workers"][0], []).append(result)
+        # shares are summed while others are computed, before they fill the memory of the worker
+        many = MANY if size < LARGE else FEW
+        partial = []
+        for w, group in groups.items():
+            where = {"workers": [w], "allow_other_workers": True, "pure": False, "priority": 1}
+            sums = [
+                client.submit(_combine, combine, group[i : i + many], **where)
+                for i in range(0, len(group), many)
+            ]
+            one = len(sums) == 1
+            partial.append(sums[0] if one else client.submit(combine, sums, **where))
+        del result, results, groups, group, sums
         shares = self._gather(partial)
         self.moved["back"] += sum(np.asarray(share).nbytes for share in shares)
         self.moved["rounds"] += 1
