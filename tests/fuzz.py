@@ -622,7 +622,7 @@ def last_bits(case: Case, V: np.ndarray) -> float:
 
 
 def under_the_floor(case: Case, V: np.ndarray, U: np.ndarray) -> bool:
-    """Whether a prediction under the logarithm is below what `model_floor` makes of it."""
+    """Return whether a prediction under the logarithm is below what `model_floor` makes of it."""
     if case.params.get("beta_loss") != KL or V.shape[1] != U.shape[1]:
         return False
     low = case.X.mean() * (1e-12 if case.kind in EXACT32 else 1e-30)

@@ -437,7 +437,7 @@ def check_company(drawn: Any, model: Any, new: np.ndarray, codes: Any, one: Any)
 
 
 def _flat(model: Any) -> bool:
-    """Whether parts are so alike, or so few, that codes are not determined."""
+    """Return whether parts are so alike, or so few, that codes are not determined."""
     H = np.asarray(getattr(model, "components_", np.eye(1)), dtype=float)
     values = np.linalg.svd(H, compute_uv=False)
     return bool(H.shape[0] > H.shape[1] or values[-1] <= 1e-2 * values[0])

@@ -137,7 +137,7 @@ def draw(number: int) -> Case:
 
 
 def printed_rule(case: Case) -> bool:
-    """Whether codes move by GNMF (21), whose fixed points are no KKT points."""
+    """Return whether codes move by GNMF (21), whose fixed points are no KKT points."""
     return "graph" in case.features and case.params["beta_loss"] == KL
 
 

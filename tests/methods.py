@@ -147,7 +147,7 @@ class Method:
 
     @property
     def exact(self) -> bool:
-        """Whether the update is a descent step: all but GNMF (21)."""
+        """True if the update is a descent step: all but GNMF (21)."""
         return not (self.graph and self.loss == KL)
 
     @property

@@ -506,7 +506,7 @@ def tests_for(mutant: dict[str, Any], known: dict[str, Any]) -> list[str]:
 
 
 def at_import(mutant: dict[str, Any]) -> bool:
-    """Whether the line is outside all functions."""
+    """Return whether the line is outside all functions."""
     tree = ast.parse(path_of(mutant["module"]).read_text())
     return not any(
         isinstance(node, (ast.FunctionDef, ast.Lambda))

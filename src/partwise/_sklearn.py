@@ -1,8 +1,8 @@
-"""What is used of scikit-learn and is not public: one place to look at for its next version.
+"""Private names of scikit-learn that Partwise uses; check them with each new version.
 
-`Interval` and `StrOptions` say what values a parameter may have (``_parameter_constraints``); the
-two checks are those of its own estimators for sample weights, and for the number of features where
-X is of a back end that `validate_data` does not know.
+`Interval` and `StrOptions` define the values of a parameter (``_parameter_constraints``). The two
+checks are those of scikit-learn's estimators for sample weights, and for the number of features if
+X is of a back end that `validate_data` does not support.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from importlib import metadata
 
 __version__ = "0.3.0"
 
-#: What every table of versions names.
+#: Libraries in every table of versions.
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba")
 
 

@@ -330,7 +330,7 @@ def test_labels_in_many_shapes(tmp_path, name):
 @pytest.mark.parametrize(
     ("rows", "word"),
     [
-        ([["id", "cluster", "confidence"], *[[i, 1, 0.5] for i in IDS]], "call two columns"),
+        ([["id", "cluster", "confidence"], *[[i, 1, 0.5] for i in IDS]], "two columns"),
         ([["who", "label", "what"], *[[f"x{i}", "a", "b"] for i in IDS]], "K000"),
         ([["id", "label"], ["k000", "a"]], "'K000'"),
     ],

@@ -93,12 +93,10 @@ def damaged_ids():
     for at in (0, 11, 22):
         twice = plain.copy()
         twice[at] = twice[23]
-        yield of_text(
-            f"an id twice, row {at}", text_table(twice), error=r"'r23' occurs more than once"
-        )
+        yield of_text(f"an id twice, row {at}", text_table(twice), error="'r23'")
         blank = plain.copy()
         blank[at] = ""
-        yield of_text(f"a blank id, row {at}", text_table(blank), error=rf"blank in row {at + 1}")
+        yield of_text(f"a blank id, row {at}", text_table(blank), error=rf"row {at + 1}\b")
     spaces = [f" {own} " for own in plain]
     yield of_text("spaces around ids", text_table(spaces))
     near = [*plain[:-1], f" {plain[0]}"]
@@ -107,17 +105,13 @@ def damaged_ids():
     own = csv_text([["id", "label"], *label_rows(ones)])
     yield of_text("numbers from 1", text_table(ones), own)
     pasted = text_table([*ones[:-1], ones[3]])
-    yield of_text(
-        "numbers from 1, one row pasted twice", pasted, own, error="'4' occurs more than once"
-    )
+    yield of_text("numbers from 1, one row pasted twice", pasted, own, error="'4'")
     told = {"id_column": "none"}
     numbers = csv_text([["id", "label"], *label_rows([str(i) for i in range(N)])])
     yield of_text(
         "rows numbered as asked", text_table(), numbers, told=told, note="row numbers from 0"
     )
-    yield of_text(
-        "rows numbered, labels from 1", text_table(), own, told=told, error="counted from 0"
-    )
+    yield of_text("rows numbered, labels from 1", text_table(), own, told=told, error="from 0")
     forms = {
         "leading zeros": [f"{i:05d}" for i in range(N)],
         "fractions": [f"{i}.5" for i in range(N)],
@@ -148,7 +142,7 @@ def damaged_ids():
             f"a label for {short} where {long} is",
             text_table(ids),
             one,
-            error="" if known else f"no sample has the id '{short}'",
+            error="" if known else f"'{short}'",
             joined=2,
             **({"samples": N} if known else {}),
         )
@@ -168,7 +162,7 @@ def odd_labels():
     )
     yield of_text("topic, id", good, csv_text([["topic", "ID"], *(r[::-1] for r in rows)]))
     yield of_text("more columns", good, csv_text([[*head, "who", "why"], *wide]))
-    yield of_text("more columns, no heading", good, csv_text(wide), error="4 fields, not 2")
+    yield of_text("more columns, no heading", good, csv_text(wide), error="4 .*2")
     yield of_text("empty lines between", good, csv_text([head, *rows]).replace("\n", "\n\n,\n"))
     yield of_text("a line sep=;", good, "sep=;\n" + csv_text([head, *rows], ";"))
     yield of_text("spaces", good, csv_text([head, *([f" {a} ", f" {b}"] for a, b in rows)]))
@@ -176,31 +170,29 @@ def odd_labels():
     told = {"skip_unknown": True}
     yield of_text("skipped", good, csv_text([head, *rows, ["r99", "sea"]]), told=told, note="1 id")
     first = csv_text([["r99", "sea"], *rows])
-    yield of_text(
-        "the first id of nothing", good, first, error="line 1: no sample has the id 'r99'"
-    )
+    yield of_text("the first id of nothing", good, first, error="line 1.*'r99'")
     yield of_text("twice the same", good, csv_text([head, *rows, rows[3]]))
     other = [rows[3][0], "sky" if rows[3][1] == "sea" else "sea"]
-    yield of_text("a contradiction", good, csv_text([head, *rows, other]), error="two labels")
+    yield of_text("a contradiction", good, csv_text([head, *rows, other]), error="'r05'|two")
     case = [["r00", "Sea" if rows[0][1] == "sea" else "Sky"], *rows[1:]]
-    yield of_text("case", good, csv_text([head, *case]), error="the same label")
+    yield of_text("case", good, csv_text([head, *case]), error="--similar-labels")
     for word in ("unknown", "?", "n/a", "unbekannt", "-"):
         table = csv_text([head, *rows[:-1], ["r23", word]])
-        yield of_text(f"the label {word}", good, table, error="or is it not known there")
+        yield of_text(f"the label {word}", good, table, error="--unknown-labels")
         told = {"unknown_labels": "drop"}
         yield of_text(f"the label {word}, dropped", good, table, told=told, joined=N - 1)
     yield of_text(
         "no label at all", good, csv_text([head, *([a, ""] for a, _ in rows)]), error="no label"
     )
-    yield of_text("a heading and nothing", good, "id,label\n", error="no label")
+    yield of_text("a heading and nothing", good, "id,label\n", error="label")
     yield of_text("nothing", good, "", error="is empty")
-    yield of_text("a ragged line", good, csv_text([head, *rows]) + "r05\n", error="1 fields, not 2")
-    yield of_text("no text", good, bytes(range(256)), error="no text|no CSV")
+    yield of_text("a ragged line", good, csv_text([head, *rows]) + "r05\n", error="1 .*2")
+    yield of_text("no text", good, bytes(range(256)), error="text|CSV")
     long = csv_text([[*head, "why"], *([a, b, "x" * 140_000] for a, b in rows[:3])])
     yield of_text("a cell like a book", good, long, joined=3)
     floats = [str(i + 1) for i in range(N)]
     spreadsheet = csv_text([head, *([f"{i + 1}.0", kind_of(i)] for i in range(N))])
-    yield of_text("1.0 for 1", text_table(floats), spreadsheet, error="did you mean '1'")
+    yield of_text("1.0 for 1", text_table(floats), spreadsheet, error="'1'")
     shuffled = [rows[i] for i in np.random.default_rng(2).permutation(N)]
     yield of_text("any order", good, csv_text([head, *shuffled]))
     yield of_text("a few", good, csv_text([head, *rows[:5]]), joined=5)
@@ -211,10 +203,8 @@ def odd_tables():
     lines = good.splitlines(keepends=True)
     empty = text_table(bodies=["" if i == 4 else text for i, text in enumerate(body)])
     yield of_text("an empty text", empty, note="r04", samples=N - 1, joined=N - 1)
-    yield of_text(
-        "an empty text, refused", empty, told={"missing": "error"}, error="'r04' is empty"
-    )
-    yield of_text("an empty text, strict", empty, told={"strict": True}, error="'r04' is empty")
+    yield of_text("an empty text, refused", empty, told={"missing": "error"}, error="'r04'")
+    yield of_text("an empty text, strict", empty, told={"strict": True}, error="'r04'")
     blank = text_table(bodies=[" \t" if i == 4 else text for i, text in enumerate(body)])
     yield of_text("a text of spaces", blank, note="r04", samples=N - 1, joined=N - 1)
     yield of_text("empty rows", "".join(lines) + ",\n,\n", note="2 empty rows")
@@ -225,49 +215,41 @@ def odd_tables():
         [["id", "body", "", ""], *([f"r{i:02d}", t, "", ""] for i, t in enumerate(body))]
     )
     yield of_text("empty columns", columns)
-    yield of_text(
-        "a short row", "".join([*lines[:5], "r77\n", *lines[5:]]), error="line 6: 1 fields"
-    )
-    yield of_text(
-        "a long row", "".join([*lines[:5], "r77,a,b\n", *lines[5:]]), error="line 6: 3 fields"
-    )
+    yield of_text("a short row", "".join([*lines[:5], "r77\n", *lines[5:]]), error="line 6.*1")
+    yield of_text("a long row", "".join([*lines[:5], "r77,a,b\n", *lines[5:]]), error="line 6.*3")
     yield of_text(
         "a column twice",
         csv_text([["id", "body", "body"], ["1", "a", "b"]]),
         error="more than once",
     )
     yield of_text("nothing", "", error="is empty")
-    yield of_text("a heading alone", "id,body\n", error="no rows")
+    yield of_text("a heading alone", "id,body\n", error="rows")
     yield of_text("one row", "".join(lines[:2]), error="single sample")
-    yield of_text("another column", good, told={"text_column": "text"}, error="no column 'text'")
+    yield of_text("another column", good, told={"text_column": "text"}, error="'text'")
     yield of_text(
         "an open quote",
         "".join([*lines[:5], 'r77,"open\n', *lines[5:]]),
-        error="a quote opens in row 5",
+        error="row 5",
     )
     inch = [*lines[:5], 'r77,"open\n', *lines[5:9], 'r78,shut"\n', *lines[9:]]
-    yield of_text("a quote over rows", "".join(inch), error="no sample has the id 'r0")
+    yield of_text("a quote over rows", "".join(inch), error="'r0")
     few = csv_text([["id", "label"], *label_rows(known=range(3))])
-    note = "ends in line 11 .* a quote left open"
+    note = r"line 11\b"
     yield of_text(
         "the same unseen by labels", "".join(inch), few, note=note, samples=N - 3, joined=3
     )
     book = text_table(bodies=[f"{t} " * 30_000 if i == 4 else t for i, t in enumerate(body)])
     yield of_text("a book in a cell", book)
     noise = bytes(np.random.default_rng(0).integers(0, 256, 3000, dtype=np.uint8))
-    yield of_text("noise", noise, error="no text|no table")
-    yield of_text(
-        "a zero byte", good.replace("r05", "r0\x005"), error="line 7: a cell holds a zero byte"
-    )
+    yield of_text("noise", noise, error="text|table")
+    yield of_text("a zero byte", good.replace("r05", "r0\x005"), error="line 7")
     no_heading = text_table(heading=("r99", "wave wave wave"))
     told = {"text_column": "column 2", "id_column": "column 1"}
     table = "".join(no_heading.splitlines(keepends=True)[1:]).replace("r00,", "1.5,", 1)
     labels = LABELS.replace("r00,", "1.5,")
     yield of_text("no heading", table, labels, told={**told, "heading": "no"}, note="no heading")
     for name in ("t.xls", "t.ods", "t.json", "t.zip", "t.docx", "t.pdf", "t.exe"):
-        yield Case(
-            f"a file {name}", {name: "x"}, error="cannot be read as it is|is expected", data=name
-        )
+        yield Case(f"a file {name}", {name: "x"}, error="read|expected", data=name)
 
 
 def json_lines():
@@ -287,10 +269,8 @@ def json_lines():
         note="'?q",
         samples=N,
     )
-    yield case(
-        "an id twice in JSON", "\n".join([*lines, lines[0]]), error="'r00' occurs more than once"
-    )
-    yield case("no id in JSON", "\n".join([*lines, '{"body": "x"}']), error="blank in row 25")
+    yield case("an id twice in JSON", "\n".join([*lines, lines[0]]), error="'r00'")
+    yield case("no id in JSON", "\n".join([*lines, '{"body": "x"}']), error="row 25")
 
 
 def numbers():
@@ -367,9 +347,7 @@ def pictures():
     broken = bytearray(whole)
     broken[len(whole) // 2] ^= 0xFF
     yield Case("a bit that fell over", **folder({"p/r03.png": bytes(broken)}, **less))
-    strict = folder(
-        {"p/r03.png": whole[:-40]}, told={"strict": True}, error=r"r03\.png cannot be read"
-    )
+    strict = folder({"p/r03.png": whole[:-40]}, told={"strict": True}, error=r"r03\.png")
     yield Case("cut short, strict", **strict)
     yield Case("sizes", **folder({"p/r03.png": picture(3, size=(20, 9))}, note="differ in size"))
     yield Case("one pixel", **folder({"p/r03.png": picture(3, size=(1, 1))}, note="differ in size"))
@@ -391,20 +369,20 @@ def pictures():
     yield Case("names from a Mac", **folder(names=two, table=one))
     same = [f"{'ab'[i % 2]}/{i // 2}.png" for i in range(N)]
     short = csv_text([["id", "label"], ["0.png", "sea"]])
-    yield Case("a name in two folders", **folder(names=same, table=short, error="several files"))
+    yield Case("a name in two folders", **folder(names=same, table=short, error="folder"))
     stems = csv_text([["id", "label"], *((f"r{i:02d}", kind_of(i)) for i in range(N))])
     yield Case("names without suffix", **folder(table=stems))
     half = csv_text([["id", "label"], ["r0", "sea"]])
-    yield Case("half a name", **folder(table=half, error="no sample has the id 'r0'"))
+    yield Case("half a name", **folder(table=half, error="'r0'"))
     turned = Image.Exif()
     turned[0x0112] = 6
     side = picture(3, exif=turned)
     yield Case("a camera on its side", **folder({"p/r03.png": side}, note="turned upright"))
     nothing = {f"p/r{i:02d}.png": b"x" for i in range(N)}
-    yield Case("all damaged", **folder(nothing, error="none of the 24 images"))
+    yield Case("all damaged", **folder(nothing, error="24"))
     captions = {f"p/r{i:02d}.txt": b"a caption" for i in range(N)}
-    yield Case("as many texts", **folder(captions, error="24 images and 24 texts"))
-    yield Case("an empty folder", {"p/.keep": b""}, error="holds no images", data="p")
+    yield Case("as many texts", **folder(captions, error="24.*24"))
+    yield Case("an empty folder", {"p/.keep": b""}, error="images", data="p")
 
 
 CASES = [

@@ -506,7 +506,7 @@ def test_labels_by_id(tmp_path, text, expected):
         ("id,label\n1.png,x\n", "folder"),
         (
             "id,label\n2.png,Block 2\nb/3.png,block2\n",
-            r"are 'Block 2' \(1\) and 'block2' \(1\)",
+            r"'Block 2' \(1\) and 'block2' \(1\)",
         ),
         ("id,label\n2.png,-1\nb/3.png,cat\n", "'-1'"),
         ("id,label\n2.png,x\na/2.png,y\n", "'x' and 'y'"),

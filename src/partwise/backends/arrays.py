@@ -405,7 +405,7 @@ MANY = 1 << 18
 
 
 def _plain_pair(a: Any, b: Any) -> bool:
-    """Whether `kernels.overview` can read both arrays, one after the other in memory."""
+    """Return whether `kernels.overview` can read both arrays, one after the other in memory."""
     same = type(a) is type(b) is np.ndarray and a.dtype == b.dtype and a.shape == b.shape
     return (
         same and a.dtype in (np.float32, np.float64) and a.flags.c_contiguous & b.flags.c_contiguous

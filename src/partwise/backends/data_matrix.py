@@ -127,7 +127,7 @@ class Products(Protocol):
         """The factors among them whose steps are made from `kl_curvature`: "VU", "U" or ""."""
 
     def newton_pays(self, k: int) -> bool:
-        """Whether second-order steps reach an objective sooner than multiplicative ones."""
+        """Return whether second-order steps reach an objective sooner than multiplicative ones."""
 
 
 class Placement(Protocol):

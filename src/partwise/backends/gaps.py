@@ -48,7 +48,7 @@ class Lack:
 
     @property
     def nothing(self) -> bool:
-        """Whether every entry has all the weight of its row."""
+        """True if every entry has all the weight of its row."""
         return not self.seen and float(self.entries.row_sums().sum()) == 0
 
     def weighted(self, weights: AnyArray | None, index: AnyArray | None, n_rows: int) -> Lack:

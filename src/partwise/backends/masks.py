@@ -8,7 +8,7 @@ import numpy as np
 
 
 def is_masked(a: Any) -> bool:
-    """Whether a is a masked array, of numpy or of Dask, that may hide an entry."""
+    """Return whether a is a masked array, of numpy or of Dask, that may hide an entry."""
     chunk = getattr(a, "_meta", a)
     return isinstance(chunk, np.ma.MaskedArray) and (chunk is not a or np.ma.is_masked(a))
 

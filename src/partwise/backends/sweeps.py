@@ -199,7 +199,7 @@ def _(
 
 
 def nearly_collinear(G: AnyArray) -> bool:
-    """Whether parts with these products are almost, but not quite, dependent."""
+    """Return whether parts with these products are almost, but not quite, dependent."""
     lengths = np.sqrt(np.diag(G))
     if not lengths.all():
         return False

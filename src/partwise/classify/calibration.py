@@ -84,7 +84,7 @@ class Expected(_Interval):
 
     @property
     def is_better_than_commonest(self) -> bool | None:
-        """Whether it exceeds the accuracy of the most frequent class; None if undecided."""
+        """True if it exceeds the accuracy of the most frequent class; None if undecided."""
         if np.isnan(self.accuracy):
             return None
         if self.accuracy <= self.commonest:

@@ -55,7 +55,7 @@ class Preparation:
 
     @property
     def table(self) -> bool:
-        """Whether the length of a row says something."""
+        """True if the length of a row says something."""
         return self.kind in ("columns", "centred", "ranks", "scaled")
 
     def plain(self, X: Any) -> Any:
@@ -210,14 +210,14 @@ def _columns(X: AnyArray, log: bool) -> Preparation:
 
 
 def _one_unit(X: AnyArray) -> bool:
-    """Whether columns that vary at all have values of one size, as pixels do."""
+    """Return whether columns that vary at all have values of one size, as pixels do."""
     high, low = X.max(axis=0), X.min(axis=0)
     reach = np.maximum(np.abs(high), np.abs(low))[high > low]
     return reach.size > 0 and bool(np.median(reach) >= UNITS * reach.max())
 
 
 def _whole(values: AnyArray) -> bool:
-    """Whether all are whole numbers; the first ones decide where they are not.
+    """Return whether all are whole numbers; the first ones decide where they are not.
 
     Beyond one over eps every number is, which says nothing.
     """

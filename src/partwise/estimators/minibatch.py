@@ -73,11 +73,10 @@ class MiniBatchNMF(Factorizer):
               + \alpha_W p\,(\ell \|v\|_1 + \tfrac{1-\ell}{2} \|v\|^2)
               + \alpha_H\,(\ell \|U\|_1 + \tfrac{1-\ell}{2} \|U\|^2) \Big)
 
-    where w_i = ``forget_factor``\ :sup:`age` is one for samples just met. What a batch says of U
-    is kept in two sums: VᵀV and XᵀV under the Frobenius loss, those of a majoriser otherwise,
-    which is out of date sooner and ages sixteen times as fast. In `fit` a sample that is met again
-    replaces what it said before, so with the Frobenius loss and ``forget_factor=1`` every step
-    lowers the objective of the whole.
+    where w_i = ``forget_factor``\ :sup:`age` is one for new samples. Two sums store what U needs of
+    earlier batches: VᵀV and XᵀV under the Frobenius loss, and those of a majoriser otherwise, which
+    age sixteen times as fast. In `fit`, a sample replaces its own earlier contribution. With the
+    Frobenius loss and ``forget_factor=1``, every step therefore lowers the whole objective.
 
     Without penalties, the part weights have a root mean square of about one, as in `NMF`. The
     first call of `partial_fit` or the end of `fit` sets this scale, and later calls keep it.
@@ -311,7 +310,7 @@ class MiniBatchNMF(Factorizer):
         Parameters
         ----------
         X : as in `fit`
-            The batch. What is not in memory is read in batches of ``batch_size``.
+            The batch. Data outside memory is read in batches of ``batch_size``.
         y : array-like of shape (n_samples,), default=None
             Labels, used if ``hard_labels``; classes may be new.
         W : Ignored
@@ -359,7 +358,7 @@ class MiniBatchNMF(Factorizer):
                 delattr(self, name)
 
     def _resume(self, dtype: Any) -> Online:
-        """Where the last batch left off."""
+        """Return the learner in the state after the last batch."""
         lengths = 1.0 if self._state is None else self._state["lengths"]
         online = online_of(self, np.ascontiguousarray((self.components_.T / lengths).astype(dtype)))
         if self._state is not None:
@@ -390,7 +389,7 @@ class MiniBatchNMF(Factorizer):
 
 
 def source_of(estimator: Factorizer, X: Any, *, reset: bool) -> RowSource:
-    """X by rows; checked where it is in memory, else when it is read."""
+    """Return a reader of X by rows; X is checked now if in memory, else while reading."""
     source = row_source(X)
     if source is None:
         X = check_matrix(estimator, estimator._describe(), X, reset=reset)
@@ -505,7 +504,7 @@ def meet(
 
 
 class Passes:
-    """All passes over X, with the codes of each sample and when they were made.
+    """All passes over X, with the part weights of each sample and their age.
 
     Attributes
     ----------
@@ -561,7 +560,7 @@ class Passes:
 
     @property
     def solution(self) -> Solution:
-        """Where it has come to."""
+        """Return the current solution."""
         return Solution(self.V, self.online.U, self.history, self.n_iter, self.converged)
 
     def _enough(self, before: AnyArray, cost: float, size: int) -> str:

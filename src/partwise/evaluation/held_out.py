@@ -27,7 +27,7 @@ class HeldOut:
     Parameters
     ----------
     X : ndarray, csr_array or Dask array of shape (n_samples, n_features)
-        The samples, with ``missing_values`` in the place of each hidden entry.
+        The samples, with ``missing_values`` instead of each hidden entry.
     rows, columns : arrays of shape (n_hidden,)
         Positions of the hidden entries.
     values : array of shape (n_hidden,)
@@ -157,10 +157,10 @@ def hold_out(
     """Hide random entries of X, to measure how well a model predicts them.
 
     In an array, a share of the observed entries is hidden. In a sparse matrix, a share of the
-    stored entries is hidden and as many of the others, since zeros alone would say little; with
+    stored entries and as many others are hidden, since zeros alone are little information; with
     ``missing_values=0`` or a sparse ``entry_weight`` only observed entries are hidden. At least
     one observed entry of each sample and of each feature remains. In a Dask array, each chunk is
-    treated by itself where it lies, and one observed entry of each feature remains in each chunk.
+    processed separately, and one observed entry of each feature remains in each chunk.
 
     Parameters
     ----------
@@ -380,7 +380,7 @@ def _marked(X: Any, start: int, rows: AnyArray, columns: AnyArray, mark: float) 
 def label_folds(codes: AnyArray, n_folds: int, rng: np.random.RandomState) -> AnyArray:
     """Return the fold in which each label is held out, with every class spread over the folds.
 
-    The only label of a class is never held out: its fold is -1. Folds are numbered without gaps.
+    The only label of a class is never held out: its fold is -1. Folds are numbered from 0.
     """
     fold, place = np.full(len(codes), -1), 0
     for code in np.unique(codes):

@@ -1,4 +1,4 @@
-"""How well a clustering agrees with known classes, and how sparse a matrix is.
+"""Agreement of a clustering with known classes, and sparseness of a matrix.
 
 Labels may be of any hashable type, and the two sides need not share names or types.
 """
@@ -58,7 +58,7 @@ def labelled_accuracy(estimator: Any, X: Any, y: ArrayLike) -> float:
     """Share of samples with a known label that ``estimator.predict`` gives their own name.
 
     A scorer for scikit-learn, ``GridSearchCV(..., scoring=labelled_accuracy)``: held-out rows of a
-    penalized model favour the smallest penalty, since their codes are fitted anew; names do not.
+    penalized model favour the smallest penalty, since their weights are refitted; labels do not.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ def sparseness(
     Returns
     -------
     float or ndarray
-        Between 0 and 1. NaN where it is not defined: for zero vectors, and for a single entry.
+        Between 0 and 1, or NaN for zero vectors and for a single entry.
 
     References
     ----------

@@ -98,12 +98,12 @@ class Description:
 
     @property
     def robust(self) -> bool:
-        """Whether samples count by the length of their residual, and not by its square."""
+        """True if samples count by the length of their residual, and not by its square."""
         return self.beta_loss == "l21"
 
     @property
     def printed(self) -> bool:
-        """Whether the authors' procedure runs, and not only their objective."""
+        """True if the authors' procedure runs, and not only their objective."""
         return self.scale == "paper"
 
     @property
@@ -120,7 +120,7 @@ class Description:
 
     @property
     def on_parts(self) -> bool:
-        """Whether anything is asked of the parts."""
+        """True if anything is asked of the parts."""
         return bool(self.basis_alpha or self.basis_terms)
 
     @property
@@ -130,13 +130,13 @@ class Description:
 
     @property
     def penalized(self) -> bool:
-        """Whether the objective has more than its loss."""
+        """True if the objective has more than its loss."""
         named = self.graph_reg or self.class_weight or self.alpha_W or self.basis_alpha
         return bool(named or self.own_terms)
 
     @property
     def uses_labels(self) -> bool:
-        """Whether labels change the codes, and not only what is made of them."""
+        """True if labels change the codes, and not only what is made of them."""
         return bool(self.hard_labels or self.class_weight or self.label_weight is not None)
 
     @property

@@ -102,7 +102,7 @@ class Progress:
 
     @property
     def watched(self) -> bool:
-        """Whether callbacks or verbose output need each iteration."""
+        """True if callbacks or verbose output need each iteration."""
         return bool(self.callbacks or self.estimator.verbose)
 
     def __call__(self, number: int) -> Callable[[int, Solution], bool] | None:

@@ -270,7 +270,7 @@ def warn_unless_converged(what: Description, solution: Solution) -> None:
 
 
 def _ends_with_codes(model: FactorModel) -> bool:
-    """Whether the best V for these parts is found row by row."""
+    """Return whether the best V for these parts is found row by row."""
     coupled = any(term.couples for term in model.terms["V"])
     return model.rows is None and not coupled and "V" not in model.project
 

@@ -1,4 +1,4 @@
-"""What the readers share: options, extras, matrices on disk, scaling that can be repeated."""
+"""Code that all readers use: options, extras, matrices on disk, repeatable scaling."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def silent(done: int, total: int, what: str) -> None:
 
 @dataclass(frozen=True)
 class Options:
-    """How to read; the documentation is that of `read_samples`."""
+    """Options of a reader; see the documentation of `read_samples`."""
 
     kind: str | None = None
     size: tuple[int, int] | None = None
@@ -68,7 +68,7 @@ class Options:
 
 
 def need(module: str, what: str, package: str | None = None, *, extra: str | None = None) -> Any:
-    """Import a package, or say how to get it: with an extra, or with partwise itself."""
+    """Import a package, or raise an error that explains how to install it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -180,7 +180,7 @@ def lowest(X: Any) -> float:
 
 
 def is_counts(X: Any) -> bool:
-    """Whether X holds counts: no fractions, nothing negative, and more than marks of presence."""
+    """Return whether X contains counts: non-negative integers, not only zeros and ones."""
     values = X.data if sp.issparse(X) else X
     if not values.size or lowest(X) < 0 or max(block.max() for block in pieces(values)) < 2:
         return False
@@ -203,7 +203,7 @@ def learn_scale(X: Any, scale: str) -> dict[str, Any]:
 
 
 def apply_scale(X: Any, recipe: Mapping[str, Any]) -> Any:
-    """X scaled as `learn_scale` said; of a memmap, a scaled copy on disk."""
+    """Return X scaled by `learn_scale`; for a memmap, a scaled copy on disk."""
     scale = recipe.get("scale", "none")
     if isinstance(X, np.memmap):
         return X if scale == "none" else mapped(X, lambda block: apply_scale(block, recipe))

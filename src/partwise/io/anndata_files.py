@@ -90,7 +90,7 @@ def labels_of(adata: Any, label_key: str) -> np.ndarray:
 
 
 def read_quietly(path: Any, **how: Any) -> Any:
-    """`anndata.read_h5ad` without its warning on names that repeat, of which we say more."""
+    """Read a file with anndata, without its warning on repeated names, which ours replaces."""
     import anndata
 
     with warnings.catch_warnings():
@@ -128,7 +128,7 @@ def read_plain(path: Any, *, layer: str | None = None, obsm: str | None = None) 
 
 def _strings(table: Any) -> Any:
     index = table[table.attrs["_index"]]
-    # strings of pandas 3: names are never missing, so the mask says nothing
+    # strings of pandas 3: names are never missing, so the mask is not needed
     index = index["values"] if index.attrs["encoding-type"] == "nullable-string-array" else index
     if index.attrs["encoding-type"] != "string-array":
         raise ValueError("names in another encoding")
@@ -153,7 +153,7 @@ def _own_names(names: Any) -> tuple[list[str], tuple[str, ...]]:
     from anndata.utils import make_index_unique
     from pandas import Index
 
-    with warnings.catch_warnings():  # of names that look like its own
+    with warnings.catch_warnings():  # it warns about names that resemble its own suffixes
         warnings.simplefilter("ignore", UserWarning)
         unique = list(make_index_unique(Index(given)))
     are = "name is" if len(twice) == 1 else "names are"
@@ -175,8 +175,8 @@ def to_anndata(adata: Any, model: Any, *, genes: Sequence[str] | None = None) ->
         Changed in place. Its cells are those that the model was fitted to, in that order.
     model : estimator of partwise
     genes : sequence of str, optional
-        The genes that the model was fitted to, where these are not all; the others have NaN in
-        ``varm``, and ``var["partwise_used"]`` says which.
+        Genes in the model, if not all were used. The others have NaN in ``varm``, and False in
+        ``var["partwise_used"]``.
 
     Returns
     -------

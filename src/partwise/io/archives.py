@@ -98,8 +98,8 @@ def check_h5ad(path: Path) -> None:
         file.visititems(look)
     for name, other in outside:
         raise Elsewhere(
-            f"{path}: {name} lies in another file ({other}), which a .h5ad file may not name; if "
-            "you trust it, write it anew with anndata."
+            f"{path}: {name} is stored in another file ({other}), which is not allowed; if you "
+            "trust the file, write it again with anndata."
         )
     check_unpacked(path, sum(sizes))
 

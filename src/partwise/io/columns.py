@@ -46,7 +46,7 @@ TOP = 2.0
 
 @dataclass(frozen=True)
 class Column:
-    """What a column was taken for, what was done to it, and how to do it again."""
+    """The detected type of a column, its conversion, and how to repeat it."""
 
     name: str
     read_as: str
@@ -135,7 +135,7 @@ def _learn_text(
         if _numbers_rows(numbers, name):
             return Column(name, "left out", "numbers the rows")
         found = _number(name, numbers, sign, ranged)
-        # how they are written is worth a word only where it is not plain
+        # the note mentions the number format only if it is unusual
         found = replace(found, done=found.done.partition("; ")[2]) if plain else found
         return _more(found, _unread([v for v, x in zip(known, to_numbers(cells, sign)) if x != x]))
     form = date_format(known)
@@ -157,7 +157,7 @@ def _learn_text(
 
 
 def is_code(value: str) -> bool:
-    """Whether digits are a code and no number: a zip code or a part's number, as 01067."""
+    """Return whether digits are a code, for example the zip code 01067."""
     return len(value) > 1 and value[0] == "0" and value.isdigit()
 
 
@@ -180,13 +180,13 @@ def _rows(count: int) -> str:
 
 
 def looks_like_id(name: str) -> bool:
-    """Whether a column's name says that it numbers the rows."""
+    """Return whether a column's name is that of an id."""
     words = name.strip().lower().replace("-", "_").replace(" ", "_").split("_")
     return words[-1] in ID_NAMES or words[0] in {"id", "uuid"} or name.strip().endswith("Id")
 
 
 def may_be_id(name: str) -> bool:
-    """Whether a column's name ends in a word for number, as "Kundennummer" and "Best.-Nr." do."""
+    """Return whether a column's name ends in a word for number, such as "Kundennummer"."""
     return name.strip().rstrip(".").lower().endswith(("nummer", "nr", "number", "code", "key"))
 
 
@@ -242,7 +242,7 @@ def _number(name: str, values: np.ndarray, sign: str | None, ranged: bool) -> Co
 
 
 def _without_codes(values: np.ndarray) -> tuple[np.ndarray, str, list[float]]:
-    """Numbers with NaN for those that stand for nothing, what to say, and which these are.
+    """Replace numbers that mean "missing" by NaN; return also a note and these numbers.
 
     -999 and the like, where they end a column whose other values lie far from them; infinity.
     """
@@ -316,7 +316,7 @@ def _range(values: np.ndarray, spec: Mapping[str, Any]) -> np.ndarray:
 def encode_columns(
     frame: Any, specs: Sequence[Mapping[str, Any]]
 ) -> tuple[np.ndarray, list[str], np.ndarray]:
-    """Features with NaN where a value is missing, their names, and what would fill each gap."""
+    """Return features with NaN for missing values, their names, and the fill values."""
     blocks, names, fills = [], [], []
     for spec in specs:
         block, called = _encode(frame[spec["name"]], spec)
@@ -382,8 +382,8 @@ def _values_of(column: Any, spec: Mapping[str, Any]) -> tuple[np.ndarray, str]:
 def strange_values(frame: Any, specs: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     """Return notes on values of new rows that differ from those of the training data.
 
-    A column whose values cannot be read for the most part is an error: the median of the model's
-    rows would replace them, and the answer would look like any other.
+    A column with mostly unreadable values is an error. Otherwise the median of the training rows
+    would replace them, and the result would look valid.
     """
     notes = []
     for spec in specs:
@@ -416,7 +416,7 @@ def strange_values(frame: Any, specs: Sequence[Mapping[str, Any]]) -> tuple[str,
 
 
 def _is_gap(value: Any, spec: Mapping[str, Any]) -> bool:
-    """Whether a number is one that stands for a missing value, or infinite."""
+    """Return whether a number means a missing value or is infinite."""
     found = to_numbers([value], spec.get("sign", "."))[0]
     return bool(np.isinf(found) or found in spec.get("gaps", ()))
 
@@ -429,8 +429,8 @@ def _new_categories(name: str, column: Any, spec: Mapping[str, Any]) -> list[str
         return []
     said = shown(f"{text[:60]!r} ({_rows(count)})" for text, count in new.most_common())
     return [
-        f"The column {name!r} has values that the model does not know, which count as none of its "
-        f"own: {said}."
+        f"The column {name!r} has values that are not in the training data and belong to no "
+        f"category: {said}."
     ]
 
 
@@ -443,6 +443,6 @@ def _far_values(name: str, values: np.ndarray, spec: Mapping[str, Any]) -> list[
         return []
     said = shown(f"{value:g}" for value in np.unique(values[far]))
     return [
-        f"The column {name!r} has {int(far.sum())} values far from those that the model knows "
-        f"({said}), which were cut."
+        f"The column {name!r} has {int(far.sum())} values far from those of the training data "
+        f"({said}), which were clipped."
     ]

@@ -37,7 +37,7 @@ def with_embeddings(samples: Samples, path: Path, options: Options) -> Samples:
     for i, name in enumerate(samples.ids):
         row = at[i]
         if row < 0 or not np.isfinite(V[row]).all():
-            skipped.append((name, "has no vector" if row < 0 else "its vector has gaps"))
+            skipped.append((name, "has no vector" if row < 0 else "its vector has missing values"))
         else:
             kept.append(i)
     if skipped and options.strict:
@@ -60,7 +60,7 @@ def encoded(samples: Samples, name: str, options: Options) -> Samples:
 
 
 def _recipe(options: Options) -> Any:
-    """Return what a fitted model knows of its embeddings."""
+    """Return the recipe of a fitted model's embeddings."""
     recipe = options.recipe
     return recipe if recipe is None or options.embeddings_only else recipe["also"]
 
@@ -116,7 +116,7 @@ def _is_table(samples: Samples) -> bool:
 def _in_order(
     samples: Samples, skipped: list[tuple[str, str]], rows: np.ndarray, kept: list[int]
 ) -> tuple[tuple[str, str], ...]:
-    """All that was skipped, in the order of the source where that is a table."""
+    """Return all skipped samples, in the order of the source if that is a table."""
     if not _is_table(samples) or not skipped or not samples.skipped:
         return (*samples.skipped, *skipped)
     known = set(rows.tolist())
@@ -139,7 +139,7 @@ def _by_order(samples: Samples, V: np.ndarray, path: Path) -> tuple[list[int], t
     """Join vectors and samples by their order in the source."""
     table = _is_table(samples)
     n = samples.n_samples + (len(samples.skipped) if table else 0)
-    more = "; a .npz with X and ids, or .parquet with a column id, says which vector is whose"
+    more = "; a .npz with X and ids, or .parquet with a column id, assigns vectors to samples"
     if len(V) != n:
         raise ValueError(f"{path} has {len(V)} vectors and {samples.source} {n} samples{more}.")
     if samples.skipped and not table:

@@ -71,13 +71,13 @@ class Encoder:
 
     @property
     def is_installed(self) -> bool:
-        """Whether the packages that run the model, and find its weights, can be imported."""
+        """True if the packages that run the model, and find its weights, can be imported."""
         wanted = (self.package, *(["huggingface_hub"] if self.files else []))
         return all(importlib.util.find_spec(name) is not None for name in wanted)
 
     @property
     def is_there(self) -> bool:
-        """Whether the weights are on this computer."""
+        """True if the weights are on this computer."""
         return self.is_installed and _local_folder(self) is not None
 
 

@@ -1,4 +1,4 @@
-"""What a text file is encoded in, and what separates its columns: found, never assumed.
+"""Detection of the encoding and the column separator of text files.
 
 Byte order marks and valid UTF-8 decide by themselves. Other files are decoded in every way that
 is common in spreadsheets, and the way that reads like writing is taken: words in one script, no
@@ -70,7 +70,7 @@ def find_encoding(path: Path) -> str:
     Raises
     ------
     ValueError
-        None does: this is no text.
+        No codec reads the file, so it is not text.
     """
     with path.open("rb") as file:
         chunks = iter(lambda: file.read(1 << 20), b"")
@@ -155,7 +155,7 @@ def _likeliest(sample: bytes, source: str) -> str:
 
 
 def _oddity(text: str, codec: str) -> float:
-    """How little like writing a decoded text is: 0 for all ordinary, about 1 for all odd."""
+    """Return how unusual a decoded text is: 0 for ordinary text, about 1 for a wrong codec."""
     cost, count = 0.0, 0
     common = _common(codec)
     for at, sign in enumerate(text):
@@ -214,7 +214,7 @@ def _is_wide(sign: str) -> bool:
 
 
 def _common(codec: str) -> Callable[[str], bool]:
-    """Whether a wide character is an everyday one of the codec's language."""
+    """Return a test whether a wide character is common in the codec's language."""
 
     def lead(sign: str, table: str) -> int:
         try:
@@ -247,7 +247,7 @@ def named_separator(path: Path, encoding: str) -> str | None:
     with path.open(encoding=encoding) as file:
         try:
             found = _SEP_LINE.fullmatch(file.readline(20).rstrip("\r\n"))
-        except UnicodeError:  # the reader that follows says so
+        except UnicodeError:  # the reader that follows reports it
             return None
     return found[1] if found else None
 
@@ -281,7 +281,7 @@ def find_separator(path: Path, encoding: str) -> str:
     first: dict[str, list[list[str]]] = {}
     for sign in (usual, *(s for s in SEPARATORS if s != usual)):
         with (
-            contextlib.suppress(csv.Error, UnicodeError),  # the reader that follows says so
+            contextlib.suppress(csv.Error, UnicodeError),  # the reader that follows reports it
             contextlib.closing(csv_rows(path, encoding, sign)) as lines,
         ):
             first[sign] = [row for (_, row), _ in zip(lines, range(200)) if row]

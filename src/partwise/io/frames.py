@@ -20,12 +20,12 @@ from partwise.io.encoding import csv_rows, named_separator, said, text_format
 from partwise.io.numbers import date_format, decimal_sign, to_numbers
 from partwise.io.sheets import as_text, flat, read_json_lines, read_sheet, unquoted
 
-#: What pandas calls the column without a heading that its own files begin with.
+#: Name that pandas gives to the unnamed index column of its own files.
 NAMELESS = "Unnamed: 0"
 HEADINGS = ("auto", "yes", "no")
 #: No column has a longer name.
 NAME_LENGTH = 100
-#: What pandas takes for a missing value.
+#: Texts that pandas reads as missing values.
 GAPS = (
     *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
     *("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
@@ -42,8 +42,8 @@ class Heading:
     """The names of the columns, and where the values begin."""
 
     names: list[str]
-    titles: int  #: rows above the heading
-    is_row: bool  #: whether the names are a row of the file
+    titles: int  #: number of rows above the heading
+    is_row: bool  #: True if the names are a row of the file
     notes: tuple[str, ...] = ()
 
     @property
@@ -139,7 +139,7 @@ def _read_text(path: Path, options: Options) -> tuple[Any, tuple[str, ...], str]
         "header": None,
         "names": heading.names,
         "skiprows": heading.above + (named_separator(path, encoding) is not None),
-        # "NA" and "null" are gaps among numbers, but names among ids, labels and texts
+        # "NA" and "null" are missing values among numbers, but names among ids, labels and texts
         "keep_default_na": False,
         "na_values": {name: GAPS for name in heading.names if name not in as_str},
     }
@@ -206,18 +206,18 @@ def _check_shape(
                     swallowed.append(line)
     except (UnicodeError, csv.Error) as error:
         raise ValueError(
-            f"{path} is no table of text in {said(encoding)} ({error}); --encoding names another."
+            f"{path} is not a table in {said(encoding)} ({error}); pass another --encoding."
         ) from error
     notes = tuple(
-        f"A cell of {path.name} that ends in line {line} spans lines that look like rows; is a "
-        "quote left open there?"
+        f"A cell of {path.name} that ends in line {line} spans lines that look like rows; check "
+        "for a missing quotation mark."
         for line in swallowed[:1]
     )
     return heading, codes, notes
 
 
 def _swallows_rows(cell: str, delimiter: str, width: int) -> bool:
-    """Whether a cell of several lines holds what may be rows, as after a quote that was left open.
+    """Return whether a cell of several lines may contain rows, as after a missing quote.
 
     All of its lines but the ends have as many separators as a row.
     """
@@ -256,7 +256,7 @@ def find_heading(path: Path, rows: list[list[str]], options: Options) -> Heading
 def _titles(
     path: Path, rows: list[list[str]], options: Options, names: set[Any]
 ) -> tuple[int, tuple[str, ...]]:
-    """How many rows stand above the heading, and a note where a title is among them."""
+    """Return the number of rows above the heading, and a note if a title is among them."""
     filled = [sum(bool(cell.strip()) for cell in row) for row in rows]
     if not any(filled):
         raise ValueError(f"{path} is empty.")
@@ -282,7 +282,7 @@ def _below_title(rows: list[list[str]], filled: list[int], begin: int, names: se
     for at in range(begin, min(MOST_TITLES, len(rows))):
         if set(rows[at]) & names:
             return at
-        # a blank row below tells a title from a heading of which one name is missing
+        # a blank row below means a title, not a heading with one missing name
         alone = len(rows[at]) == 1 or not any(filled[at + 1 : at + 2])
         short = filled[at] < usual if alone else filled[at] <= usual / 2 and usual > 2
         if filled[at] and not short:
@@ -306,7 +306,7 @@ def _distinct(names: list[str]) -> tuple[list[str], tuple[str, ...]]:
 
 
 def _is_data(first: list[str], rows: list[list[str]]) -> bool:
-    """Whether a table's first row is one of its samples.
+    """Return whether a table's first row is one of its samples.
 
     Its cells come again below, are numbers among numbers or dates among dates, or as long as no
     name is. Years and running numbers do name columns, and so does a row with a blank.
@@ -329,7 +329,7 @@ def _is_data(first: list[str], rows: list[list[str]]) -> bool:
 
 
 def _may_name(numbers: list[str]) -> bool:
-    """Whether numbers are the names of columns: years, or numbers that run."""
+    """Return whether numbers may be column names: years, or consecutive numbers."""
     if not all(number.isdigit() for number in numbers):
         return False
     values = [int(number) for number in numbers]
@@ -377,7 +377,7 @@ def sum_row(frame: Any, usual: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _ends_in_sum(column: Any, usual: str) -> bool | None:
-    """Whether the last number of a column is the sum of the others; None without such numbers."""
+    """Return whether the last number of a column is the sum of the others; None without one."""
     if column.dtype.kind in "if":
         numbers = np.asarray(column, dtype=np.float64)
     elif column.dtype.kind == "O":

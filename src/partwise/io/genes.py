@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-#: Genes that are kept where there are many, as is usual.
+#: Number of genes to keep if there are more than ``MANY``.
 GENES = 2000
 MANY = 3000
 #: Counts of a gene vary by mu + mu² / THETA where cells differ in nothing but their depth.
@@ -90,7 +90,7 @@ def specificity(M: Any) -> NDArray[np.float64]:
     P = P / np.where(total > 0, total, 1)
     if len(P) == 1:
         return P
-    mean = P.sum(axis=0) / max(np.count_nonzero(total), 1)  # a row of zeros says nothing
+    mean = P.sum(axis=0) / max(np.count_nonzero(total), 1)  # rows of zeros do not count
     ratio = np.divide(P, mean, out=np.ones_like(P), where=(P > 0) & (mean > 0))
     scores: NDArray[np.float64] = P * np.log(ratio)
     return scores

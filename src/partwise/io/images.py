@@ -29,7 +29,7 @@ SUFFIXES = {".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".gif", ".tif", ".
 SUFFIXES |= {".pgm", ".ppm", ".avif", *HEIC}
 #: Only these are opened, whatever a file is called: others may start a program, as EPS does.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM", "AVIF", "HEIF")
-#: What reads HEIC, the format of iPhones.
+#: Message if an image is HEIC, the format of iPhones.
 NEEDS_HEIC = "HEIC images need pillow-heif: pip install 'partwise[heic]'"
 #: Images with more pixels than this are shrunk unless a size is given.
 MAX_PIXELS = 64 * 64
@@ -106,17 +106,17 @@ def _said(size: Sequence[int]) -> str:
 
 
 def _reason(error: ValueError) -> str:
-    """Why an image was skipped, without its name, which stands beside it."""
+    """Return why an image was skipped, without its name."""
     return str(error).partition("cannot be read")[1] + str(error).rpartition("as an image")[2][:-1]
 
 
 def _common_size(
     folder: Path, files: Sequence[Path], options: Options
 ) -> tuple[tuple[int, int], tuple[str, ...]]:
-    """One size for all images, and what to say where they differ: the medians of both sides."""
+    """Return one size for all images, the medians of both sides, and a note if they differ."""
     sizes = {file: size for file in files if (size := _size(file)) is not None}
     if not sizes:
-        return (1, 1), ()  # none can be read, which the reader says
+        return (1, 1), ()  # the reader reports that no image can be read
     every = sorted(set(sizes.values()))
     if len(every) == 1:
         return _default_size(*every[0]), ()
@@ -145,7 +145,7 @@ def _size(file: Path) -> tuple[int, int] | None:
             with image_module.open(file, formats=FORMATS) as image:
                 sides = image.height, image.width
                 return sides[::-1] if image.getexif().get(0x0112, 1) > 4 else sides
-    except Exception:  # the reader that follows says why
+    except Exception:  # the reader that follows reports the reason
         return None
 
 
@@ -176,7 +176,7 @@ def _open(file: Path) -> tuple[Any, bool, bool]:
             # an image of absurd size warns before it is read; no other warning makes it unreadable
             warnings.simplefilter("error", image_module.DecompressionBombWarning)
             with image_module.open(file, formats=FORMATS) as image:
-                # an MPO file of a camera has a preview beside its picture
+                # the second page of a camera's MPO file is a preview
                 more = image.format != "MPO" and bool(getattr(image, "is_animated", False))
                 image.load()
                 turned = image.getexif().get(0x0112, 1) > 1  # Orientation
@@ -191,7 +191,7 @@ def _open(file: Path) -> tuple[Any, bool, bool]:
 
 
 def _has_colour(image: Any) -> bool:
-    """Whether the channels differ by more than compression makes them."""
+    """Return whether the channels differ by more than compression artefacts."""
     if image.mode in ("1", "L", "LA") or _is_deep(image):
         return False
     small = image.convert("RGB")
@@ -228,12 +228,12 @@ def _on_white(image: Any) -> Any:
 
 
 def _is_deep(image: Any) -> bool:
-    """Whether an image has 16 bits a pixel or more."""
+    """Return whether an image has at least 16 bits per pixel."""
     return bool(image.mode.startswith(("I", "F")))
 
 
 def _deep_pixels(image: Any, size: tuple[int, int], rgb: bool) -> np.ndarray:
-    """All levels of a deep image: a microscope uses 4,096 of 65,536, and eight bits keep 16.
+    """Return a deep image with all levels; eight bits would keep 16 of a microscope's 4,096.
 
     One number divides all images, so that they stay comparable: 65,535 for integers, 1 for floats.
     """

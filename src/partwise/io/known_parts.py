@@ -1,4 +1,4 @@
-"""Parts that a person knows, from files: known parts (CSV), topics as a few words (TOML)."""
+"""Known parts from CSV files, and topics as a few words from TOML files."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def _topics(path: Path) -> dict[str, list[str]]:
 
 
 def _closest(words: Sequence[str], vocabulary: Mapping[str, int]) -> str:
-    """Each word, with one that is there and looks like it."""
+    """List each word with a similar one of the vocabulary."""
     said = []
     for word in words:
         near = difflib.get_close_matches(word, vocabulary, 1, 0.75)
@@ -177,7 +177,7 @@ def read_known(path: Path, samples: Samples) -> NamedParts:
     lines = [row for _, row in rows_ if any(cell.strip() for cell in row)]
     if len(lines) < 2:
         raise ValueError(
-            f"{path}: a line with the names of the features and one a part are needed."
+            f"{path}: the file needs a line with the feature names and one line per part."
         )
     heading, rows = [cell.strip() for cell in lines[0]], lines[1:]
     columns = _columns(path, heading[1:], samples)
@@ -219,8 +219,8 @@ def _columns(path: Path, heading: Sequence[str], samples: Samples) -> list[int]:
     shared = next((name for name in heading if counts[name] > 1), None)
     if shared is not None:
         raise ValueError(
-            f"{path}: {shared!r} is the name of {counts[shared]} features of "
-            f"{samples.source}, so that it does not say which is meant; name them apart there."
+            f"{path}: {shared!r} is the name of {counts[shared]} features of {samples.source}; "
+            "give each feature its own name there."
         )
     twice = next((name for name in heading if list(heading).count(name) > 1), None)
     if twice is not None:

@@ -73,7 +73,7 @@ def read_labels(
     ------
     ValueError
         A label for an id that no sample has, two labels for one id, a row without two fields,
-        labels that differ in case or spaces alone, a label that says "unknown".
+        labels that differ only in case or spaces, or a label such as "unknown".
 
     Examples
     --------
@@ -174,13 +174,13 @@ def _of_many(
     label_at = next((j for j in called if j != id_at), None)
     if label_at is None:
         raise ValueError(
-            f"{path}, line {rows[0][0]}: {len(first)} fields, not 2, and no heading says which of "
-            f"them is the label ({shown(heading, 8)}); call two columns id and label."
+            f"{path}, line {rows[0][0]}: {len(first)} fields instead of 2, and no heading names "
+            f"the labels ({shown(heading, 8)}); name two columns id and label."
         )
     if "id" not in first and not held[id_at]:
         raise ValueError(
-            f"{path}: none of its columns ({shown(heading, 8)}) holds ids of the data, which look "
-            f"like {next(iter(known), '')!r}; call the column with the ids id."
+            f"{path}: none of its columns ({shown(heading, 8)}) contains ids of the data, such as "
+            f"{next(iter(known), '')!r}; name the column with the ids id."
         )
     note = (
         f"{path.name}: ids are those of the column {heading[id_at]!r}, labels those of "
@@ -234,7 +234,7 @@ def _no_such_id(
     if number.isdigit() and all(i.isdigit() for i in ids):  # numbers are close by their value
         near = [min(ids, key=lambda i: abs(int(i) - int(number)))]
     near = [i for i in ids if i.casefold() == name.casefold()][:1] or near
-    hint = f"; did you mean {near[0]!r}?" if near else f"; ids there look like {ids[0]!r}"
+    hint = f"; did you mean {near[0]!r}?" if near else f"; an id there is for example {ids[0]!r}"
     if number.isdigit() and int(number) == len(ids) and ids == [str(i) for i in range(len(ids))]:
         hint = "; ids are row numbers here, and they are counted from 0."
     if sum(PurePosixPath(i).name == name or PurePosixPath(i).stem == name for i in ids) > 1:
@@ -253,14 +253,14 @@ def _no_such_id(
 def check_labels(
     y: np.ndarray, source: str, similar: str = "ask", unknown: str = "ask"
 ) -> np.ndarray:
-    """Labels that say "unknown", or differ in case or spaces alone: asked about, or as told."""
+    """Handle labels such as "unknown", or labels that differ only in case or spaces."""
     counts = Counter(label for label in y if label is not None)
     strange = [label for label in counts if says_unknown(label)]
     if strange and unknown == "ask":
         said = " and ".join(f"{label!r} ({counts[label]})" for label in strange[:3])
         raise ValueError(
-            f"{source}: is the label {said} the name of a class, or is it not known there? "
-            "--unknown-labels drop takes it as no label, --unknown-labels keep as a class."
+            f"{source}: the label {said} may be a class or mean that the class is unknown. "
+            "--unknown-labels drop treats it as no label, --unknown-labels keep as a class."
         )
     if strange and unknown == "drop":
         if len(strange) == len(counts):
@@ -273,8 +273,8 @@ def check_labels(
         and not all(label.lstrip("+-").isdigit() for label in counts)
     ):
         raise ValueError(
-            f"{source}: {counts['-1']} samples have the label '-1' beside names; leave the label "
-            "empty where it is unknown."
+            f"{source}: {counts['-1']} samples have the label '-1', and others have names; leave "
+            "unknown labels empty."
         )
     groups: dict[str, list[str]] = {}
     for label in counts:
@@ -287,8 +287,8 @@ def check_labels(
         said = " and ".join(f"{label!r} ({counts[label]})" for label in twins[0])
         more = f", and {len(twins) - 1} more such labels" if len(twins) > 1 else ""
         raise ValueError(
-            f"{source}: are {said} the same label{more}? --similar-labels merge takes them as "
-            f"{twins[0][0]!r}, --similar-labels keep as different ones."
+            f"{source}: {said} may be the same label{more}. --similar-labels merge joins them as "
+            f"{twins[0][0]!r}, --similar-labels keep treats them as different."
         )
     same = {label: group[0] for group in twins for label in group}
     return np.array([same.get(label, label) for label in y], dtype=object)
@@ -320,7 +320,7 @@ def _tasks(path: Path, known: dict[str, int]) -> Rows:
             chosen = [c for one in results for c in one.get("value", {}).get("choices", ())]
             if len(set(chosen)) > 1:
                 said = shown(map(repr, chosen))
-                raise ValueError(f"{path}, task {number} has several choices, {said}; give one.")
+                raise ValueError(f"{path}, task {number} has several choices, {said}; keep one.")
             if chosen:
                 rows.append((number, [name or next(iter(names), ""), str(chosen[0])]))
     if len(rows) == 1:
@@ -362,7 +362,7 @@ def _rows(path: Path, options: Options) -> Rows:
 
 
 def _is_heading(rows: list[tuple[int, list[str]]], position: dict[str, int]) -> bool:
-    """Whether the first line names the columns, and is no label of an id that no sample has.
+    """Return whether the first line is a heading, and not an unknown id with its label.
 
     A label that comes again is no name of a column, and neither is a number or a file's name.
     """
@@ -376,12 +376,12 @@ def _is_heading(rows: list[tuple[int, list[str]]], position: dict[str, int]) -> 
 
 
 def _composed(name: str) -> str:
-    """Letters with their accents as one sign: a Mac stores them as two in the names of files."""
+    """Compose letters and accents, which macOS stores separately in file names."""
     return unicodedata.normalize("NFC", name)
 
 
 def find_names(ids: Sequence[str]) -> dict[str, int]:
-    """Where each sample is; a file also by a shorter name that only it has."""
+    """Return the position of each id, and of shorter file names that are unique."""
     position: dict[str, int] = {}
     paths = [PurePosixPath(_composed(name)) for name in ids]
     for part in ("stem", "name"):  # the last one wins
@@ -396,7 +396,7 @@ def find_names(ids: Sequence[str]) -> dict[str, int]:
 
 
 def place(position: dict[str, int], name: str) -> int | None:
-    """Where the sample of that name is, also by a path of Windows; None where there is none."""
+    """Return the position of a sample's name, also as a Windows path, or None."""
     found = position.get(name, position.get(_composed(name)))
     if found is None and "\\" in name:
         found = position.get(_composed(name.replace("\\", "/")))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-#: What stands for "nothing here" beyond what pandas knows.
+#: Texts that mean a missing value, in addition to those of pandas.
 NOTHING = {
     *("", "-", "--", "–", "—", "?", ".", "k.a.", "k. a.", "keine angabe", "n.a.", "none", "nan"),
     *("na", "n/a", "null", "missing", "unknown"),

@@ -22,7 +22,7 @@ from partwise.io.samples import Samples
 from partwise.io.tables import MISSING, read_table
 
 TABLES = (".csv", ".tsv", ".tab", ".txt", ".xlsx", ".jsonl", ".parquet")
-#: What people try as well, and what to do then.
+#: Other formats that people try, and how to convert them.
 ELSE = {
     **dict.fromkeys((".xls", ".xlsb", ".ods", ".numbers"), "save it as .xlsx or .csv"),
     **dict.fromkeys((".feather", ".arrow", ".orc", ".sqlite", ".db"), "save it as .parquet"),
@@ -34,7 +34,7 @@ ELSE = {
     **dict.fromkeys((".md", ".text"), "give the folder that holds the texts"),
 }
 MATRICES = (".npz", ".npy", ".mtx", ".mat", ".h5ad")
-#: What some arguments can be.
+#: Allowed values of arguments.
 CHOICES: dict[str, tuple[str | None, ...]] = {
     "kind": (None, "images", "texts", "table", "counts"),
     "scale": SCALES,
@@ -97,7 +97,7 @@ def read_samples(
     path : str or Path
         A folder of images or of ``.txt`` files, with sub-folders or without; ``.csv``, ``.tsv``,
         ``.xlsx``, ``.jsonl`` or ``.parquet``; ``.npz``, ``.npy``, ``.mtx``, ``.mat`` (``fea``,
-        ``gnd``) or ``.h5ad``; or the name of a data set that `partwise.datasets.load` knows.
+        ``gnd``) or ``.h5ad``; or the name of a data set of `partwise.datasets.load`.
         Samples are rows. A ``.npy`` file of
         100 MB or more is not loaded: X is a `numpy.memmap`, and unless ``scale="none"`` that of a
         scaled copy in the folder for temporary files, which goes when X does.
@@ -114,26 +114,26 @@ def read_samples(
         Columns of a table, ``"payload.text"`` for a field of an object. Without ``text_column``, a
         column of long texts is used where no column holds numbers. In ``.h5ad`` files
         ``label_column`` is a column of ``obs``. A column that is called id, Nr, customer_id, ...
-        and differs in every row is found by itself, and so is the index that pandas writes.
+        and differs in every row is detected, and so is the index that pandas writes.
         Without one, or with ``id_column="none"``, ids are row numbers from 0. A column of ids with
         a blank or a repetition is an error.
     columns, exclude : sequence of str, optional
-        The columns of a table that are used, or not used. ``Samples.columns`` says what each was
-        taken for (number, date, yes/no, category, left out) and what was done to it.
+        The columns of a table to use or to exclude. ``Samples.columns`` lists how each column was
+        read (number, date, yes/no, category, left out) and converted.
     encoding, separator : str, optional
         Of text files and tables, where what is found is wrong: "cp1252", ";", "tab".
     heading : {"auto", "yes", "no"}, default="auto"
-        Whether the first row of a table names its columns. "auto": unless it looks like the others,
-        which is said; the columns are then called "column 1", "column 2", ...
+        Read the first row of a table as column names, or as data. "auto" reads it as data, with a
+        note, if it looks like the others; columns are then called "column 1", "column 2", ...
     sheet : str, optional
         Sheet of a workbook, by its name or its number from 1. None: the first one, unless it holds
         much less than another.
     skip_rows : int, optional
-        Rows above the heading of a table. None: those that look like a title.
+        Number of rows above the heading of a table. None skips rows that look like a title.
     stop_words : str, default="auto"
-        "auto": those of the texts' language, where it is one with a list; "off"; "frequent": words
-        of more than a fifth of the texts; languages, as "german" or "english,french"; or a file
-        with a word a line.
+        "auto" uses those of the texts' language, if there is a list; "off" uses none; "frequent"
+        uses words of more than a fifth of the texts. Languages such as "english,french" and a file
+        with one word per line also work.
     tokens : {"auto", "words", "characters"}, default="auto"
         What texts are cut into. "auto": groups of characters where most of the writing has no
         spaces (Chinese, Japanese, Thai), else words.
@@ -156,9 +156,9 @@ def read_samples(
     skip_unknown : bool, default=False
         Leave out lines of the labels file whose id is not in the data, instead of refusing it.
     similar_labels : {"ask", "merge", "keep"}, default="ask"
-        What "Block 2" beside "block2" is: an error that asks, one label or two.
+        Treat "Block 2" and "block2" as an error that asks, as one label or as two.
     unknown_labels : {"ask", "drop", "keep"}, default="ask"
-        What the label "unknown", "?", "n/a", "unbekannt" is: an error that asks, no label, a class.
+        Treat labels such as "unknown" and "?" as an error that asks, as no label or as a class.
     transpose : bool, default=False
         Samples are the columns of the matrix.
     image_shape : (height, width), optional
@@ -169,8 +169,8 @@ def read_samples(
     layer : str, optional
         Of a ``.h5ad`` file, instead of X.
     genes : int, optional
-        Keep that many genes of a ``.h5ad`` file with counts, those that vary most; 0 keeps all. By
-        default 2,000 where there are more than 3,000.
+        Number of most variable genes to keep of a ``.h5ad`` file with counts; 0 keeps all. The
+        default is 2,000 if there are more than 3,000.
     strict : bool, default=False
         Stop at the first file that cannot be read, an empty text or images of different sizes.
         Otherwise such samples are listed in ``Samples.skipped``, and images are resized.
@@ -244,7 +244,7 @@ def _options(given: dict[str, Any]) -> Options:
     elif given["embeddings_only"] and given["embeddings"] is None and given["encoder"] is None:
         raise ValueError("embeddings_only needs embeddings=FILE or encoder=NAME.")
     if given["encoder"] is not None and given["embeddings"] is not None:
-        raise ValueError("Give the embeddings of a file or the name of an encoder, not both.")
+        raise ValueError("Pass either embeddings (a file) or encoder (a name), not both.")
     kept = {field.name for field in fields(Options)} & given.keys()
     return Options(**{name: given[name] for name in kept})
 
@@ -296,7 +296,7 @@ def recipe_of(model: str | Path) -> Mapping[str, Any]:
     recipe = saving.read(model)[1]
     if recipe is None:
         raise ValueError(
-            f"{model} does not say how its data were prepared. Save the model with "
+            f"{model} does not contain the preparation of its data. Save the model with "
             "model.save(path, recipe=samples.recipe), or prepare the new data yourself."
         )
     return recipe
@@ -376,12 +376,12 @@ def _read(path: Path, options: Options) -> Samples:
             raise FileNotFoundError(f"There is no file or folder {path}.")
         samples = read_named(str(path), options)
     if recipe is not None and samples.kind != recipe["kind"]:
-        raise ValueError(f"{path} holds {samples.kind}, the model knows {recipe['kind']}.")
+        raise ValueError(f"{path} contains {samples.kind}; the model needs {recipe['kind']}.")
     return samples
 
 
 def _read_folder(folder: Path, options: Options) -> Samples:
-    """All images, or all texts, of a folder and its sub-folders."""
+    """Read all images, or all texts, of a folder and its sub-folders."""
     recipe = options.recipe
     files, strange = listed(folder)
     found = {
@@ -394,11 +394,11 @@ def _read_folder(folder: Path, options: Options) -> Samples:
         if stray > (0 if options.strict else STRAY):
             raise ValueError(
                 f"{folder} holds {len(found['images'])} images and {len(found['texts'])} texts; "
-                "--kind says which are meant."
+                "choose one with --kind."
             )
         kind = max(found, key=lambda name: len(found[name]))
     if recipe is not None and recipe["reader"] not in ("image files", "texts"):
-        raise ValueError(f"{folder} is a folder, the model knows {recipe['reader']}.")
+        raise ValueError(f"{folder} is a folder; the model needs {recipe['reader']}.")
     if kind not in found or not found[kind]:
         raise ValueError(f"{folder} holds no {kind if kind in found else 'images and no texts'}.")
     chosen = found[kind]
@@ -420,7 +420,7 @@ def _zero_rows(samples: Samples) -> tuple[str, ...]:
     """Return a note on samples whose values are all zero, which no method can distinguish."""
     if samples.recipe.get("reader") not in ("a matrix", "image files"):
         return ()
-    if isinstance(samples.X, np.memmap):  # to look would be to read it once more
+    if isinstance(samples.X, np.memmap):  # the check would read the whole file once more
         return ()
     X = samples.X
     held = np.diff(X.indptr) > 0 if samples.is_sparse else X.any(axis=1)
@@ -431,8 +431,8 @@ def _zero_rows(samples: Samples) -> tuple[str, ...]:
     verb = "is" if len(zero) == 1 else "are"
     names = shown(samples.ids[i] for i in zero)
     return (
-        f"{len(zero)} of the {samples.n_samples} {kind} {verb} all zero ({names}): whatever name "
-        "they get says nothing.",
+        f"{len(zero)} of the {samples.n_samples} {kind} {verb} all zero ({names}), so their "
+        "predicted labels mean nothing.",
     )
 
 

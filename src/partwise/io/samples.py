@@ -39,14 +39,15 @@ class Samples:
         (height, width) or (height, width, 3); a row of X or of ``components_`` is an image
         stored row by row, so that ``row.reshape(image_shape)`` shows it upright.
     thumbnails : callable or None
-        ``thumbnails(i)`` is a small PNG or WebP file of sample i as bytes, ``thumbnails(i, side)``
-        one of at most ``side`` pixels a side; by default, where there is an ``image_shape``, of X.
+        ``thumbnails(i)`` returns a small PNG or WebP file of sample i as bytes, and
+        ``thumbnails(i, side)`` one with at most ``side`` pixels per side. The default draws X if
+        there is an ``image_shape``.
     texts : list of str or None
         The beginning of each text, about 300 characters.
     whole_texts : sequence of str or None
         The texts themselves.
     also : ndarray of shape (n_samples, m) or None
-        Vectors beside X, for ``PartsClassifier.fit(X, y, also=[...])``.
+        Vectors in addition to X, for ``PartsClassifier.fit(X, y, also=[...])``.
     y : ndarray of object or None
         Every label that the source has, as text, and None where it has none; None without any.
         What a model may see of them is the caller's choice: see `partwise.io.keep_share`.
@@ -57,14 +58,14 @@ class Samples:
     recipe : mapping
         The same for a program: what `read_samples` needs to treat new data alike.
     options : mapping
-        The options that `read_samples` was called with, where they are not the default.
+        The options of `read_samples` that differ from the defaults.
     notes : tuple of str
-        What a person should know: columns that were left out, files that are no images.
+        Notes for the user, for example on columns or files that were left out.
     columns : tuple of (name, read as, what was done)
         For a table, every column, also those that were left out.
     skipped : tuple of (id, why)
-        What the source has and could not be used: files that cannot be read, empty texts, rows
-        with gaps under ``missing="drop"``.
+        Samples that could not be used: files that cannot be read, empty texts, and rows with
+        missing values under ``missing="drop"``.
     table : pandas.DataFrame or None
         For a table, the row of each sample as it stands in the file.
     rows : ndarray of int or None
@@ -131,5 +132,5 @@ class Samples:
 
     @property
     def is_sparse(self) -> bool:
-        """Whether X is a sparse matrix."""
+        """True if X is a sparse matrix."""
         return bool(sp.issparse(self.X))

@@ -138,7 +138,7 @@ _NUMBER = re.compile(r"'*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 def _runs(text: str) -> bool:
-    """Whether text would be run once its apostrophes are gone."""
+    """Return whether a spreadsheet would run the text as a formula without its apostrophes."""
     return bool(_FORMULA.match(text)) and not _NUMBER.fullmatch(text)
 
 

@@ -32,11 +32,11 @@ from partwise.io.numbers import ENOUGH, decimal_sign
 from partwise.io.samples import Samples, repeated
 from partwise.io.texts import text_samples
 
-#: What --id-column may be, beside a column: rows are numbered from 0.
+#: Value of --id-column that numbers the rows from 0 instead of using a column.
 NUMBERED = "none"
-#: Columns that are meant as ids whatever they hold.
+#: Names of columns that are ids, whatever they contain.
 IDS = ("id", "ids", "uuid")
-#: How the columns that --write-back adds begin: what we said before is nothing to learn from.
+#: Prefix of columns from --write-back: earlier predictions must not be used as data.
 OURS = "partwise_"
 #: Characters and words that the values of a column of texts have on average, at least.
 LONG_TEXT, WORDS = 60, 6
@@ -49,7 +49,7 @@ def read_table(path: Path, options: Options) -> Samples:
     options.step(0, 1, "reading the table")
     if recipe is not None:
         if recipe["reader"] not in ("texts", "a table"):
-            raise ValueError(f"{path} is a table, the model knows {recipe['reader']}.")
+            raise ValueError(f"{path} is a table; the model needs {recipe['reader']}.")
         kind = recipe["kind"]
         options = replace(options, text_column=options.text_column or recipe.get("text_column"))
     frame, notes, usual = read_frame(path, options)
@@ -67,7 +67,7 @@ def read_table(path: Path, options: Options) -> Samples:
     text_column, found = _text_column(frame, kind, options)
     notes += found
     if kind == "texts" and text_column is None:
-        raise ValueError(f"{path}: --text-column says which column holds the texts.")
+        raise ValueError(f"{path}: choose the column with the texts by --text-column.")
     if text_column is not None and kind in (None, "texts"):
         samples = _texts(frame, text_column, ids, y, path, options)
     else:
@@ -133,8 +133,8 @@ def find_texts(frame: Any) -> tuple[str | None, tuple[str, ...]]:
     about = f"{lengths[longest]:.0f} characters on average"
     if numbers:
         return None, (
-            f"The column {longest!r} holds texts ({about}), which are left out beside columns of "
-            f"numbers; --text-column {longest} uses the texts instead.",
+            f"The column {longest!r} contains texts ({about}), which are left out because of the "
+            f"columns of numbers;  --text-column {longest} uses the texts instead.",
         )
     return longest, (
         f"The texts of the column {longest!r} ({about}) were used and no other column; "
@@ -160,10 +160,10 @@ def _column(frame: Any, name: str, path: Path, option: str) -> Any:
 def _take_ids(
     frame: Any, path: Path, options: Options
 ) -> tuple[Any, list[str], str | None, tuple[str, ...], str]:
-    """Ids from --id-column, else from a column whose name and values say so, else row numbers.
+    """Return ids from --id-column, else from a detected column, else row numbers.
 
-    Last comes why labels cannot be joined to such numbers. A column that is called id and has a
-    blank or a repetition is an error: row numbers in its place would look like it.
+    The last value explains why labels cannot be joined to row numbers. A column called id with a
+    blank or repeated value is an error, because row numbers could be confused with it.
     """
     name, notes = options.id_column, ()  # type: str | None, tuple[str, ...]
     numbers, recipe = [str(i) for i in range(len(frame))], options.recipe
@@ -204,7 +204,7 @@ _GO_ON = (
 
 
 def _mostly_own(column: Any) -> bool:
-    """Whether a column that repeats was still meant to tell the rows apart.
+    """Return whether a column with repeated values was still meant as an id.
 
     Most of its values occur once, as a customer_id in a table of orders does not; and it holds no
     fractions.
@@ -270,7 +270,7 @@ def _features(
         specs = list(recipe["columns"])
         gone = [spec["name"] for spec in specs if spec["name"] not in frame.columns]
         if gone:
-            raise ValueError(f"{path} lacks columns that the model knows: {shown(gone, 8)}.")
+            raise ValueError(f"{path} lacks columns that the model needs: {shown(gone, 8)}.")
     with named(path):
         strange = () if recipe is None else strange_values(frame, specs)
         values, names, fills = encode_columns(frame, specs)
@@ -357,7 +357,7 @@ def _fill(
             raise ValueError(f"{path}: every row has a missing value; --missing median fills them.")
         one, many = "1 row with a missing value was", f"{rows} rows with missing values were"
         return values[whole], whole, (f"{one if rows == 1 else many} left out.",), fills
-    # new samples are filled with what the model knows, whatever was asked for
+    # new samples are filled with the values of the training data, whatever the option is
     asked = missing if recipe is None else recipe.get("missing", missing)
     what = "mean" if asked == "mean" else "median"
     where = dict.fromkeys(names[j].partition(" = ")[0] for j in np.flatnonzero(holes.any(axis=0)))

@@ -13,9 +13,9 @@ from typing import Any
 #: A text's language is recognised if this share of its words are stop words of it. In ordinary
 #: prose it is 0.35 to 0.5, in headlines about 0.2; in a neighbouring language below 0.1.
 RECOGNISED = 0.12
-#: The beginning of a text says what it is written in: characters.
+#: Number of characters at the beginning of a text that detect its language.
 TEXT_BEGINS = 3000
-#: A language brings its stop words if this share of the texts is written in it.
+#: Share of texts in a language from which on its stop words are used.
 HAS_A_SHARE = 0.05
 #: ... and by this many different words.
 OWN_WORDS = 3
@@ -41,7 +41,7 @@ def stop_lists() -> dict[str, frozenset[str]]:
 
 
 def by_characters(texts: Iterable[str]) -> bool:
-    """Whether the texts are mostly in a script without spaces."""
+    """Return whether the texts are mostly in a script without spaces."""
     unspaced = letters = 0
     for text in texts:
         for run in _RUN.finditer(text[:2000]):

@@ -233,7 +233,7 @@ class Term(ABC):
 
     @property
     def of_samples(self) -> bool:
-        """Whether it holds something for each row, and so cannot be asked about other rows."""
+        """True if it holds something for each row, and so cannot be asked about other rows."""
         return self.couples or any(np.shape(getattr(self, a))[0] > 1 for a in self.by_row)
 
     def check(self, shape: tuple[int, int], name: str) -> None:
@@ -668,7 +668,7 @@ class _Looks:
         return found
 
     def _passed(self, Z: Any, ridge: Any) -> bool:
-        """Whether the value is above value(Z) + ⟨gradient, d⟩ + ½ Σ ridge d² somewhere."""
+        """Return whether the value is above value(Z) + ⟨gradient, d⟩ + ½ Σ ridge d² somewhere."""
         value, gradient = self.term.value(Z), self._slope(Z)
         low = 1e-9 * max(1e-300, ridge.max())
         root = 1 / np.sqrt(np.maximum(ridge, low))

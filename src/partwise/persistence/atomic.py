@@ -129,7 +129,7 @@ def _remove(path: Path) -> bool:
 def replace_folder(part: Path, path: Path) -> None:
     """Rename the folder `part` to `path`, which may be a folder already.
 
-    The old folder is set aside first. If this process is killed then, `recover` puts it back.
+    The old folder is renamed first. If this process is killed then, `recover` restores it.
     """
     old = beside(path, "old")
     with contextlib.suppress(FileNotFoundError):
@@ -144,7 +144,7 @@ def replace_folder(part: Path, path: Path) -> None:
 
 
 def recover(path: Path) -> None:
-    """Put back a folder that a killed `replace_folder` had set aside, or remove it if replaced."""
+    """Restore a folder that a killed `replace_folder` had renamed, or delete it if replaced."""
     with contextlib.suppress(OSError):
         for old in sorted(path.parent.glob(f".{glob.escape(_short(path.name))}.*.old")):
             if _abandoned(old):

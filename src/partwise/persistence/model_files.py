@@ -37,7 +37,7 @@ __all__ = ["PersistError", "read", "save"]
 Known = Callable[[Any], Any]
 
 FORMAT, VERSION = b"partwise-model", 1
-#: Bytes that are written at once, and the longest line that is read.
+#: Number of bytes per write, and the longest line that is read.
 PIECE, LINE = 1 << 24, 100
 #: Private fitted attributes that a file may hold. Of the public ones it holds all that end in "_".
 PRIVATE = frozenset(

@@ -1,1 +1,1 @@
-"""How many parts, which parameters, and which parts come back."""
+"""Choice of the number of parts and of parameters, and parts that recur in many runs."""

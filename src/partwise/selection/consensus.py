@@ -371,7 +371,7 @@ def distances_of_unit(pooled: AnyArray) -> AnyArray:
 
 
 def group_silhouettes(pooled: AnyArray, groups: AnyArray, k: int) -> AnyArray:
-    """Mean silhouette of each group; NaN for k = 1, where there is no other group.
+    """Return the mean silhouette of each group; NaN for k = 1, where there is no other group.
 
     Zero for a group of one, and for all if fewer than two groups have parts or every part is alone.
     """

@@ -233,7 +233,7 @@ class _Weights:
 
     @property
     def by_sample(self) -> bool:
-        """Whether all entries of a sample count the same."""
+        """True if all entries of a sample have the same weight."""
         return self.entries is None and self.missing is None
 
     def of(self, x: AnyArray, at: slice) -> AnyArray:

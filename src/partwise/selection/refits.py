@@ -109,7 +109,7 @@ class Refits:
         return self
 
     def results(self, results: Any) -> Any:
-        """Where a search keeps its results: as given, or in the estimator's checkpoint folder."""
+        """Return where a search stores results: as given, or the estimator's checkpoint folder."""
         folder = getattr(self.estimator, "checkpoint", None)
         if results is not None or folder is None:
             return results

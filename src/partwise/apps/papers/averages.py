@@ -38,12 +38,12 @@ class Comparison:
 
     @property
     def near(self) -> bool:
-        """Whether the average is reproduced."""
+        """True if the average is reproduced."""
         return abs(self.gap) <= NEAR
 
     @property
     def noise(self) -> bool:
-        """Whether a gap is within `CLEAR` standard errors of both sides together."""
+        """True if a gap is within `CLEAR` standard errors of both sides together."""
         return abs(self.gap) <= CLEAR * math.hypot(self.stat.se, self.printed_se)
 
     @property

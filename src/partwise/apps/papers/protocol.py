@@ -85,7 +85,7 @@ class Method:
 
     @property
     def chosen_on_answer(self) -> bool:
-        """Whether parameters (or the sub-run) are chosen by the score they reach."""
+        """True if parameters (or the sub-run) are chosen by the score they reach."""
         return bool(self.grid) or (self.subruns > 1 and self.subrun_choice == "score")
 
     def columns(self) -> Iterator[Column]:

@@ -107,7 +107,7 @@ class Predictor:
 
     @property
     def waiting(self) -> bool:
-        """Whether edits of parts are not in the part weights yet."""
+        """True if edits of parts are not in the part weights yet."""
         return bool(self._edits)
 
     def edit(self, edit: Mapping[str, Any]) -> bool:
@@ -198,7 +198,7 @@ class Predictor:
 
     @property
     def has_process(self) -> bool:
-        """Whether reviews run in a process of their own."""
+        """True if reviews run in a process of their own."""
         return self._file is not None and len(self.samples.ids) >= MANY
 
     def review(self, labels: Mapping[int, str], n_classes: int) -> reviews.Reviewed | None:

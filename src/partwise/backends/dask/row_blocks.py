@@ -342,7 +342,7 @@ def evaluate(layout: RowLayout, target: Rows, combine: Any) -> Any:
 
 
 def _wanted(node: Node) -> bool:
-    """Whether somebody still holds the rows that the node is the value of."""
+    """Return whether somebody still holds the rows that the node is the value of."""
     rows = node.held()
     return rows is not None and rows.node is node and not node.again
 

@@ -41,7 +41,7 @@ NARROW, LONG, WIDEST = 8_000_000, 500, 25
 
 @cache
 def _many_registers() -> bool:
-    """Whether the processor has the 32 wide registers that those kernels fill."""
+    """Return whether the processor has the 32 wide registers that those kernels fill."""
     from llvmlite.binding import get_host_cpu_features
 
     return bool(get_host_cpu_features().get("avx512f", False))

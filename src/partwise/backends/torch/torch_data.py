@@ -350,7 +350,7 @@ class StackedRows(TorchData):
 
 
 def _is_half(X: AnyArray) -> bool:
-    """Whether every entry is exact in float16."""
+    """Return whether every entry is exact in float16."""
     return bool((X.half().float() == X).all())
 
 

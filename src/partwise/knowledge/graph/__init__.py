@@ -1,4 +1,4 @@
-"""Neighbour graphs: who is close to whom, as a sparse symmetric matrix of weights."""
+"""Neighbour graphs of samples, as sparse symmetric matrices of weights."""
 
 from __future__ import annotations
 
@@ -162,14 +162,14 @@ def nearest_neighbors(
     X : array, memmap, scipy sparse array or Dask array of shape (n_samples, n_features)
         Finite values. A memmap is read by blocks.
     n_neighbors : int, default=5
-        At most ``n_samples - 1`` are used, with a warning where more are asked for.
+        Number of neighbours. Larger values than ``n_samples - 1`` are reduced with a warning.
     method : {"exact", "approximate"}, default="exact"
         ``"exact"`` compares all pairs in blocks, on as many threads as BLAS may use.
-        ``"approximate"`` uses pynndescent (``pip install partwise[graph]``) where there are enough
-        samples for that to pay; it may miss some neighbours, but the distances of those it returns
-        are exact. It is the only one for a Dask array, which is searched in a sketch: the
-        projections of the samples on the 128 directions in which X is largest, 512 bytes a sample,
-        gathered here (see Notes). pynndescent is needed there from 50,000 samples.
+        ``"approximate"`` uses pynndescent (``pip install partwise[graph]``) if there are enough
+        samples to make it faster. It may miss some neighbours, but returns exact distances. A Dask
+        array needs it, and is searched in a sketch: the projections of the samples on the 128
+        directions in which X is largest, 512 bytes per sample, gathered here (see Notes). From
+        50,000 samples on, a Dask array needs pynndescent.
     random_state : int or RandomState, optional
         For the approximate search.
 
@@ -326,9 +326,9 @@ def check_edges(graph: Any, n_new: int, n_samples: int, *, name: str = "graph") 
 def semi_supervised_graph(W: sp.csr_array, labels: Labels | None) -> sp.csr_array:
     """Keep the edges of W that have an unlabelled sample at an end.
 
-    Two labelled samples are joined with ``label_weight`` if they share a class and not at all
-    otherwise, whatever W says. Both are known from the labels, and the cliques of the classes are
-    never built, so every edge between two labelled samples is taken out here.
+    Labels decide all other edges. Two labelled samples are joined with ``label_weight`` if they
+    have the same class, and not joined otherwise. The cliques of the classes are never built, so
+    edges between labelled samples are removed here.
 
     Parameters
     ----------

@@ -119,7 +119,7 @@ def overlaps(
 def same_rows(
     X: IncompleteSamples, at: NDArray[np.int64], new: IncompleteSamples
 ) -> NDArray[np.bool_]:
-    """Whether each new sample has the values and missing entries of the sample in X."""
+    """Return whether each new sample has the values and missing entries of the sample in X."""
     apart = [
         abs(one - other).sum(axis=1)
         for one, other in zip(new.rows(np.arange(len(at))), X.rows(at), strict=True)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from partwise.backends.arrays import forget
 
 BLOCK = 1024  # samples on each side of a block of distances
-SPARE = 4  # candidates kept beyond n_neighbors, so that nearly all rows are settled at once
+SPARE = 4  # additional candidates, so that nearly all rows need no second search
 SAME = 1e-9  # squared distances this close (relatively) are a tie
 
 
@@ -89,7 +89,7 @@ def merge(
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Merge [best, D] and keep the smallest values; D's columns begin at ``start``.
 
-    ``rows`` says which samples D's rows are, if they are among those of its columns.
+    ``rows`` are the samples of D's rows, if these are among its columns.
     """
     m = best.shape[1]
     if rows is not None:

@@ -135,7 +135,7 @@ def centred(
 ) -> tuple[Callable[[int, int], NDArray[Any]], NDArray[np.float64]]:
     """take(a, b) = (X[a:b] - mean) / scale in ``dtype``, and the squared norms of all rows.
 
-    Made once and kept; from a file each time, which is little beside the product with the block.
+    They are computed once and stored; for a file each time, which is cheaper than the product.
     """
     n = X.shape[0]
     on_disk = isinstance(X, np.memmap)
@@ -167,7 +167,7 @@ def candidates_needed(
     error: NDArray[np.float64],
     k: int,
 ) -> int:
-    """How many candidates settle nearly every row, from some rows spread over the samples."""
+    """Estimate from some rows how many candidates suffice for nearly every row."""
     n = low.shape[0]
     rows = np.unique(np.linspace(0, n - 1, min(200, 16 + 2**22 // n)).astype(np.int64))
     some = np.concatenate([take(i, i + 1) for i in rows])

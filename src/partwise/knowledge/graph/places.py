@@ -1,4 +1,4 @@
-"""Graphs of places: samples that lie beside each other, and graphs joined with others."""
+"""Graphs of spatial neighbours, and their combination with other graphs."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def spatial_graph(
     bandwidth : float, default=None
         t of the heat kernel; the mean neighbour distance where None.
     samples : array-like of shape (n_samples,), default=None
-        The slide or section that each sample is of: places of different ones are not beside each
-        other, whatever their coordinates.
+        The slide or section of each sample. Places on different slides are not neighbours,
+        whatever their coordinates.
 
     Returns
     -------

@@ -106,5 +106,5 @@ def choice_page(found: Any, *, title: str, command: str = "", source: str = "") 
 
 
 def _counts(found: Any) -> bool:
-    """Whether it is a number of parts that was looked for."""
+    """Return whether it is a number of parts that was looked for."""
     return hasattr(found, "numbers")

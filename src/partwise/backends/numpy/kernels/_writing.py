@@ -60,7 +60,7 @@ class Value:
         return self._with(other, "sdiv", "fdiv")
 
     def compared(self, sign, other):
-        """Whether this is "<", "==", .. the other; nan is not."""
+        """Return whether this is "<", "==", .. the other; nan is not."""
         whole = isinstance(_number(self.value), ir.IntType)
         compare = self.builder.icmp_signed if whole else self.builder.fcmp_ordered
         return compare(sign, self.value, self.like(other).value)
@@ -170,7 +170,7 @@ class Memory:
         return self.builder.extract_value(found, 1)
 
     def take(self, place, mark):
-        """Whether a whole number is 0, in one piece; then it is ``mark`` from now on."""
+        """Return whether a whole number is 0, in one piece; then it is ``mark`` from now on."""
         taken = Sum(self.builder, ir.IntType(1))
         # who only looks leaves the line alone
         with self.builder.if_then(self.read(place).compared("==", 0)):

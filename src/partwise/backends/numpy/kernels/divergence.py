@@ -230,7 +230,7 @@ def _sums(x, y, before, change, b, low):
 
 @compiled(**HELPER)
 def _is_nearly_all(x, y, b, part):
-    """Whether ``part`` b is nearly all of y where some x > 0."""
+    """Return whether ``part`` b is nearly all of y where some x > 0."""
     wide_vectors()
     alone, most = x.dtype.type(0), x.dtype.type(1 - 1e-3)
     for e in range(len(x)):
