@@ -120,5 +120,6 @@ def test_the_documentation_counts_what_its_numbers_are(numbers):
     quoted = (ROOT / "README.md").read_text(encoding="utf-8")
     quoted = quoted.split("## Methods from the literature")[1]
     told = [int(value) for value in re.findall(r"\b\d+\b", quoted.split("](docs/papers.md")[0])]
-    wanted = [int(total), counts[HOLDS], counts[FAILS], counts[UNDECIDED], sum(back), len(back)]
+    printed = len(back) + sum(t.get("averages_without_runs", 0) for t in numbers["tables"])
+    wanted = [int(total), counts[HOLDS], counts[FAILS], counts[UNDECIDED], sum(back), printed]
     assert [value for value in told if value in wanted][-6:] == wanted

@@ -283,27 +283,21 @@ def _comparable(summary: Summary, claim: Claim, budget: str) -> Finding | None:
 
 
 def _trend(summary: Summary, claim: Claim, budget: str) -> Finding | None:
-    pairs = _sweep(summary, claim, budget)
-    if len(pairs) < 2:
+    """Judge the change from the first to the last value of a sweep, or label budget."""
+    if claim["type"] == "budget_trend":
+        ends = [(b, claim["method"], b) for b in summary.budgets()]
+    else:
+        ends = [(f"{value:g}", name, budget) for value, name in _sweep(summary, claim, budget)]
+    if len(ends) < 2:
         return None
-    (low, first), (high, last) = pairs[0], pairs[-1]
-    ends = (summary.column(name, claim["metric"], budget) for name in (last, first))
-    return _direction(claim, difference(*ends), f"from {low:g} to {high:g}")
-
-
-def _budget_trend(summary: Summary, claim: Claim, budget: str) -> Finding | None:
-    first, *_, last = summary.budgets()
-    ends = (summary.column(claim["method"], claim["metric"], b) for b in (last, first))
-    return _direction(claim, difference(*ends), f"from {first} to {last}")
-
-
-def _direction(claim: Claim, gaps: pd.Series, words: str) -> Finding | None:
-    change = over_rows(gaps)
+    columns = (summary.column(name, claim["metric"], b) for _, name, b in (ends[-1], ends[0]))
+    change = over_rows(difference(*columns))
     if change is None:
         return None
     wanted = 1.0 if claim.get("direction", "up") == "up" else -1.0
     distance = replace(change, mean=wanted * change.mean)
-    return Finding([distance], f"change {_with_error(change)} {words}")
+    words = f"change {_with_error(change)} from {ends[0][0]} to {ends[-1][0]}"
+    return Finding([distance], words)
 
 
 class History(NamedTuple):
@@ -431,7 +425,7 @@ RULES: dict[str, Callable[[Summary, Claim, str], Finding | None]] = {
     "most": _most,
     "stable": _stable,
     "trend": _trend,
-    "budget_trend": _budget_trend,
+    "budget_trend": _trend,
     "converged": _converged,
     "sooner": _sooner,
     "comparable": _comparable,

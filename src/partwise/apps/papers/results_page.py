@@ -128,6 +128,7 @@ def plain(report: Report) -> dict[str, Any]:
         "variant": report.main,
         "examined_before": report.audited,
         "share_of_declared_runs": round(report.part, 4),
+        "averages_without_runs": report.not_run,
         "averages": averages[:main],
         "claims": [
             {"text": v.text, "labels": v.budget, "in_print": v.printed, "measured": v.measured}

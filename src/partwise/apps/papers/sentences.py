@@ -89,4 +89,5 @@ def _in_print(parts: list[tuple[str, Verdict]], ends: str) -> bool | None:
 @cache
 def _compute(name: str) -> tuple[str, str]:
     kind, _, rest = name.partition(" ")
-    return COMPUTED[kind](rest) if rest else COMPUTED[kind]()
+    holds, number = COMPUTED[kind](*filter(None, [rest]))
+    return HOLDS if holds else FAILS, number

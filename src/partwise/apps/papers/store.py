@@ -45,18 +45,7 @@ class Store:
 
     def missing(self, cells: Iterable[Cell]) -> list[Cell]:
         """List the cells that are still to run."""
-        present: dict[str, set[str]] = {}
-        todo = []
-        for cell in cells:
-            if cell.table not in present:  # one listing per table instead of a look per cell
-                present[cell.table] = set(self._files(cell.table))
-            if f"{cell.slug}.json" not in present[cell.table]:
-                todo.append(cell)
-        return todo
-
-    def _files(self, table: str) -> list[str]:
-        folder = self.folder / "cells" / table
-        return os.listdir(folder) if folder.is_dir() else []
+        return [cell for cell in cells if not self.has(cell)]
 
     def put(self, cell: Cell, result: dict[str, Any]) -> Path:
         """Store a result, whole or not at all."""
@@ -75,14 +64,12 @@ class Store:
 
     def results(self, cells: Iterable[Cell]) -> Iterator[dict[str, Any]]:
         """Yield the results of the cells that are done."""
-        for cell in cells:
-            result = self.get(cell)
-            if result is not None:
-                yield result
+        return (result for cell in cells if (result := self.get(cell)) is not None)
 
     def stored_runs(self, table: str) -> int:
         """Return one more than the highest stored run number of a table."""
-        found = (re.search(r"-r(\d{3,})-", name) for name in self._files(table))
+        files = (self.folder / "cells" / table).glob("*.json")
+        found = (re.search(r"-r(\d{3,})-", file.name) for file in files)
         return max((int(run[1]) for run in found if run), default=-1) + 1
 
     def sweep_up(self) -> None:
