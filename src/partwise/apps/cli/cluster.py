@@ -174,7 +174,7 @@ def _fitted(
     made = work.build(task, method, k=size, parts=parts, seed=seed, max_iter=max_iter)
     if for_predict and not isinstance(made[0], PartsClassifier):
         raise ValueError(
-            f"--for-predict is for --method classifier, not {made[1]}; leave out --for-predict."
+            f"--for-predict is for --method classify, not {made[1]}; leave out --for-predict."
         )
     return task, work.fit(task, *made, bar)
 

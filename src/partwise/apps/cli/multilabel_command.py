@@ -14,7 +14,6 @@ from partwise.apps.cli import outputs, work
 from partwise.apps.cli.progress_bar import Bar, duration
 from partwise.apps.view.report.pictures import render
 from partwise.classify.multilabel import MultilabelClassifier
-from partwise.estimators import saving
 from partwise.io.sheets import csv_text
 from partwise.persistence.atomic import write_whole
 
@@ -88,11 +87,7 @@ def run_multilabel(
             asked = [[samples.ids[i]] for i in model.suggest(NEXT)]
             write_whole(folder / "label_next.csv", csv_text(["id"], asked))
             recipe = {**samples.recipe, "label_separator": separator}
-            path = folder / "model.partwise"
-            if for_predict:
-                model.save(path, recipe=recipe, for_predict=True)
-            else:
-                saving.save(model, path, recipe=recipe)
+            model.save(folder / "model.partwise", recipe=recipe, for_predict=for_predict)
             if report:
                 page = render(
                     "multilabel.html", rows=rows, samples=samples, labelled=summary["labelled"],
