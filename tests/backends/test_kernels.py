@@ -8,7 +8,6 @@ from functools import partial
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from numba.extending import get_cython_function_address
 from scipy.optimize import nnls
 
 from partwise.backends.numpy import kernels, sparse
@@ -364,50 +363,6 @@ def test_columns_of_a_graph_are_solved(rng, dtype, count, same, use_threads):
     assert term.cg_iterations == 0 if same else 0 < term.cg_iterations < 100
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("library", ["numpy's", "scipy's"])
-def test_rows_have_their_products_beside_a_half_step(dtype, library, rng, monkeypatch):
-    if library == "scipy's":
-        address = get_cython_function_address(
-            "scipy.linalg.cython_blas", "sgemm" if dtype is np.float32 else "dgemm"
-        )
-        monkeypatch.setattr(kernels.hals, "gemm", lambda dtype: (address, False))
-    n, p, k = 300, 70, 7
-    X, Z, B = (rng.random(shape).astype(dtype) for shape in ((n, p), (n, k), (p, k)))
-    G = (B.T @ B)[None]
-    old = np.zeros((-(-n // kernels.LANES), k, kernels.LANES), dtype)
-    weights, size = np.full(1, 0.5, dtype), kernels.blocks_of_a_piece(n, 100)
-    pieces = -(-len(old) // size)
-    found = []
-    for threads in (1, 3):
-        C, beyond, shares = np.empty_like(Z), np.empty_like(Z), np.empty((pieces, k, p), dtype)
-        given = (Z, C, G, old.copy(), weights, beyond, 3, 0.0, threads)
-        sums = kernels.half_steps(*given, least=100, along=(X, B, C, 0, beyond, shares))
-        found.append((C, beyond, shares, *sums))
-    for one, other in zip(*found, strict=True):
-        np.testing.assert_array_equal(one, other)
-    C, beyond, shares, *sums = found[0]
-    close = {"rtol": 100 * p * np.finfo(dtype).eps}
-    np.testing.assert_allclose(C, X @ B, **close)
-    for piece in range(pieces):
-        rows = slice(piece * size * kernels.LANES, (piece + 1) * size * kernels.LANES)
-        np.testing.assert_allclose(shares[piece], beyond[rows].T @ X[rows], **close)
-    np.testing.assert_allclose(sums[0][0], beyond.T @ beyond, **close)
-    # X the other way in memory: so is its product
-    other, turned = np.empty_like(Z), np.full((1, k, n), np.nan, dtype)
-    given = (Z, Z, G, old.copy(), weights, other, 3, 0.0, 3)
-    kernels.half_steps(
-        *given, least=100, shares=turned, along=(X.T.copy(), B, turned, 1, None, None)
-    )
-    np.testing.assert_allclose(turned[0].T, C, **close)
-    np.testing.assert_allclose(other, beyond, atol=1000 * p * np.finfo(dtype).eps * beyond.max())
-    # the other way round: C is the sum of shares
-    again = np.empty_like(Z)
-    parts = np.stack([0.25 * C.T, 0.75 * C.T])
-    kernels.half_steps(Z, Z, G, old.copy(), weights, again, 3, 0.0, 2, shares=parts)
-    np.testing.assert_allclose(again, beyond, atol=1000 * p * np.finfo(dtype).eps * beyond.max())
-
-
 @pytest.mark.parametrize("order", "CF")
 @pytest.mark.parametrize("shape", [(1, 1), (3, 40_000), (300, 70)])
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -469,23 +424,6 @@ def test_norms_of_a_kkt_residual_are_those_of_its_formula(rng, dtype, n, k):
         share = 1.0 if pull <= c else min(1.0, z * float(scale[j]))
         wanted += np.square([share * (pull - c), share * c, share * pull])
     np.testing.assert_allclose(found, wanted, rtol=1e-4 if dtype == np.float32 else 1e-11)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n", [1, 64, 200])
-@pytest.mark.parametrize(("column", "k"), [(0, 9), (3, 4)])
-def test_rows_turn_into_blocks_and_back(rng, dtype, n, column, k):
-    Z = rng.random((n, 9)).astype(dtype)
-    old = np.full((-(-n // kernels.LANES), 9, kernels.LANES), 7, dtype)
-    kernels.turn_blocks(Z, old, column, k, 2)
-    for b, j, t in np.ndindex(old.shape):
-        row, mine = b * kernels.LANES + t, column <= j < column + k
-        assert old[b, j, t] == (7 if not mine else Z[row, j] if row < n else 0)
-    again = np.zeros_like(Z)
-    kernels.turn_blocks(again, old, column, k, 2, back=True)
-    own = slice(column, column + k)
-    assert (again[:, own] == Z[:, own]).all()
-    assert not np.delete(again, np.r_[own], axis=1).any()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -190,10 +190,7 @@ print(*compiled)
 @pytest.mark.parametrize(
     ("model", "kernels"),
     [
-        (
-            "NMF(5, random_state=0, tol=1e-3)",
-            "_hals_blocks _turn_blocks _change_pieces _multiply_part",
-        ),
+        ("NMF(5, random_state=0, tol=1e-3)", "_half_steps _hals_blocks"),
         ("NMF(5, random_state=0, beta_loss='kullback-leibler')", "_newton_dense"),
         ("GNMF(5, random_state=0)", "laplacian _hals_graph _hals_blocks"),
     ],

@@ -26,14 +26,10 @@ from partwise.backends.numpy.kernels.divergence import (
 from partwise.backends.numpy.kernels.half_step import half_step
 from partwise.backends.numpy.kernels.hals import (
     LANES,
-    PIECES,
-    blocks_of_a_piece,
-    half_steps,
     hals_graph,
     hals_rows,
     laplacian,
     quadratic_change,
-    turn_blocks,
 )
 from partwise.backends.numpy.kernels.pivot import inverse_of, pivot_rows
 from partwise.backends.numpy.kernels.products import (
@@ -50,13 +46,10 @@ __all__ = [
     "LANES",
     "LINE",
     "OPTIONS",
-    "PIECES",
     "TILE",
     "add_up",
-    "blocks_of_a_piece",
     "graph_solve",
     "half_step",
-    "half_steps",
     "hals_graph",
     "hals_rows",
     "inverse_of",
@@ -71,6 +64,5 @@ __all__ = [
     "residual_squares",
     "spmm",
     "transpose",
-    "turn_blocks",
     "xlogy",
 ]

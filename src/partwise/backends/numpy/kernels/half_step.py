@@ -7,32 +7,7 @@ import numpy as np
 from partwise.backends.numpy.kernels import crew
 from partwise.backends.numpy.kernels._atomics import registers, wide_vectors
 from partwise.backends.numpy.kernels._options import HELPER, OPTIONS, compiled
-
-LANES = 64  # rows that move together, one in each lane of the processor's vectors
-TERMS = 4  # terms of a row of Gz that are added at once
-
-
-@compiled(**HELPER)
-def _to_lanes(Z, first, lanes):
-    """lanes[j, t] = Z[first + t, j], and 0 beyond the last row of Z."""
-    n, k = Z.shape
-    if first + LANES <= n:  # a loop of constant length is twice as fast
-        for t in range(LANES):
-            for j in range(k):
-                lanes[j, t] = Z[first + t, j]
-        return
-    for t in range(LANES):
-        for j in range(k):
-            lanes[j, t] = Z[first + t, j] if first + t < n else Z.dtype.type(0)
-
-
-@compiled(**HELPER)
-def _from_lanes(lanes, first, Z):
-    """Z[first + t, j] = lanes[j, t] for the rows that Z has."""
-    n, k = Z.shape
-    for t in range(min(LANES, n - first)):
-        for j in range(k):
-            Z[first + t, j] = lanes[j, t]
+from partwise.backends.numpy.kernels.hals import LANES, TERMS, _filled_up, _from_lanes, _to_lanes
 
 
 @compiled(**HELPER)
@@ -106,9 +81,9 @@ def _half_steps(Y, C, G, inverse, old, weight, sweeps, still, new, beyond, chang
     c, step = np.empty((k, LANES), Y.dtype), np.empty((k, LANES), Y.dtype)
     for block in range(lo, hi):
         first = block * LANES
-        _to_lanes(Y, first, z)
-        _to_lanes(C, first, c)
-        _to_lanes(old, first, step)
+        _to_lanes(Y, z, first, 1)
+        _to_lanes(C, c, first, 1)
+        _to_lanes(old, step, first, 1)
         start = 0.0
         for sweep in range(sweeps):
             moved, fallen = _sweep(z, c, G, inverse)
@@ -117,7 +92,7 @@ def _half_steps(Y, C, G, inverse, old, weight, sweeps, still, new, beyond, chang
                 start = moved
             if moved <= still * start:
                 break
-        _from_lanes(z, first, new)
+        _from_lanes(z, new, first, 1)
         for j in range(k):
             for t in range(LANES):
                 now = z[j, t]
@@ -125,7 +100,7 @@ def _half_steps(Y, C, G, inverse, old, weight, sweeps, still, new, beyond, chang
                 x = zero if x < 0 else x
                 far[j, t], step[j, t] = x, x - now
                 z[j, t] = half * (now + x)  # the slope half-way gives the exact change
-        _from_lanes(far, first, beyond)
+        _from_lanes(far, beyond, first, 1)
         changes[block, 1] = _change(z, c, G, step)
 
 
@@ -144,12 +119,10 @@ def half_step(Y, C, G, old, weight, sweeps, stop, threads=1):
     """
     (n, k), dtype = Y.shape, Y.dtype
     blocks = -(-n // LANES)
-    wide = np.zeros((k, k + -k % TERMS), dtype)
-    wide[:, :k] = G
     curvature = np.diag(G)
     inverse = np.zeros(k, dtype)
     np.divide(1, curvature, out=inverse, where=curvature > np.finfo(dtype).tiny)
     new, beyond, changes = np.empty_like(Y), np.empty_like(Y), np.zeros((blocks, 2))
-    args = (Y, C, wide, inverse, old, dtype.type(weight), sweeps, float(stop) ** 2)
+    args = (Y, C, _filled_up(G), inverse, old, dtype.type(weight), sweeps, float(stop) ** 2)
     crew.rows(_half_steps, (*args, new, beyond, changes), blocks, 1, threads)
     return new, beyond, changes.sum(axis=0)

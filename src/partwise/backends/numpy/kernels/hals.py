@@ -26,7 +26,7 @@ from partwise.backends.numpy.kernels._atomics import (
     wide_vectors,
 )
 from partwise.backends.numpy.kernels._options import HELPER, OPTIONS, UNROLLED, compiled
-from partwise.backends.numpy.kernels.products import gemm, multiply_parts
+from partwise.backends.numpy.kernels.products import gemm
 
 LANES = 64  # rows that move together; 64 was the fastest for float32 and float64
 TERMS = 4  # terms of a sum that are added at once
@@ -40,10 +40,14 @@ def _to_lanes(Z, lanes, first, step):
     """lanes[j, t] = Z[first + t step, j], and 0 beyond the last row of Z."""
     n, k = Z.shape
     m = min(LANES, (n - first + step - 1) // step)
+    if m == LANES:  # a loop of constant length is faster
+        for t in range(LANES):
+            for j in range(k):
+                lanes[j, t] = Z[first + t * step, j]
+        return
     for t in range(m):
-        row = Z[first + t * step]
         for j in range(k):
-            lanes[j, t] = row[j]
+            lanes[j, t] = Z[first + t * step, j]
     for j in range(k):
         for t in range(m, LANES):
             lanes[j, t] = 0
@@ -152,8 +156,8 @@ def _owned(d, r, e, n, blocks, groups=1, *, always=False):
     rows = np.zeros((blocks * LANES * groups, 1 + 2 * width), d.dtype)
     full = [np.broadcast_to(a, (n, a.shape[1])) for a in parts]
     np.concatenate(full, axis=1, out=rows[:n])
-    lanes = rows.reshape(blocks, LANES, groups, -1).transpose(2, 0, 3, 1)
-    return np.ascontiguousarray(lanes).reshape(blocks * groups, -1, LANES)
+    lanes = rows.reshape(blocks, LANES, groups, 1 + 2 * width).transpose(2, 0, 3, 1)
+    return np.ascontiguousarray(lanes).reshape(blocks * groups, 1 + 2 * width, LANES)
 
 
 def _filled_up(G):
@@ -334,100 +338,3 @@ def quadratic_change(new, old, C, G, d, threads=1):
     args = (gemm(new.dtype)[0], new, old, C, G, d, sums)
     crew.rows(_change_pieces, args, len(sums), 1, threads)
     return float(sums.sum())
-
-
-# -- what only solvers/wide.py uses ----------------------------------------------------------------
-
-PIECES = 16  # pieces of rows, whatever the number of threads, so that threads change no sum
-
-
-@compiled(**OPTIONS)
-def _turn_blocks(Z, old, column, k, back, lo, hi):
-    """`turn_blocks` for blocks lo to hi."""
-    own = Z[:, column : column + k]
-    for block in range(lo, hi):
-        lanes = old[block, column : column + k]
-        if back:
-            _from_lanes(lanes, own, block * LANES, 1)
-        else:
-            _to_lanes(own, lanes, block * LANES, 1)
-
-
-def turn_blocks(Z, old, column, k, threads=1, *, back=False):
-    """k columns of Z (n, wide) from ``column`` on to those of old (blocks, wide, LANES), or back.
-
-    Each block holds LANES rows, transposed; the last one is filled with zeros.
-    """
-    crew.rows(_turn_blocks, (Z, old, column, k, int(back)), len(old), 1, threads)
-
-
-def blocks_of_a_piece(n, least=1):
-    """How many blocks of LANES rows are a piece: PIECES of them, or fewer."""
-    return max(1, -(-n // (LANES * PIECES)), -(-least // LANES))
-
-
-def half_steps(
-    Z, C, G, old, weights, beyond, sweeps, stop, threads=1, least=1, shares=None, along=None,
-    ends=None, grams=None,
-):  # fmt: skip
-    """Every run one half-step from Z, and ``weights`` times as far again from ``old``.
-
-    Parameters
-    ----------
-    Z, C : (n, R k) arrays
-        Where the step begins, and its linear cost.
-    G : (R, k, k) array
-    old : (blocks, R k, LANES) array
-        Where the last step ended, by blocks of LANES rows.
-    weights : (R,) array
-    beyond : (n, R k) array
-        Receives the extrapolation, >= 0.
-    least : int
-        The least rows of a piece.
-    shares : (any, R k, n) array or None
-        Their sum is C, transposed.
-    along : tuple or None
-        X (n, p), B (p, R k), C or None, 0, beyond, shares (pieces, R k, p): C = X B is computed
-        first, unless it is None, and the share of each piece in beyondᵀX last, unless both are
-        None. Or X as (p, n), B, C as (1, R k, n) and 1.
-    ends : (blocks, R k, LANES) array or None
-        Receives where this step ends; None is ``old``.
-
-    Returns
-    -------
-    gram : (R, k, k) array of float64
-        beyondᵀ beyond.
-    change : (R, 2) array of float64
-        The change of ½ tr(Z G Zᵀ) - ⟨C, Z⟩ up to where the step ends, and from there to
-        ``beyond``.
-    """
-    (R, k, _), (n, wide), ends = G.shape, Z.shape, old if ends is None else ends
-    one, none = np.ones(1, Z.dtype), np.zeros((1, 1), Z.dtype)
-    nothing: Any = (None, None, None, 0, None, None)
-    X, B, product, across, _, made = along or nothing
-    size = LANES * blocks_of_a_piece(n, least)
-    cuts = [(lo, min(n, lo + size)) for lo in range(0, n, size)]
-    if product is not None and across:
-        parts = [(0, (0, wide), (0, len(X)), cut) for cut in cuts]
-        multiply_parts(np.ascontiguousarray(B.T), X, product, parts, threads)
-    elif product is not None:
-        parts = [(0, cut, (0, X.shape[1]), (0, wide)) for cut in cuts]
-        multiply_parts(X, B, product[None], parts, threads)
-    C = C if shares is None else shares.sum(axis=0).T
-    gram, change = np.empty((R, k, k)), np.empty((R, 2))
-    for r in range(R):
-        own = slice(r * k, (r + 1) * k)
-        begin, c, g = np.ascontiguousarray(Z[:, own]), np.ascontiguousarray(C[:, own]), G[r]
-        now, before = begin.copy(), np.empty_like(begin)
-        hals_rows(now, c, g, one, none, none, sweeps, stop, 0.0, threads)
-        turn_blocks(before, np.ascontiguousarray(old[:, own]), 0, k, threads, back=True)
-        far = np.maximum(now + weights[r] * (now - before), 0)
-        turn_blocks(np.ascontiguousarray(now), ends_of := np.empty_like(old[:, own]), 0, k, threads)
-        change[r, 0] = quadratic_change(now, begin, c, g, one, threads)
-        change[r, 1] = quadratic_change(far, now, c, g, one, threads)
-        ends[:, own], beyond[:, own] = ends_of, far
-        gram[r] = far.T.astype(float) @ far
-    if made is not None:
-        across = [(p, (0, wide), cut, (0, X.shape[1])) for p, cut in enumerate(cuts)]
-        multiply_parts(np.ascontiguousarray(beyond.T), X, made, across, threads)
-    return gram, change
