@@ -148,7 +148,7 @@ def test_a_file_cut_short_in_mid_fit_leaves_nothing(small, samples, tmp_path, mo
         os.truncate(path, 3000)
         return step(*given, **options)
 
-    monkeypatch.setitem(steps.STEPS, "hals", replace(step, move=cut))
+    monkeypatch.setitem(steps.STEPS, "hals", replace(step, move=cut, extrapolated=None))
     words = ("cluster", path, "-k", 3, "--method", "nmf", "--scale", "none", "--out")
     result = RUN.invoke(app, [*map(str, words), str(tmp_path / "out")])
     assert isinstance(result.exception, OSError)

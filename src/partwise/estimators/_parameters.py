@@ -12,7 +12,7 @@ from partwise._sklearn import Interval, StrOptions
 from partwise.estimators._docstrings import documented
 from partwise.model.losses import NAMES
 from partwise.solvers.init import INITS
-from partwise.solvers.steps import STEPS
+from partwise.solvers.steps import SOLVER_NAMES
 
 Class = TypeVar("Class", bound=type)
 
@@ -25,7 +25,7 @@ SHARE = Interval(Real, 0, 1, closed="both")
 CONSTRAINTS: dict[str, Any] = {
     "n_components": [AT_LEAST_ONE, None, StrOptions({"auto"})],
     "init": [StrOptions(set(INITS)), None],
-    "solver": [StrOptions({"auto", "cd", *STEPS})],
+    "solver": [StrOptions(SOLVER_NAMES)],
     # a number is β of another beta-divergence
     "beta_loss": [StrOptions(set(NAMES)), Interval(Real, None, None, closed="neither")],
     "tol": [AT_LEAST_ZERO],

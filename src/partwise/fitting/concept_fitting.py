@@ -26,7 +26,7 @@ from partwise.model.concept_model import Codes, ConceptModel, code_problem
 from partwise.solvers.codes import solve_exactly
 from partwise.solvers.init import clustered
 from partwise.solvers.loop import Settings, Solution, alternate, residual_at
-from partwise.solvers.steps import make_step
+from partwise.solvers.steps import FOR_CONCEPTS, STEPS
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,10 +62,10 @@ def state_concepts(
     what: Description, kernel: Kernel, locality: float, checked: Checked
 ) -> ConceptProblem:
     """Return the problem with this kernel and locality."""
-    solver = "nesterov" if what.solver == "auto" else what.solver
+    solver = FOR_CONCEPTS if what.solver == "auto" else what.solver
     if kernel.kind == "linear":
         check_squares(checked.X, what.whom)
-    plain = solver == "mu"  # as printed
+    plain = STEPS[solver].multiplicative  # as printed
     model = ConceptModel(kernel.gram(checked.X), locality, balance=not plain, sweeps=4)
     check_scale(model.constant, True, what.whom)
     settings = Settings(
@@ -125,7 +125,7 @@ def solve_concepts(what: Description, problem: ConceptProblem, report: Report) -
     if not found.history[-1] >= -1e-3 * abs(model.constant):
         problem.kernel.refuse(found.history[-1])
     V, C, objective = found.Z, found.U, found.history[-1]
-    if problem.solver != "mu":
+    if not STEPS[problem.solver].multiplicative:
         sub = model.codes(C)
         # from transform's start, if that is no worse: concepts may be close to collinear, and
         # then equally good codes lie far apart
@@ -145,11 +145,13 @@ def _run(problem: ConceptProblem, number: int, report: Report) -> Solution:
     """One start to its end."""
     model, settings = problem.model, problem.settings
     V, C = problem.starts[number]()
-    if problem.solver != "mu":  # concepts inside the samples: far away, locality would empty V
+    if not STEPS[
+        problem.solver
+    ].multiplicative:  # concepts inside the samples: far away, locality would empty V
         C = C / np.maximum(C.sum(axis=0), np.finfo(C.dtype).tiny)
         V = model.fit_scale(V, C)
     try:
-        return alternate(model, V, C, make_step(problem.solver), settings, report(number))
+        return alternate(model, V, C, STEPS[problem.solver], settings, report(number))
     except np.linalg.LinAlgError:  # factors beyond all bounds
         if problem.kernel.kind == "linear":
             raise

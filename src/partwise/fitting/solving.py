@@ -33,7 +33,7 @@ from partwise.solvers.checkpoint import Checkpoint
 from partwise.solvers.codes import solve_codes
 from partwise.solvers.loop import Solution, alternate, residual_at, shifted
 from partwise.solvers.many_starts import solve_many
-from partwise.solvers.steps import make_step
+from partwise.solvers.steps import STEPS
 
 #: Steps of the power method for a part that takes the place of an empty one.
 POWERS = 10
@@ -89,7 +89,7 @@ def with_empty_parts_filled(what: Description, problem: Problem, solution: Solut
     would explain. Such a part restarts where the others explain least, as long as this helps.
     """
     model, settings = problem.model, problem.settings
-    quadratic = model.loss.beta == 2 and problem.solver != "mu"
+    quadratic = model.loss.beta == 2 and not STEPS[problem.solver].multiplicative
     if not quadratic or model.project or what.free_parts:
         return solution
     rng, step = np.random.RandomState(0), step_for(what, problem.solver, np.random.RandomState(0))
@@ -177,10 +177,10 @@ def finish(what: Description, problem: Problem, solution: Solution) -> Found:
     Z, U = solution.Z, solution.U
     objective = model.exact_value(Z, U) if solution.value is None else solution.value
     codes = None
-    if solver == "mu":
+    if STEPS[solver].multiplicative:
         Z, U, objective = _flush(model, Z, U, objective)
     elif _ends_with_codes(model):
-        step, codes = make_step(solver), model.subproblem("V", Z, U)
+        step, codes = STEPS[solver], model.subproblem("V", Z, U)
         final, _ = solve_codes(model, Z, U, step, tol=what.tol, max_iter=what.max_iter, sub=codes)
         if solution.summed:
             value = _value_after(model, codes, final, Z, U, objective)

@@ -31,7 +31,7 @@ from partwise.solvers import init
 from partwise.solvers.loop import Settings
 from partwise.solvers.many_starts import Start, group_size
 from partwise.solvers.projected import projected
-from partwise.solvers.steps import Step, make_step, mu, mu_lin, parts_alone, shuffled
+from partwise.solvers.steps import STEPS, Options, Step, mu, parts_alone
 
 #: Share of ‖X‖² beyond multiples of its mean below which parts are nearly one direction: their
 #: products cancel, in float32 to nothing. And the curvature of a graph beside parts of length one
@@ -53,7 +53,7 @@ def state(what: Description, checked: Checked) -> Problem:
     pieces = objective(what, checked.data, k, knowledge)
     data, alike = checked.data, beyond_mean(checked.data) < LEAST_BEYOND
     # parts from normal equations, in a history that nothing guards: codes may be collinear
-    unsure = what.free_parts and solver == "mu"
+    unsure = what.free_parts and STEPS[solver].multiplicative
     if alike or unsure or joined(pieces) > MOST_CURVED:
         data = in_double(data)
     if data is not checked.data:
@@ -151,15 +151,17 @@ def sweeps(data: DataMatrix, k: int) -> tuple[int, int]:
 
 def settings_for(what: Description, solver: str, model: FactorModel) -> Settings:
     """How the loop runs: multiplicative updates and printed procedures exactly as they are."""
-    by_hand = solver == "mu" or what.printed
-    newton = solver == "newton"
+    step = STEPS[solver]
+    by_hand = step.multiplicative or what.printed
+    # rows of one factor alone are swept: an extrapolated factor would cost a pass over X
+    curved = step.rough is not None and "V" in model.R.curved
     informed = model.rows is not None or bool(model.terms["V"])  # else it is plain NMF
     stationary = not any(isinstance(term, GraphDivergence) for term in model.terms["V"])
     # GNMF (21) is no descent: beside a part that is known it goes on rising
     watched = not stationary and not what.printed
     # the paper of NMF-DC has no extrapolation between iterations
-    inner = what.inner_iter is not None and solver == "nesterov"
-    order = what.paper_order if solver == "mu" and informed else "VU"
+    inner = what.inner_iter is not None and step is STEPS["nesterov"]
+    order = what.paper_order if step.multiplicative and informed else "VU"
     if what.free_parts:  # they are solved for, and begin by that
         order = "UV"
     return Settings(
@@ -167,19 +169,13 @@ def settings_for(what: Description, solver: str, model: FactorModel) -> Settings
         tol=0.0 if what.printed else what.tol,
         order=order,
         # a value that ends at the same factors as a step serves the next one: no extrapolation
-        extrapolate=not (
-            by_hand
-            or inner
-            or what.project
-            or what.free_parts
-            or (newton and "V" in model.R.curved)
-        ),
+        extrapolate=not (by_hand or inner or what.project or what.free_parts or curved),
         guard=not by_hand or watched,
         stationary=stationary and not what.project,
-        warmup=3 if newton else 0,
-        rough=make_step("newton", rough=True) if newton and "V" not in model.R.curved else None,
+        warmup=step.warmup,
+        rough=None if step.rough is None or curved else step.bound_to(**step.rough),
         # without sweeps for a factor "newton" is multiplicative there, and must not meet zero
-        keep=0.1 if newton and model.newton_sides != "VU" else 0.0,
+        keep=0.1 if step.rough is not None and model.newton_sides != "VU" else 0.0,
         # a multiplicative update would leave the constraint set: no last resort but to stay
         safe=None if what.project else parts_alone if watched else mu,
     )
@@ -191,13 +187,10 @@ def step_for(
     """Return the step of a solver; if all samples are ``alike``, parts become equal."""
     if what.project:
         return projected
-    if solver == "mu" and what.mu_rule == "lin":
-        return mu_lin
-    if solver == "hals" and what.shuffle:
-        return shuffled(rng)
-    if solver == "nesterov" and what.inner_iter is not None:
-        return make_step("nesterov", inner_iter=what.inner_iter)
-    return make_step(solver, exact=True) if solver == "hals" and alike else make_step(solver)
+    step = STEPS[solver]
+    if step.configured is None:
+        return step
+    return step.configured(step, Options(rng, what.mu_rule, what.shuffle, what.inner_iter, alike))
 
 
 def shared_rows(what: Description, knowledge: Knowledge, n: int) -> SharedRows | MixedRows | None:
@@ -372,7 +365,7 @@ def factors(what: Description, checked: Checked) -> list[Make]:
         return [lambda: (data.rows(V.copy()), data.small(np.ascontiguousarray(U)), rng)]
     if checked.W is not None or checked.H is not None:
         warn(IGNORED, RuntimeWarning)
-    if name == "nndsvd" and checked.solver == "mu" and what.mu_rule != "lin":
+    if name == "nndsvd" and STEPS[checked.solver].multiplicative and what.mu_rule != "lin":
         warn(
             "solver='mu' cannot leave the zeros of init='nndsvd', and ends far from the data; take "
             "init='nndsvda' or 'nndsvdar', which has none."

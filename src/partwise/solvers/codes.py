@@ -77,7 +77,7 @@ def solve_codes(
     "mu" keeps the papers' updates. ``sub`` is the problem at (Z, U), if the caller has it already.
     """
     sub = model.subproblem("V", Z, U) if sub is None else sub
-    if isinstance(sub, Quadratic) and step.name != "mu":
+    if isinstance(sub, Quadratic) and not step.multiplicative:
         if not sub.local and all(term.exact for term in sub.terms):
             return solve_quadratic(sub, Z, tol, 2 * model.constant), 1
         if isinstance(sub, Filled) and sub.gaps.solve and all(term.exact for term in sub.terms):

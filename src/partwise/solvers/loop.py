@@ -286,7 +286,7 @@ def _patient(move: Step, sub: Subproblem, Z: Array, state: State) -> Array:
     neither factor can leave again, though the other parts have hardly found their places.
     """
     new = move(sub, Z)
-    if not sub.terms or state.n >= PATIENCE or move.name != "hals":
+    if not sub.terms or state.n >= PATIENCE or not move.can_empty:
         return new
     assert isinstance(sub, Quadratic)
     xp = namespace(sub.G)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,28 +39,61 @@ STIFF = 1e30
 STOP = 0.1
 
 
+class Options(NamedTuple):
+    """The settings of a fit that only some solvers have."""
+
+    rng: np.random.RandomState
+    mu_rule: str = "lee-seung"
+    shuffle: bool = False
+    inner_iter: int | None = None
+    alike: bool = False  # whether all samples are nearly equal, so that components become equal
+
+
 @dataclass(frozen=True)
 class Step:
-    """A way to move one factor, and what it asks for.
+    """A way to move one factor, and what it needs; one entry of the table of solvers.
 
     Attributes
     ----------
     name : str
+        The value of the parameter ``solver``.
     move : callable
         ``move(sub, Z, **options) -> Z``; Z itself is not written to.
     needs : mapping
         For each kind of loss that it can do, what each term must offer: one of these words.
     betas : tuple of float
         The β that it can do; empty: all of these kinds.
+    multiplicative : bool
+        Whether it is a method of the papers that runs as printed: without extrapolation and guard,
+        in the order of the paper.
+    takes_joined_rows : bool
+        Whether it can minimise a divergence under terms that join samples.
+    can_empty : bool
+        Whether one step can set a component to zero.
+    warmup : int
+        How many multiplicative iterations come first.
+    rough : mapping or None
+        Options of a cheaper variant for the first iterations.
+    pays : callable
+        ``pays(data, k)``: whether solver="auto" may select it for these data.
+    configured : callable or None
+        ``configured(step, options)`` returns the step for these `Options`.
     extrapolated : callable or None
-        ``extrapolated(sub, Z, old, weight)`` does in one pass what `move`, `loop.extrapolate` and
-        two calls of ``sub.change`` do, or returns None where it cannot.
+        ``extrapolated(sub, Z, old, weight)`` does in one pass what `move`, the extrapolation of the
+        loop and two calls of ``sub.change`` do, or returns None where it cannot.
     """
 
     name: str
     move: Callable[..., Array]
     needs: Mapping[str, tuple[str, ...]]
     betas: tuple[float, ...] = ()
+    multiplicative: bool = False
+    takes_joined_rows: bool = False
+    can_empty: bool = False
+    warmup: int = 0
+    rough: Mapping[str, Any] | None = None
+    pays: Callable[[Any, int], bool] = lambda data, k: True
+    configured: Callable[[Step, Options], Step] | None = None
     extrapolated: Callable[..., tuple[Array, Array, float, float] | None] | None = None
 
     def __call__(self, sub: Subproblem, Z: Array, **options: Any) -> Array:
@@ -300,27 +333,67 @@ def _parts_alone(sub: Subproblem, Z: Array) -> Array:
     return Z if any("solve" in term.offers for term in sub.terms) else _mu(sub, Z)
 
 
-mu = Step("mu", _mu, {"frobenius": ("split",), "divergence": ("bound", "solve")})
-mu_lin = Step("mu", _mu_lin, {"frobenius": ("split",), "divergence": ("split",)})
-parts_alone = Step("mu", _parts_alone, mu.needs)
-hals = Step("hals", _hals, {"frobenius": ("bound",)}, extrapolated=_hals_extrapolated)
-nesterov = Step("nesterov", _nesterov, {"frobenius": ("lipschitz",)})
-newton = Step("newton", _newton, {"divergence": ("bound",)}, betas=(1.0,))
-STEPS = {step.name: step for step in (mu, hals, nesterov, newton)}
+def _configured_mu(step: Step, options: Options) -> Step:
+    return mu_lin if options.mu_rule == "lin" else step
+
+
+def _configured_hals(step: Step, options: Options) -> Step:
+    """Return coordinate descent in a new order each time, or to the minimum of equal components."""
+    if not options.shuffle:
+        return step.bound_to(exact=True) if options.alike else step
+
+    def move(sub: Quadratic, Z: Array) -> Array:
+        return _hals(sub, Z, order=options.rng.permutation(Z.shape[1]))
+
+    return replace(step, move=move, extrapolated=None)
+
+
+def _configured_nesterov(step: Step, options: Options) -> Step:
+    count = options.inner_iter
+    return step if count is None else step.bound_to(inner_iter=count)
+
+
+hals = Step(
+    "hals", _hals, {"frobenius": ("bound",)}, can_empty=True,
+    configured=_configured_hals, extrapolated=_hals_extrapolated,
+)  # fmt: skip
+newton = Step(
+    "newton", _newton, {"divergence": ("bound",)}, betas=(1.0,), warmup=3, rough={"rough": True},
+    pays=lambda data, k: bool(data.newton_pays(k)),
+)  # fmt: skip
+nesterov = Step(
+    "nesterov", _nesterov, {"frobenius": ("lipschitz",)}, configured=_configured_nesterov
+)
+mu = Step(
+    "mu", _mu, {"frobenius": ("split",), "divergence": ("bound", "solve")},
+    multiplicative=True, takes_joined_rows=True, configured=_configured_mu,
+)  # fmt: skip
+mu_lin = replace(mu, move=_mu_lin, needs={"frobenius": ("split",), "divergence": ("split",)})
+parts_alone = replace(mu, move=_parts_alone)
+
+#: The table of solvers. solver="auto" selects the first that can minimise the objective.
+STEPS: dict[str, Step] = {}
+#: What the parameter ``solver`` accepts. Estimators refer to this set, so it grows with the table.
+SOLVER_NAMES = {"auto", "cd"}
+#: Other names of solvers; "cd" is that of scikit-learn.
+ALIASES = {"cd": "hals"}
+#: What solver="auto" selects for concept factorization, whose rows are joined by the kernel.
+FOR_CONCEPTS = "nesterov"
+
+
+def register(step: Step) -> None:
+    """Add a solver to the table."""
+    STEPS[step.name] = step
+    SOLVER_NAMES.add(step.name)
+
+
+for _step in (hals, newton, nesterov, mu):
+    register(_step)
 
 
 def make_step(name: str, **options: Any) -> Step:
-    """Return the step of that name with its options."""
+    """Return the step of that name with its options bound."""
     return STEPS[name].bound_to(**options) if options else STEPS[name]
-
-
-def shuffled(rng: np.random.RandomState) -> Step:
-    """Coordinate descent with the coordinates in a new order every time."""
-
-    def move(sub: Quadratic, Z: Array) -> Array:
-        return _hals(sub, Z, order=rng.permutation(Z.shape[1]))
-
-    return replace(hals, move=move, extrapolated=None)
 
 
 def check_step(name: str, beta_loss: str | float, beta: float, terms: Sequence[Term] = ()) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from partwise.backends import DataMatrix
 from partwise.fitting.description import Description
-from partwise.solvers.steps import STEPS, check_step
+from partwise.solvers.steps import ALIASES, STEPS, check_step
 
 
 def solver_name(what: Description) -> str:
@@ -14,30 +14,30 @@ def solver_name(what: Description) -> str:
         raise ValueError(
             f"Invalid beta_loss parameter: solver 'cd' does not handle beta_loss = {beta}"
         )
+    joined = beta == 1 and bool(what.graph_reg or what.mixed_labels)
+    able = [s for s in STEPS.values() if s.does(beta) and (s.takes_joined_rows or not joined)]
     if asked == "auto":
-        name = "hals" if beta == 2 else "newton" if beta == 1 else "mu"
-        able = [s for s in (name, "nesterov", "mu") if STEPS[s].does(beta)]
-        fits = (s for s in able if all(STEPS[s].takes(term, beta) for term in own))
-        name = next(fits, name)
+        fits = (s.name for s in able if all(s.takes(term, beta) for term in own))
+        name = next(fits, able[0].name)
     else:
-        name = "hals" if asked == "cd" else asked
+        name = ALIASES.get(asked, asked)
         check_step(name, what.beta_loss, beta)
-    if (what.graph_reg or what.mixed_labels) and beta == 1:
-        if asked not in ("auto", "mu"):
+        if STEPS[name] not in able:
             beside = "a graph" if what.graph_reg else "samples that mix classes"
             raise ValueError(
                 f"solver={asked!r} cannot minimise the KL divergence with {beside}; "
-                "solvers that can: mu."
+                f"solvers that can: {', '.join(s.name for s in able)}."
             )
-        name = "mu"
     check_step(name, what.beta_loss, beta, own)
     return name
 
 
 def solver_for(what: Description, data: DataMatrix) -> str:
-    """Return the step for this back end; "auto" means "newton" where that is faster."""
+    """Return the solver for these data; "auto" skips a solver that does not pay on them."""
     name, k = solver_name(what), what.n_components
-    if name == "newton" and what.solver == "auto":
-        pays = data.newton_pays(k if isinstance(k, int) else data.shape[1])
-        return name if pays else "mu"
+    if what.solver == "auto" and not STEPS[name].pays(
+        data, k if isinstance(k, int) else data.shape[1]
+    ):
+        rest = (s.name for s in STEPS.values() if s.name != name and s.does(what.beta))
+        return next(rest, name)
     return name
