@@ -52,3 +52,8 @@ def test_auto_selects_the_first_solver_that_can(rng):
         assert NMF(2, beta_loss=loss, max_iter=2, tol=0).fit(X).solver_ == wanted
     with pytest.raises(ValueError, match="gradient"):
         NMF(2, solver="gradient").fit(X)  # no longer in the table
+
+
+@pytest.mark.parametrize("estimator", [NMF, GNMF])
+def test_docstrings_list_every_solver(estimator):
+    assert all(f'"{name}"' in estimator.__doc__ for name in steps.STEPS)
