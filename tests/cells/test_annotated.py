@@ -1,4 +1,4 @@
-"""Functions that take and fill an AnnData."""
+"""Tests of functions that read and fill an AnnData."""
 
 import numpy as np
 import pytest
@@ -114,7 +114,7 @@ def test_old_programmes_on_new_cells():
     _, order = cosines(found.found.parts, H)
     shares = usages / usages.sum(axis=1, keepdims=True)
     assert np.corrcoef(shares.ravel(), V[:, order].ravel())[0, 1] > 0.97
-    # on the cells themselves it is what consensus gave: both solve the same problem, to 1e-4
+    # for the training cells it equals consensus, which solves the same problem to 1e-4
     again = cells.project(old.copy(), old)
     np.testing.assert_allclose(again, old.obsm["X_parts"], atol=1e-2 * again.max())
     np.testing.assert_array_equal(new.obsm["X_parts"], usages)
@@ -156,7 +156,7 @@ def test_in_how_many_samples_a_programme_comes_back():
     rng = np.random.default_rng(3)
     H = rng.gamma(0.15, size=(4, 60))
     H /= H.sum(axis=1, keepdims=True)
-    # the last programme is of donor c alone
+    # only donor c has the last programme
     parts = [planted(n=80, seed=s, H=H[:3] if s < 2 else H)[0] for s in range(3)]
     adata = anndata.concat(parts, label="donor", keys=["a", "b", "c"], index_unique="-")
     found = cells.consensus(
@@ -247,7 +247,7 @@ def test_what_is_no_counts_is_said():
 
 
 def integrated(kind, scale, n=120):
-    """Two batches that measure genes differently, and each a part of its own."""
+    """Return two batches that scale genes differently and have a part of their own each."""
     rng = np.random.default_rng(0)
     _, H, V = planted(n=n, p=40)
     batch = np.arange(n) % 2
@@ -263,7 +263,7 @@ def integrated(kind, scale, n=120):
 @pytest.mark.parametrize("scale", [True, False])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_shared_parts_are_projected_in_their_units_with_those_of_the_batch(kind, scale, tmp_path):
-    """Usages were off by a factor of 15 with scale=True, and by 71 % without."""
+    """Usages once were wrong by a factor of 15 with scale=True, and by 71% without."""
     adata, X, batch = integrated(kind, scale)
     adata.write_h5ad(tmp_path / "a.h5ad")
     for reference in (adata, anndata.read_h5ad(tmp_path / "a.h5ad")):
@@ -272,7 +272,7 @@ def test_shared_parts_are_projected_in_their_units_with_those_of_the_batch(kind,
         np.testing.assert_allclose(again, adata.obsm["X_parts"], atol=1e-4 * again.max())
     few = adata[7:40:3].copy()
     np.testing.assert_allclose(cells.project(few, adata), again[7:40:3], atol=1e-6 * again.max())
-    # by hand: the scaled genes of a cell on the shared parts and those of its batch
+    # naively: the scaled genes of a cell on the shared parts and those of its batch
     size = np.array([np.sqrt((X[batch == b] ** 2).mean(axis=0)) for b in (0, 1)])
     i = 9
     own = adata.varm["parts_batch"][:, 2 * batch[i] : 2 * batch[i] + 2]
@@ -280,7 +280,7 @@ def test_shared_parts_are_projected_in_their_units_with_those_of_the_batch(kind,
     exact = nnls(A, X[i] / size[batch[i]] if scale else X[i])[0][2:]
     np.testing.assert_allclose(again[i], exact, atol=1e-3 * again.max())
     assert ("parts_scale" in adata.varm) == scale
-    # cells of a new batch are scaled by themselves, and have no parts of a batch
+    # a new batch is scaled separately and has no batch parts
     new = adata[batch == 1].copy()
     new.obs["batch"] = "c"
     found = cells.project(new, adata)
@@ -301,7 +301,7 @@ def test_integrate_refuses_what_it_sets_itself(name):
 
 
 def test_the_layer_of_the_parts_is_the_default():
-    """X was taken although uns had the layer: 91 % off."""
+    """`uns` stores the layer; using X instead once gave errors of 91%."""
     adata, H, _ = planted()
     adata.layers["counts"] = adata.X.copy()
     adata.X = adata.X.log1p()
@@ -389,7 +389,7 @@ def test_arguments_of_a_fit_are_refused_by_name(name):
 
 
 def test_programmes_under_another_loss_are_projected_under_it(tmp_path):
-    """A number was stored as text, and failed."""
+    """A loss given as a number is stored and used again."""
     old, H, _ = planted()
     new, _, _ = planted(n=20, seed=5, H=H)
     cells.consensus(old, 3, n_runs=4, n_genes=0, beta_loss=1.5, density_threshold=2)
@@ -406,7 +406,7 @@ def test_programmes_under_another_loss_are_projected_under_it(tmp_path):
 
 
 def test_programmes_are_fitted_to_the_genes_that_are_there(tmp_path):
-    """By hand: transcripts per million of shared genes that the runs saw, over their deviations."""
+    """Compare with transcripts per million of the shared genes over their deviations."""
     old, H, _ = planted()
     new, _, _ = planted(n=20, seed=5, H=H)
     cells.consensus(old, 3, n_runs=4, n_genes=40, density_threshold=2)
@@ -487,7 +487,7 @@ def test_dask_arrays_of_sparse_chunks_are_accepted_by_all():
     for name in ("X_cf", "X_programs", "X_shared", "X_programs_again", "X_shared_again"):
         here, there = adata.obsm[name], chunked.obsm[name]
         np.testing.assert_allclose(there, here, atol=1e-4 * np.max(here), err_msg=name)
-    # fits by chunks end at the same minimum, as near as tol=1e-5 takes them
+    # fits by chunks reach the same minimum up to tol=1e-5
     there = chunked.obsm["X_nmf"]
     here, chunks = (one.obsm["X_nmf"] @ one.varm["nmf"].T for one in (adata, chunked))
     np.testing.assert_allclose(chunks, here, atol=0.02 * here.max())

@@ -1,4 +1,4 @@
-"""Counts to programmes, each step against its formula."""
+"""Tests of the steps from counts to programmes against their formulas."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Functions of cells on the tables of SpatialData and MuData."""
+"""Tests of the functions of `cells` on tables of SpatialData and MuData."""
 
 import warnings
 from collections import UserDict

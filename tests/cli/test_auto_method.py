@@ -1,4 +1,4 @@
-"""--method auto: a pure function of what the data looks like."""
+"""Tests of --method auto, whose choice depends only on properties of the data."""
 
 import re
 
@@ -43,7 +43,7 @@ SOME = {"n_labelled": 20, "n_classes": 10}
     ],
 )
 def test_choice_and_reason(seen, method, numbers):
-    """Without labels, or with more clusters than classes; the reason quotes the data."""
+    """The choice depends on labels and clusters, and its reason contains the numbers."""
     choice = choose(seen, 50)
     assert choice.method == method and method in METHODS
     quoted = re.findall(r"-?\d+(?:\.\d+)?%?", choice.reason)

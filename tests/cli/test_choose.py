@@ -1,4 +1,4 @@
-"""``partwise choose``, and ``-k auto``."""
+"""Tests of ``partwise choose`` and of ``-k auto``."""
 
 import json
 import os

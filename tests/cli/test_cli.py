@@ -1,4 +1,4 @@
-"""The command: output, files, exit codes; and the demo's page."""
+"""Tests of the command's output, files and exit codes, and of the demo's page."""
 
 import json
 import re
@@ -27,13 +27,13 @@ def test_python_m_partwise_is_the_command():
 
 @pytest.fixture
 def few_methods(monkeypatch):
-    """Only one quick method, so that a test of the command does not wait for all."""
+    """Run only one quick method of the demo."""
     monkeypatch.setattr(demonstration, "METHODS", demonstration.METHODS[1:2])
 
 
 @pytest.fixture(scope="module")
 def outcome():
-    """Every method of the demo, on few digits."""
+    """Run every method of the demo on few digits."""
     digits = load("digits")
     return demonstration.run(dataset=replace(digits, X=digits.X[:300], y=digits.y[:300]))
 
@@ -48,7 +48,7 @@ def replayed(outcome):
 
 
 class Page(HTMLParser):
-    """Tags, texts, and whatever the page would fetch."""
+    """Parser of tags, texts and addresses of a page."""
 
     def __init__(self, html):
         super().__init__()
@@ -120,7 +120,7 @@ def test_demo_prints_a_table_and_writes_a_page(command, outcome, tmp_path, monke
     assert not page.open
     assert page.tags.count("tr") == 1 + len(demonstration.METHODS)
     assert html.count('class="part"') == demonstration.N_COMPONENTS * len(demonstration.METHODS)
-    # nothing is fetched: every address is data, and no style or script asks for one
+    # the page loads nothing: every address is data, in styles and scripts too
     assert page.links and all(link.startswith("data:") for link in page.links)
     assert not re.search(r"url\(|@import|<script|<link", html)
 
@@ -218,7 +218,7 @@ def test_methods_that_take_labels_are_scored_on_the_others(digits):
 
         def fit_transform(self, X, y=None, sample_weight=None):
             self.fit(X, y)
-            # right wherever it was told the answer, one cluster for the rest
+            # correct on labelled samples, one cluster for the others
             self.labels_ = np.where(y >= 0, y, 0)
             return X
 

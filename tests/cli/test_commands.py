@@ -1,4 +1,4 @@
-"""cluster, fit, transform, predict, methods, compare: as a user types them."""
+"""Tests of cluster, fit, transform, predict, methods and compare as a user types them."""
 
 import csv
 import io
@@ -39,7 +39,7 @@ def refused(command, tmp_path):
 
 @pytest.fixture(scope="session")
 def photo_folder(tmp_path_factory):
-    """90 digits of three classes as 16x16 images in sub-folders."""
+    """Write 90 digits of three classes as 16x16 images into sub-folders."""
     image = pytest.importorskip("PIL.Image", reason="images need pillow")
     folder = tmp_path_factory.mktemp("digits") / "photos"
     X, y = load_digits(n_class=3, return_X_y=True)
@@ -134,7 +134,7 @@ def test_cluster_a_table(command, iris, tmp_path):
 
 
 def test_colours_are_kept_where_labels_need_them(command, tmp_path):
-    """Red and blue of one brightness, and squares that differ in grey already."""
+    """Colours are kept for equally bright red and blue, but not for squares that differ in grey."""
     image = pytest.importorskip("PIL.Image", reason="images need pillow")
     rng = np.random.default_rng(0)
     folder = tmp_path / "photos"
@@ -339,7 +339,7 @@ def test_settings_of_the_method(command, refused, iris, tmp_path):
 
 
 def test_settings_beside_the_data(command, refused, iris, tmp_path):
-    """What is typed goes first; what comes from the file is in the command that repeats it."""
+    """Options on the command line override the settings file, and both are in `repeat.py`."""
     settings = tmp_path / "partwise.toml"
     settings.write_text('k = 4\nreport = false\nexclude = ["a"]\n\n[set]\ngraph_reg = 0.5\n')
     out = ("--out", tmp_path / "out", "--runs", "0", "--max-iter", "40", "--json")
@@ -422,7 +422,7 @@ def test_models_know_their_kind_of_data(command, refused, iris, mails, photo_fol
     model = tmp_path / "m.partwise"
     texts = ("--text-column", "body", "--label-column", "topic", "--label-share", "0.1")
     assert command("fit", mails, *texts, "--out", model, "--max-iter", "60")[0] == 0
-    # the text column is remembered
+    # the model stores the text column
     code, text, _ = command("predict", model, mails, "--label-column", "topic", "--json")
     assert code == 0 and json.loads(text)["scores"]["matched_accuracy"] > 0.9
     assert "no column 'body'" in refused("predict", model, iris)
@@ -491,7 +491,7 @@ def test_names_by_class_with_what_to_expect(command, iris, tmp_path):
     assert summary["method"] == "classify" and summary["naming"]["held_out"] == 15
     low, high = summary["naming"]["interval"]
     assert 0 <= low <= summary["naming"]["expected"] <= high <= 1
-    # given labels stay as they are, and most others are right
+    # given labels are unchanged, and most other labels are correct
     found = [row["predicted_label"] for row in rows(out / "assignments.csv")]
     names = load_iris().target_names[load_iris().target]
     assert np.mean(np.array(found) == names) > 0.85
@@ -500,7 +500,7 @@ def test_names_by_class_with_what_to_expect(command, iris, tmp_path):
     assert len(listed) == 10 and not {row["id"] for row in listed} & {
         f"flower {i}" for i in range(0, 150, 10)
     }
-    # the list, filled in, is a file of labels; the empty rows have none
+    # the completed list is a label file; empty rows have no label
     assert {row["label"] for row in listed} == {""}
     listed[3]["label"] = "virginica"
     with (tmp_path / "filled.csv").open("w", newline="") as file:
@@ -516,7 +516,7 @@ def test_names_by_class_with_what_to_expect(command, iris, tmp_path):
 
 
 def test_compare_texts_with_k_means(command, mails):
-    """Texts are sparse, and k-means takes them as they are."""
+    """k-means runs on sparse texts."""
     chosen = ("--text-column", "body", "--label-column", "topic", "--label-share", "0.1")
     code, text, err = command("compare", mails, *chosen, "--methods", "k-means", "--runs", "1")
     assert code == 0 and "k-means" in text, err
@@ -532,7 +532,7 @@ def test_compare_without_labels(command, refused, tmp_path, rng):
     assert code == 0 and "stability" in found["scored"]
     assert [row["stability"] for row in found["methods"]] == [1.0, 1.0]
     assert all(row["matched_accuracy"] is None for row in found["methods"])
-    # a method that cannot take the data is said to, and the others go on
+    # a method that cannot use the data is reported, and the others continue
     code, text, _ = command(*data, "--methods", "nmf,cnmf", "--runs", "1")
     assert code == 0 and "needs labels" in " ".join(text.split())
     assert "'x'" in refused(*data, "--methods", "x")
@@ -577,7 +577,7 @@ def test_help_has_an_example(command, name):
 
 
 def test_quiet_when_piped(iris, tmp_path):
-    """No bar, no colours and no warnings where nobody looks; results on standard output."""
+    """Piped output has results only: no progress bar, colours or warnings."""
     code = "from partwise.apps.cli import main; main()"
     arguments = ["cluster", iris, "-k", "3", "--out", "out", "--json", "--runs", "0", *QUICK]
     done = subprocess.run(

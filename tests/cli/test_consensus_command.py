@@ -1,4 +1,4 @@
-"""``partwise consensus``: as a user types it, and the folder as cnmf has it."""
+"""Tests of ``partwise consensus`` as a user types it, and of folders in cnmf's format."""
 
 import csv
 import json
@@ -103,7 +103,7 @@ def test_a_stopped_command_goes_on(cells, command, tmp_path, monkeypatch):
     code, _, err = command(cells, "--parts", "3", *QUICK, "--out", cut)
     assert not code and "3 runs: about" in err
     a, b = tables(whole, 3), tables(cut, 3)
-    # runs side by side differ in the last digits of single precision
+    # runs that share a computation differ in the last digits of single precision
     np.testing.assert_allclose(a.spectra, b.spectra, atol=1e-3 * a.spectra.max())
     code, _, err = command(cells, "--parts", "3", *QUICK, "--out", cut)
     assert not code and "All runs are done" in err
@@ -111,7 +111,7 @@ def test_a_stopped_command_goes_on(cells, command, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("forks", FORKS)
 def test_several_k_at_once_stop_and_go_on(cells, command, tmp_path, monkeypatch, forks):
-    """Whoever is interrupted, all end with the run that they are at, and keep it."""
+    """On an interrupt, every process finishes and keeps its current run."""
     out, write = tmp_path / "x", CnmfFolder.write_run
 
     def stopped(self, k, number, H, genes):
@@ -131,7 +131,7 @@ def test_several_k_at_once_stop_and_go_on(cells, command, tmp_path, monkeypatch,
 
 
 def test_cores_change_no_digit(cells, command, tmp_path, monkeypatch):
-    """Nor does it matter whether threads or copies of the process are on them."""
+    """Results do not depend on the number of cores, nor on threads or processes."""
     ways = [(1, False), (3, False), *((3, True) for forks in FORKS if forks)]
     for number, (cores, forks) in enumerate(ways):
         (tmp_path / str(number)).mkdir()
@@ -160,7 +160,7 @@ def test_runs_of_other_counts_are_not_mixed_in(cells, command, tmp_path):
 
 
 def test_a_folder_of_cnmf_is_gone_on_with(cells, command, tmp_path):
-    """Their files hold names as pickled objects, seeds too; neither is needed."""
+    """Pickled names and seeds in cnmf's files are not needed to continue."""
     ours = tmp_path / "ours"
     assert command(cells, "--parts", "3", *QUICK, "--out", ours)[0] == 0
     theirs = tmp_path / "theirs"
@@ -210,7 +210,7 @@ def starcat(out):
 
 
 def test_the_reference_for_starcat_is_over_deviations(cells, command, tmp_path):
-    """Each programme at a million, over the deviations of the genes that the runs saw."""
+    """Programmes are scaled to a million and divided by the deviations of the genes used."""
     out = tmp_path / "x"
     assert command(cells, "--parts", "3", *QUICK, "--out", out)[0] == 0
     names, genes, values = starcat(out)
@@ -307,7 +307,7 @@ def test_anndata_is_not_needed_and_reads_what_was_written(cells, command, tmp_pa
 
 
 def test_names_as_pandas_3_writes_them(cells):
-    """A group of values and a mask, in the place of one array."""
+    """Names are read as pandas 3 writes them: a group of values and a mask."""
     h5py = pytest.importorskip("h5py")
     expected = read_plain(cells)
     with h5py.File(cells, "r+") as file:
@@ -414,7 +414,7 @@ def test_more_programmes_than_cells_are_refused(cells, command, tmp_path):
     ],
 )
 def test_a_folder_of_cnmf_keeps_its_own_settings(words, name, cells, command, tmp_path):
-    """Programmes were refitted under the loss of the command, whatever the runs had."""
+    """Programmes are refitted under the loss of the runs, not of the command."""
     out = tmp_path / "x"
     assert command(cells, "--parts", "3", *QUICK, "--out", out)[0] == 0
     code, _, err = command(out, "--parts", "3", *words)

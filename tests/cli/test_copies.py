@@ -1,4 +1,4 @@
-"""Tasks in copies of the process, and in threads: the same, whatever happens to one of them."""
+"""Tests of tasks in processes and threads: equal results, even if one of them fails."""
 
 import os
 import signal

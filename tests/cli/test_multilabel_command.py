@@ -1,4 +1,4 @@
-"""``partwise classify --label-separator``: tables, report, model file and refusals."""
+"""Tests of ``partwise classify --label-separator``: tables, report, model file, errors."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Options of the command: each changes what it says it changes, as a user types it."""
+"""Tests that each option of the command has the documented effect."""
 
 import csv
 import json
@@ -44,7 +44,7 @@ def table(path, header, rows, separator=","):
 
 
 def test_every_option_is_passed_in_some_test():
-    """What no test passes may do anything at all."""
+    """Every option must occur in a test."""
     here = Path(__file__).parents[1]
     told = "\n".join(path.read_text() for path in here.rglob("*.py"))
     commands = typer.main.get_command(cli.app).commands
@@ -86,7 +86,7 @@ def test_help_shows_ten_options_and_help_all_shows_the_rest(command, monkeypatch
 
 
 def test_separator(fit, tmp_path):
-    """Both signs make columns of it: the option says which one does."""
+    """Two separators are possible, and the option chooses one."""
     rows = [[f"{i},5", f"{(i * 7) % 5 + 1},25"] for i in range(12)]
     path = table(tmp_path / "t.csv", ["a", "b"], rows, separator=";")
     told = fit(path, "--separator", ";")[1]
@@ -131,7 +131,7 @@ def test_columns_and_kind(fit, tmp_path):
 
 
 def test_encoding(fit, tmp_path):
-    """A byte that is ä in one encoding and a letter of Cyrillic in another."""
+    """One byte is ä in one encoding and a Cyrillic letter in another."""
     text = "id,größe,höhe\n" + "".join(f"s{i},{i + 1},{12 - i}\n" for i in range(12))
     path = tmp_path / "t.csv"
     path.write_bytes(text.encode("cp1252"))
@@ -150,7 +150,7 @@ def test_parts_are_not_clusters(fit, tmp_path):
 
 
 def test_image_order(fit, tmp_path):
-    """Pixels column by column: the parts are the same pictures once they are stored by rows."""
+    """Pixels stored by columns give the same parts as pixels stored by rows."""
     X = np.random.default_rng(0).random((20, 2, 3))
     np.save(tmp_path / "rows.npy", X.reshape(20, 6))
     np.save(tmp_path / "columns.npy", X.transpose(0, 2, 1).reshape(20, 6))
@@ -337,7 +337,7 @@ def test_studio_says_where_it_is_and_where_labels_are(command, tmp_path, monkeyp
 
 
 def test_reproduce_one_variant(command, monkeypatch, tmp_path):
-    """Only the runs of that variant are asked for."""
+    """Only the runs of the named variant are required."""
     asked = []
     monkeypatch.setattr(papers, "_run", lambda plans, *a: asked.extend(plans.values()) or {})
     args = ("reproduce", "gnmf/table3", "--out", tmp_path / "out")

@@ -1,4 +1,4 @@
-"""``--for-predict``: a model file without training samples."""
+"""Tests of ``--for-predict``, which writes a model file without training samples."""
 
 import csv
 import os

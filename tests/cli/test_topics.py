@@ -1,4 +1,4 @@
-"""Topics of texts: numbers against naive formulas, and the command on a table."""
+"""Tests of topics: numbers against naive formulas, and the command on a table."""
 
 import itertools
 import json
@@ -22,7 +22,7 @@ WORDS = {
 
 @pytest.fixture
 def mails(tmp_path):
-    """90 texts of three topics; sport rises with the year, and each group writes of one topic."""
+    """Return 90 texts of three topics; sport increases over the years, groups have one topic."""
     rng, rows = np.random.default_rng(0), []
     for i in range(90):
         topic = list(WORDS)[int(rng.choice(3, p=[i / 120, (1 - i / 120) / 2, (1 - i / 120) / 2]))]

@@ -14,13 +14,13 @@ TINY = np.finfo(np.float64).tiny
 
 
 def unit_rows(X):
-    """Rows of unit length; a row of zeros stays."""
+    """Scale rows to unit length; rows of zeros are unchanged."""
     lengths = np.linalg.norm(X, axis=1, keepdims=True)
     return X / np.where(lengths > 0, lengths, 1.0)
 
 
 def neighbor_graph(X, n_neighbors=5):
-    """0-1 weights: an edge where one sample is among the nearest of another (GNMF, 3.1)."""
+    """Return the graph with 0-1 weights of nearest neighbours (GNMF, section 3.1)."""
     near = NearestNeighbors(n_neighbors=n_neighbors + 1, algorithm="brute").fit(X)
     W = near.kneighbors_graph(X).toarray()
     np.fill_diagonal(W, 0.0)
@@ -28,7 +28,7 @@ def neighbor_graph(X, n_neighbors=5):
 
 
 def with_labels(W, y, label_weight):
-    """SemiGNMF: edges of one label have a large weight, those between two labels are cut."""
+    """Give edges within a class a large weight, and remove edges between classes (SemiGNMF)."""
     same = (y[:, None] == y) & (y[:, None] >= 0)
     other = (y[:, None] != y) & (y[:, None] >= 0) & (y >= 0)
     W = np.where(same, label_weight, np.where(other, 0.0, W))
@@ -44,7 +44,7 @@ def label_matrix(y):
 
 
 def unit_columns(V, U):
-    """GNMF (16)."""
+    """Scale the columns of U to unit length by GNMF (16)."""
     lengths = np.linalg.norm(U, axis=0)
     return V * lengths, U / lengths
 
@@ -63,25 +63,25 @@ class Method:
         self.degrees = np.diag(self.W.sum(axis=1))
 
     def begin(self, V, U):
-        """V is averaged within each class; columns of U have unit length."""
+        """Average V within each class and scale the columns of U to unit length."""
         V, U = unit_columns(V, U)
         return self.A.T @ V / self.A.sum(axis=0)[:, None], U
 
     def step_V(self, Z, U):
-        """GNMF (15); CNMF (11) where A joins samples."""
+        """Update V by GNMF (15), or by CNMF (11) with a label matrix."""
         A, G, V = self.A, self.gamma[:, None], self.A @ Z
         up = A.T @ (G * (self.X @ U) + self.lam * self.W @ V)
         down = A.T @ (G * (V @ (U.T @ U)) + self.lam * self.degrees @ V)
         return Z * up / np.maximum(down, TINY)
 
     def step_U(self, Z, U):
-        """GNMF (14), CNMF (10)."""
+        """Update U by GNMF (14) or CNMF (10)."""
         V = self.A @ Z
         GV = self.gamma[:, None] * V
         return U * (self.X.T @ GV) / np.maximum(U @ (V.T @ GV), TINY)
 
     def step(self, Z, U):
-        """One iteration: V before U as in the program; CNMF U before Z, as it is printed."""
+        """Run one iteration: V before U as in the program; for CNMF U before Z, as printed."""
         if len(self.A.T) < len(self.A):
             U = self.step_U(Z, U)
             return self.step_V(Z, U), U
@@ -89,14 +89,14 @@ class Method:
         return Z, self.step_U(Z, U)
 
     def objective(self, Z, U):
-        """GNMF (6), halved."""
+        """Return half of the objective GNMF (6)."""
         V = self.A @ Z
         loss = np.sum(self.gamma[:, None] * (self.X - V @ U.T) ** 2)
         return 0.5 * (loss + self.lam * np.sum(V * ((self.degrees - self.W) @ V)))
 
 
 def fit(method, starts):
-    """V, U and the number of iterations of `GNMF_Multi.m` without a given number."""
+    """Return V, U and the number of iterations, as `GNMF_Multi.m` chooses it."""
     trials = []
     for V, U in starts:
         Z, U = method.begin(V, U)
@@ -114,7 +114,7 @@ def fit(method, starts):
 
 
 def clusters(method, V, k, seed):
-    """`litekmeans.m`: 20 starts from samples drawn at random, on Γ^½V."""
+    """Cluster Γ^½V like `litekmeans.m`, with 20 starts from random samples."""
     model = KMeans(k, init="random", n_init=20, random_state=seed)
     return model.fit_predict(np.sqrt(method.gamma)[:, None] * V)
 

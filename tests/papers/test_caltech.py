@@ -1,4 +1,4 @@
-"""Pictures to the cdNMF paper's features, on made pictures."""
+"""Tests of the cdNMF paper's image features on synthetic pictures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Image = pytest.importorskip("PIL.Image", reason="pictures need pillow")
 
 
 def _picture(kind, rng):
-    """Stripes in a direction of the kind's own, with noise."""
+    """Return stripes in the direction of the class, with noise."""
     y, x = np.mgrid[:48, :64]
     angle = np.pi * kind / 3
     wave = np.sin(0.7 * (x * np.cos(angle) + y * np.sin(angle)) + rng.uniform(0, 6))
@@ -48,7 +48,7 @@ def test_the_printed_number_of_pictures_says_which_categories():
 
 
 def _by_hand(image, top, left):
-    """One descriptor, pixel by pixel."""
+    """Compute one descriptor pixel by pixel."""
     dy, dx = np.gradient(image)
     histogram = np.zeros((4, 4, 8))
     for i in range(16):
@@ -82,7 +82,7 @@ def test_a_folder_makes_the_data_of_the_tables(folder, tmp_path, capsys, monkeyp
     X, y, names = caltech.features(folder, words=20, categories=3)
     assert X.shape == (22, 20) and names == ["stripes", "slants", "bars"]
     np.testing.assert_allclose(X.sum(axis=1), 1.0)
-    # Directions are what the words tell apart: a picture's nearest other is of its own kind.
+    # The words separate directions, so the nearest other picture has the same class.
     gaps = np.linalg.norm(X[:, None] - X, axis=2) + 10 * np.eye(len(X))
     assert np.mean(y[gaps.argmin(axis=1)] == y) > 0.9
     for name, value in (("WORDS", 20), ("CATEGORIES", 3)):

@@ -1,4 +1,4 @@
-"""Cells of the papers, with the laboratory's whole protocol, against a program of numpy alone."""
+"""Tests of table cells with the laboratory's full protocol against a numpy-only program."""
 
 from __future__ import annotations
 

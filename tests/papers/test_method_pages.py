@@ -1,4 +1,4 @@
-"""The estimator call of each method page is the paper's method: it repeats the naive updates."""
+"""Tests that the estimator call of each method page repeats the paper's naive updates."""
 
 import re
 from pathlib import Path
@@ -62,14 +62,14 @@ def test_the_call_of_a_page_repeats_the_printed_updates(name):
         V, other = reference.normalize_columns(V, other, 1 if name == "cdnmf-kl" else 2)
     elif name == "cnmf":  # without a penalty, part weights end with a mean square of one
         V, other = reference.unit_weights(V, other)
-    # fifty updates carry rounding on; a setting that is off by a millionth is beyond 1e-8
+    # fifty updates amplify rounding; a setting that is wrong by a millionth exceeds 1e-8
     for ours, theirs in ((model.embedding_, V), (found, other)):
         np.testing.assert_allclose(ours, theirs, rtol=1e-8, atol=1e-8 * np.abs(theirs).max())
     np.testing.assert_allclose(model.objective_history_, history, rtol=1e-8)
 
 
 def test_guided_semi_supervised_nmf_is_nmf_of_a_block_matrix(rng):
-    """The multiplicative updates of its four factors, with samples in rows."""
+    """Guided NMF's updates of four factors equal those of NMF on a block matrix."""
     n, p, k, mu, lam = 30, 20, 4, 2.0, 5.0
     X, seeds, known = rng.random((n, p)), 1.0 * (rng.random((2, p)) < 0.2), rng.random((n, 1)) < 0.4
     Y = np.where(known, np.eye(3)[rng.integers(0, 3, n)], np.nan)

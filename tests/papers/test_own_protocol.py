@@ -1,4 +1,4 @@
-"""A protocol of your own: written from a table, edited, and run with methods of your own."""
+"""Tests of user-defined protocols: exported from a table, edited, and run with new methods."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The protocols: transcription, settings, random parts, judging, counting."""
+"""Tests of the protocols: transcription, settings, random draws, verdicts and counts."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_every_cell_is_transcribed_once(name):
 
 @pytest.mark.parametrize("name", PRINTED_CELLS)
 def test_average_rows_follow_from_their_columns_or_are_listed_as_misprints(name):
-    """To one unit of the last digit: two of the papers cut averages and do not round them."""
+    """Averages agree to one unit of the last digit, since two papers truncate them."""
     protocol, wrong = load_protocol(name), set()
     for average in (n for n in protocol.printed if n.k == "avg" and n.metric != "seconds"):
         key = (average.metric, average.method)
@@ -89,7 +89,7 @@ def test_average_rows_follow_from_their_columns_or_are_listed_as_misprints(name)
 
 @pytest.mark.parametrize("name", PRINTED_CELLS)
 def test_average_deviations_are_the_mean_of_the_deviations(name):
-    """CNMF and LCF print them; to one unit of the last digit, as for the averages."""
+    """CNMF and LCF print mean deviations; they agree to one unit of the last digit."""
     cells_ = load_protocol(name).printed
     for average in (c for c in cells_ if c.k == "avg" and c.sd is not None):
         sds = [
@@ -101,7 +101,7 @@ def test_average_deviations_are_the_mean_of_the_deviations(name):
 
 
 def test_columns_that_one_paper_takes_from_another():
-    """The sentences in the protocols, as numbers."""
+    """Columns that a paper copied from another are equal, as the protocols state."""
     pairs = {"NMF": "NMF", "GNMF": "GNMF", "SemiGNMF": "sGNMF", "CNMF": "CNMF-F",
              "CNMF-KL": "CNMF-KL"}  # fmt: skip
     for later, earlier in (("nmfdc/table2", "cdnmf/table3"), ("nmfdc/table4", "cdnmf/table1")):
@@ -138,7 +138,7 @@ def test_protocols_are_complete(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_graph_methods_name_their_graph(name):
-    """A paper's λ and p are the paper's, whatever the library's own defaults are or become."""
+    """λ and p of a paper are explicit, so that the library's defaults do not matter."""
     for method in load_protocol(name).methods:
         if method.estimator in ("GNMF", "SemiGNMF"):
             named = {*method.params, *method.grid, *method.sweep}

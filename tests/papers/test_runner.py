@@ -1,4 +1,4 @@
-"""The runner, with a stand-in method: resuming, two processes, full disks, what comes out."""
+"""Tests of the runner with a stand-in method: resuming, two processes, full disks, output."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def table(tmp_path):
 
 
 def contents(folder):
-    """All results, without what a clock says."""
+    """Return all results without times."""
     found = {}
     for path in sorted((folder / "cells").rglob("*.json")):
         result = json.loads(path.read_text())
@@ -268,7 +268,7 @@ def test_a_failing_method_leaves_the_others(table, tmp_path):
 
 
 class Balanced(html.parser.HTMLParser):
-    """Checks that every element that must be closed is."""
+    """Parser that checks that every element is closed."""
 
     def __init__(self):
         super().__init__()
@@ -328,7 +328,7 @@ def test_a_page_is_made_of_a_folder_without_running(table, tmp_path):
     page_ = (out / "own" / "mine" / "table.html").read_text()
     told = json.loads(_invoke(table, "--store", str(out), "--json").output)
     assert told[0]["averages"][0]["measured"] > 0 and told[0]["claims"]
-    # A part of the runs is said at the top, before anything else.
+    # The page states at the top that runs are missing.
     assert page_.index("Quick:") < page_.index("Accuracy")
     assert "too few runs" in page_  # one run has no standard error, so nothing is judged by it
 

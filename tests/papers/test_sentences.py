@@ -1,4 +1,4 @@
-"""The printed sentences: each has what answers it, and what is computed comes out."""
+"""Tests of the printed sentences: each has a verdict or a computation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Variants, readouts, verdicts within their errors, causes, and findings about print itself."""
+"""Tests of variants, readouts, verdicts, causes, and findings about the printed tables."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_every_readout_of_a_fit_is_there(task):
     found = readouts(fitted, task, restarts=3)
     assert set(found) == {KMEANS, RANDOM, ARGMAX, ROOT}
     np.testing.assert_array_equal(found[ARGMAX], fitted.embedding.argmax(axis=1))
-    # On Γ^½V with one weight for all, k-means finds what it finds on V.
+    # With equal weights, k-means on Γ^½V equals k-means on V.
     even = replace_weights(fitted, np.full(len(fitted.embedding), 4.0))
     np.testing.assert_array_equal(readouts(even, task, restarts=3)[ROOT], found[RANDOM])
 
@@ -141,7 +141,7 @@ def test_where_samples_lie_beside_the_parts_they_use(rng):
             total += V[i, k] * lengths[k] * sum((H[k] / lengths[k] - X[i]) ** 2)
             weight += V[i, k] * lengths[k]
     assert locality(V, H, X) == pytest.approx(total / weight)
-    # a part's length is no matter
+    # the length of a part does not matter
     assert locality(V / [2, 5], H * [[2], [5]], X) == pytest.approx(locality(V, H, X))
     assert locality(np.eye(2), H, H / lengths[:, None]) == pytest.approx(0, abs=1e-12)
 
@@ -215,7 +215,7 @@ def test_the_authors_rule_stops_where_the_objective_settles(task, monkeypatch):
     ],
 )
 def test_the_start_with_the_lowest_objective_goes_on(task, estimator, extra):
-    """The objective of the factors as they are, before the columns of U have unit length."""
+    """The objective is that of the factors before the columns of U get unit length."""
     params = {"solver": "mu", "max_iter": 40, **extra}
     weights = "ncw" if estimator == "NMF" else ""
     method = Method("m", estimator, params, restarts=4, weights=weights)
@@ -310,7 +310,7 @@ def test_a_sentence_of_several_holds_where_each_does():
 
 @pytest.mark.parametrize("means", [[1.0], [1.0, 4.0], [-1.0], [3.0, -2.0, -0.5]])
 def test_an_undecided_claim_gives_the_runs_that_decide_it(means):
-    """With so many runs per row, of the same means and deviations, `together` decides."""
+    """With the stated number of runs and the same means, the claim is decided."""
 
     def with_runs(n):
         return [Stat(m, 5.0, round(n), 5.0 / np.sqrt(n)) for m in means]
@@ -343,7 +343,7 @@ def _run(method, values, seconds=1.0, data="yale", run=0):
 
 @pytest.mark.parametrize(("by", "state"), [(20, FAILS), (40, HOLDS)])
 def test_convergence_is_a_share_of_the_fall(by, state):
-    """Not of the value that is left: a curve may fall from 1.9 to 1."""
+    """Convergence is a share of the fall, not of the remaining value."""
     protocol = load_protocol("gnmf/fig5")
     claim = {**protocol.claims[0], "by": by}
     curve = [1.0 + 0.9**i for i in range(1, 200)]
@@ -410,7 +410,7 @@ def test_sometimes_worse_is_the_opposite_of_always_better():
 
 
 def _results(values):
-    """Results of lcf/fig5's two methods, a list of accuracies each."""
+    """Return results of the two methods of lcf/fig5 with given accuracies."""
     for method, column in values.items():
         for run, ac in enumerate(column):
             cell = {"data": "synthetic:gaussians", "k": 3, "run": run, "method": method,
@@ -540,7 +540,7 @@ def test_noise_comes_before_a_declared_cause_and_a_quick_run_shows_none():
 
 
 def test_printed_averages_that_a_single_clustering_has():
-    """Five of eight averages over ten runs are values of one clustering of 20 samples."""
+    """Five of eight printed averages are possible values of one clustering of 20 samples."""
     truth, values = np.repeat([0, 1], 10), set()
     for a, b in np.ndindex(11, 11):
         found = np.concatenate([np.arange(10) >= a, np.arange(10) >= b]).astype(int)
@@ -581,7 +581,7 @@ def test_sizes_of_the_data_are_those_printed(dataset):
 
 @pytest.mark.parametrize("clusters", [2, 3])
 def test_the_printed_formula_of_the_index_is_the_librarys(rng, clusters):
-    """(32) of the NMF-DC paper, term by term."""
+    """Compare with (32) of the NMF-DC paper, term by term."""
     truth, found = rng.integers(0, 3, 40), rng.integers(0, clusters, 40)
     counts = np.zeros((3, clusters))
     np.add.at(counts, (truth, found), 1)

@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all, whatever happens to their writer."""
+"""Tests that files and folders appear complete or not at all, even if the writer is killed."""
 
 import os
 import signal
@@ -76,7 +76,7 @@ def test_what_killed_writers_left_is_swept_and_nothing_else(tmp_path, dead):
 
 
 def test_on_windows_no_process_is_asked_since_that_would_end_it(tmp_path, dead, monkeypatch):
-    """os.kill(pid, 0) is Ctrl-C there; a part is old after a day."""
+    """os.kill(pid, 0) sends Ctrl-C on Windows, so a partial file counts as old after a day."""
     rest = left_by(dead, tmp_path / "a")
     rest.write_text("x")
     monkeypatch.setattr(atomic, "WINDOWS", True)
@@ -88,7 +88,7 @@ def test_on_windows_no_process_is_asked_since_that_would_end_it(tmp_path, dead, 
 
 @pytest.fixture
 def like_windows(monkeypatch):
-    """Make renaming onto a folder fail, even onto an empty one, as on Windows."""
+    """Make renaming onto any folder fail, as on Windows."""
     real = {name: getattr(os, name) for name in ("rename", "replace")}
 
     def refuses(name):

@@ -1,4 +1,4 @@
-"""Models in files: what comes back, and what a damaged or hostile file can do (nothing)."""
+"""Tests of model files: what is restored, and that damaged or hostile files are harmless."""
 
 import datetime as dt
 import hashlib
@@ -54,7 +54,7 @@ def saved(tmp_path):
 
 
 def same(a, b):
-    """Equal in value, type and shape, however deep."""
+    """Assert equal values, types and shapes in nested containers."""
     if sp.issparse(a):
         return (a != b).nnz == 0
     if isinstance(a, np.ndarray):
@@ -204,7 +204,7 @@ def test_a_full_disk_keeps_the_old_file(saved, monkeypatch):
 
 
 def rewrite(path, change, *, head=None, data=None):
-    """Write the file again with its JSON or its arrays changed, and its checksum made right."""
+    """Write the file again with changed JSON or arrays and a correct checksum."""
     first, _, length, rest = path.read_bytes().split(b"\n", 3)
     found, arrays = json.loads(rest[: int(length)]), rest[int(length) :]
     text = change(found)
@@ -227,7 +227,7 @@ def parameter(**new):
 
 
 def described(kind, shape, order="C"):
-    """Describe the first array in another way."""
+    """Change the description of the first array."""
 
     def change(found):
         found["arrays"][0] = [kind, shape, order]
@@ -414,7 +414,7 @@ def test_a_file_that_is_not_there(tmp_path):
 
 
 def nested(value, where=()):
-    """Every array inside of dicts and lists, with the way to it."""
+    """Return every array in nested dicts and lists, with its path."""
     items = value.items() if isinstance(value, dict) else enumerate(value)
     for key, item in items:
         if isinstance(item, (dict, list)):
@@ -456,7 +456,7 @@ def forgeries(array):
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", ["table", "counts", "codes"])
 def test_a_forged_classifier_fails_when_it_is_loaded(tmp_path, kind, every, few_trees):
-    """Each array in one of the ways that arrays can be wrong, the next in the next; or in all."""
+    """Each array is damaged in one of the possible ways, or in all."""
     rng = np.random.default_rng(0)
     group = np.arange(48) % 3
     if kind == "counts":

@@ -1,4 +1,4 @@
-"""Fixtures of the studio: a project that is ready, and a client of its server."""
+"""Fixtures of the studio: a prepared project, and a client of its server."""
 
 import shutil
 

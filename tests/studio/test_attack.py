@@ -1,7 +1,7 @@
-"""The attack, again: damaged files by the hundred, full disks, kills, cookies, containers.
+"""Tests with hundreds of damaged files, full disks, killed processes, cookies and containers.
 
-Everything that may end a process runs in one of its own. A failure prints the number that makes the
-same file again.
+Everything that may crash runs in a new process. A failure prints the seed that creates the same
+file again.
 """
 
 import http.client
@@ -39,7 +39,7 @@ def matrix():
 
 
 def write(path, X, layout="csr"):
-    """X in the format that the name asks for."""
+    """Write X in the format of the file name."""
     if path.suffix == ".npz":
         sp.save_npz(path, X.asformat(layout), compressed=False)
     elif path.suffix == ".mat":
@@ -59,7 +59,7 @@ def write(path, X, layout="csr"):
 
 
 def torn(rng, data):
-    """Bytes changed, lost, doubled or moved."""
+    """Return the bytes with some changed, removed, doubled or moved."""
     data = bytearray(data)
     for _ in range(rng.integers(1, 4)):
         at, length = int(rng.integers(len(data))), int(rng.integers(1, 9))
@@ -78,7 +78,7 @@ def torn(rng, data):
 
 
 def misfit(rng, X, ways=(0, 1, 2, 3, 4)):
-    """CSR arrays with an index or a pointer that cannot be, and nothing else wrong."""
+    """Return CSR arrays with one impossible index or pointer."""
     p = {"data": X.data.copy(), "indices": X.indices.copy(), "indptr": X.indptr.copy()}
     at = int(rng.integers(1, X.indptr.size - 1))
     far = int(rng.choice([X.shape[1], X.shape[1] + 9, 2**30, -1, -(2**31)]))
@@ -99,7 +99,7 @@ def misfit(rng, X, ways=(0, 1, 2, 3, 4)):
 
 
 def rewrite(path, p):
-    """Put CSR (.npz, .h5ad) arrays into a file that is otherwise sound."""
+    """Replace the CSR arrays in a valid .npz or .h5ad file."""
     if path.suffix == ".npz":
         np.savez(path, **p, shape=np.array([40, 50]), format=b"csr")
         return
@@ -149,7 +149,7 @@ for path in sys.argv[1:]:
 
 
 def read_all(paths, seconds=600):
-    """Read each file in a process of its own; name the file that ends the process."""
+    """Read each file in a new process, and report a file that ends the process."""
     env = os.environ | {"OMP_NUM_THREADS": "1"}
     run = subprocess.run(
         [sys.executable, "-X", "faulthandler", "-c", READER, *map(str, paths)],
@@ -169,7 +169,7 @@ def read_all(paths, seconds=600):
 
 @pytest.mark.parametrize("suffix", [".npz", ".mat", ".h5ad", ".mtx", ".partwise"])
 def test_torn_files(tmp_path, suffix):
-    """Each is refused by name, or is a sound matrix; none ends the process or takes the memory."""
+    """Each file is refused by name or gives a valid matrix, without a crash or large memory."""
     write(tmp_path / f"whole{suffix}", matrix())
     whole = (tmp_path / f"whole{suffix}").read_bytes()
     paths = []
@@ -183,7 +183,7 @@ def test_torn_files(tmp_path, suffix):
 
 @pytest.mark.parametrize("suffix", [".npz", ".h5ad"])
 def test_indices_that_cannot_be(tmp_path, suffix):
-    """None of these is fitted."""
+    """Files with impossible indices are refused."""
     paths = []
     write(tmp_path / f"whole{suffix}", matrix())
     for number in range(FILES):
@@ -194,7 +194,7 @@ def test_indices_that_cannot_be(tmp_path, suffix):
 
 
 def test_indices_that_cannot_be_in_mat(tmp_path):
-    """The same by columns, in the bytes of a MATLAB file."""
+    """MATLAB files with impossible indices are refused."""
     X = sp.csc_array(matrix())
     write(tmp_path / "whole.mat", X)
     whole = (tmp_path / "whole.mat").read_bytes()
@@ -216,7 +216,7 @@ def test_indices_that_cannot_be_in_mat(tmp_path):
 
 
 def test_every_container_gives_the_same_samples(tmp_path):
-    """And the same rows in another order are the same samples in another order."""
+    """Every container gives the same samples, in the order of its rows."""
     X, order = matrix(), np.random.default_rng(1).permutation(40)
     names = ["a.npz", "b.npz", "c.mat", "d.mtx", "e.h5ad", "f.h5ad", "g.npy"]
     for name in names:
@@ -256,7 +256,7 @@ def small_disk(tmp_path):
 
 
 def fill(folder):
-    """To the last byte."""
+    """Fill the file system completely."""
     path = folder / "filler"
     with path.open("wb", buffering=0) as file:
         for size in (4096, 1):
@@ -361,7 +361,7 @@ for i in range(first, first + 100_000):
 
 @pytest.mark.skipif(os.name == "nt", reason="signals and limits of POSIX")
 def test_kills_lose_and_double_nothing(tmp_path):
-    """What was acknowledged is there, once; at most one line more."""
+    """Every acknowledged action is stored once, and at most one further line."""
     from partwise.apps.studio.journal import Journal
 
     rng, told = np.random.default_rng(0), []

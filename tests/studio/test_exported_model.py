@@ -1,4 +1,4 @@
-"""The studio's model predicts new data by the command, as one that `classify` wrote."""
+"""Tests that the command predicts new data with a model exported by the studio."""
 
 import csv
 import io
@@ -40,6 +40,6 @@ def test_predict_takes_the_exported_model(kind, tmp_path, capsys):
     assert not ended.value.code, capsys.readouterr().err
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [row["predicted_label"] for row in rows] == [CLASSES[i % 3] for i in range(30)]
-    # the same in Python: new data are prepared as the file says
+    # in Python, new data are prepared by the recipe in the file
     again = read_samples(new, recipe=tmp_path / "model.partwise")
     assert again.X.shape == (30, workspace.samples.X.shape[1])

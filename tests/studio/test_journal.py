@@ -1,4 +1,4 @@
-"""What a person did stays on disk, whatever happens; and what a review may say of it."""
+"""Tests of the journal, which keeps every action on disk, and of reviews of labels."""
 
 import errno
 import subprocess
@@ -62,7 +62,7 @@ def test_a_torn_last_line_is_no_line(tmp_path, cut):
     (tmp_path / "j").write_bytes(content[:-cut])
     again = Journal(tmp_path / "j")
     assert again.labels == {"a": "x"}
-    # cut off at once, not with the next act: whoever reads the file meets whole lines
+    # cut off immediately, so that the file always has complete lines
     assert (tmp_path / "j").read_bytes() == content.splitlines(keepends=True)[0]
     again.set({"c": "y"}, window="1")
     again.close()
@@ -138,7 +138,7 @@ def test_undo_of_a_skip_and_of_an_act_whose_labels_others_changed(tmp_path):
 
 @pytest.mark.parametrize("number", [1, 3, "2", None])
 def test_a_line_of_another_number_is_no_line_of_this_journal(tmp_path, number):
-    """Two files joined, or a line lost: labels must not come back in another order."""
+    """A journal with joined files or lost lines is refused, since labels would be wrong."""
     import json
 
     journal = Journal(tmp_path / "j")
@@ -166,7 +166,7 @@ def test_classes_that_were_not_met_count_as_wrong():
 
 
 class Full:
-    """A file that takes so many bytes more, then none: as a full disk does."""
+    """File that accepts a number of bytes and then fails, like a full disk."""
 
     def __init__(self, file, room):
         self.file, self.room = file, room
@@ -223,7 +223,7 @@ journal.close()
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals and limits of POSIX")
 def test_a_limit_of_the_system_locks_nothing(tmp_path):
-    """The same by the kernel: the write that does not fit is cut, the next one fails."""
+    """With a limit of the kernel, one write is cut and the next one fails."""
     pytest.importorskip("resource", reason="limits of files are for Unix")
     run = subprocess.run(
         [sys.executable, "-c", LIMITED, str(tmp_path / "j")], capture_output=True, text=True

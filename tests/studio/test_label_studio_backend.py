@@ -1,4 +1,4 @@
-"""The backend for Label Studio, with the request bodies of its protocol."""
+"""Tests of the backend for Label Studio with request bodies of its protocol."""
 
 import base64
 import shutil
@@ -26,7 +26,7 @@ N = 20
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
-    """Twenty texts of two topics, which alternate, and a project that is ready."""
+    """Return a prepared project with twenty texts that alternate between two topics."""
     folder = tmp_path_factory.mktemp("backend")
     rows = ["id,body"]
     for i in range(N):

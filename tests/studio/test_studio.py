@@ -1,4 +1,4 @@
-"""The studio: the guard, the workspace, attacks, parts, exports, reviews."""
+"""Tests of the studio: access, workspace, attacks, parts, exports and reviews."""
 
 import json
 import re
@@ -174,7 +174,7 @@ def test_a_token_works_once(workspace):
         for _ in range(2)
     )
     assert mine.get(f"/?token={first}").status_code == 303
-    # another user's program, which read it in the browser's command line
+    # another user's program that read the address in the browser's command line
     assert other.get(f"/?token={first}").status_code == 403
     assert other.get("/api/state").status_code == 403
     assert mine.get(f"/?token={first}").status_code == 200  # by its cookie
@@ -353,7 +353,7 @@ def test_parts_are_named_frozen_merged_split_and_forbidden(workspace):
     assert after < 0.5 * users[part]
     found = np.array([workspace.predictions.classes[c] for c in workspace.predictions.label])
     assert (found == np.array([f"g{g}" for g in group])).mean() > 0.9  # answers go on
-    # a second start knows all of it: what was said before the codes were new, and the curve
+    # a restart restores everything: edits made before the new fit, and the curve
     folder, samples, history = (
         workspace.project.folder,
         workspace.samples,
@@ -428,7 +428,7 @@ def test_exports_repeat_the_answer(client, workspace, tmp_path):
 
 
 def test_vectors_beside_the_samples_are_heard(tmp_path):
-    """As ``--also`` of the other commands: what X does not tell, the vectors do."""
+    """Embeddings are used in addition to X, and separate classes that X does not."""
     told, group = made()
     noise = np.random.default_rng(1).uniform(0, 1, size=(60, 8))
     both = replace(told, X=noise, also=told.X)
@@ -566,7 +566,7 @@ def test_odd_queries_get_a_sentence(workspace, query):
     assert client.get(f"/api/list?{query}").status_code == 400
 
 
-#: What other programs on this machine, on other ports, may have set; all are sent to us too.
+#: Cookies of other programs on other ports of this machine, which browsers send as well.
 COOKIES = [
     'settings={"a":1}',
     "x/y=1",
@@ -648,7 +648,7 @@ def test_many_addresses_take_no_memory():
 
 
 def test_no_more_listeners_than_are_allowed(samples, kept, tmp_path):
-    """All ask at once, before any stream has begun."""
+    """The limit holds if all clients ask before any stream has begun."""
     import socket
 
     from partwise.studio import start
@@ -736,7 +736,7 @@ def test_with_a_full_disk_the_studio_still_starts_and_says_so(samples, tmp_path,
 
 @pytest.mark.parametrize("how", ["missing", "damaged", "of other codes", "killed in between"])
 def test_wishes_about_parts_survive_lost_codes(workspace, how):
-    """Names, a freeze, a merge, a name by the numbers after it: all that the journal says."""
+    """Edits of parts in the journal are applied again if the part weights are lost."""
     for i in range(6):
         workspace.label([i], f"g{i % 3}", window="w")
     workspace.edit_part({"do": "name", "part": 5, "name": "five"}, window="w")
@@ -895,7 +895,7 @@ def test_a_text_is_there_as_a_whole(tmp_path):
 
 
 def test_a_studio_that_ends_before_it_is_up_closes_its_door(samples, tmp_path, monkeypatch):
-    """A server that ends while it starts leaves its sockets open with uvicorn 0.34."""
+    """The socket is closed if the server ends while starting, which uvicorn 0.34 does not do."""
     from partwise.apps.studio import server
 
     monkeypatch.setattr("uvicorn.Server.run", lambda self, sockets: None)

@@ -1,4 +1,4 @@
-"""A person at the studio: keyboard, lasso, undo, parts, a kill, a second start, what is left."""
+"""Tests of the studio in a browser: keyboard, lasso, undo, parts, and restarts."""
 
 import json
 import os
@@ -17,7 +17,7 @@ pytest.importorskip("starlette", reason="the studio needs starlette and uvicorn"
 pytest.importorskip("uvicorn", reason="the studio needs starlette and uvicorn")
 pytestmark = pytest.mark.browser
 
-#: The same, with every answer to what a person does two seconds late.
+#: The studio with every answer delayed by two seconds.
 LATE = (
     """
 import asyncio
@@ -135,7 +135,7 @@ def test_a_person_at_work(browser, serve, tmp_path):
 
 
 class Numbered(Person):
-    """A person at samples whose ids are numbers."""
+    """Page with samples whose ids are numbers."""
 
     def __init__(self, browser, truth):
         super().__init__(browser, truth)
@@ -158,7 +158,7 @@ def journal_labels(folder):
     return {int(name): label for name, label in labels.items()}, entries
 
 
-#: Names that begin with what once were keys of their own, or with each other.
+#: Class names that begin with former shortcut keys, or with each other.
 NAMES = {"photos": ["sound", "unix", "so", "u"], "texts": ["7", "3D", "sports", "sport"]}
 
 
@@ -203,7 +203,7 @@ def test_letters_and_digits_are_typed(browser, serve_texts, tmp_path):
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", ["photos", "texts"])
 def test_thirty_labels_while_the_server_comes_and_goes(browser, request, kind, tmp_path):
-    """Answers are two seconds late; the server is killed once and stopped once. Nothing is lost."""
+    """Nothing is lost with delayed answers, a killed server and a stopped one."""
     from selenium.webdriver.common.keys import Keys
 
     serve = request.getfixturevalue("serve" if kind == "photos" else "serve_texts")
@@ -260,7 +260,7 @@ def test_thirty_labels_while_the_server_comes_and_goes(browser, request, kind, t
 
 @pytest.mark.long
 def test_classes_and_labels_in_the_list(browser, serve_texts, tmp_path):
-    """Search, take a label back, rename, merge and delete a class, all by clicks."""
+    """Search, withdraw a label, and rename, merge and delete a class by clicks."""
     from selenium.webdriver.common.keys import Keys
 
     _, url = serve_texts()

@@ -1,7 +1,7 @@
-"""A whole walk: labels by keyboard and mouse, rename, merge, undo, reload, second tab, restart.
+"""Tests of complete labelling sessions in a browser.
 
-At the end, the labels of the journal are the labels that were given, and the exported model
-predicts new data.
+They label by keyboard and mouse, rename, merge, undo, reload, use a second tab, and restart. At the
+end the labels in the journal equal the labels given, and the exported model predicts new data.
 """
 
 import csv
@@ -38,7 +38,7 @@ def write(kind, path, n, start=0):
 
 
 class Walk:
-    """One person with a page, and the labels that they gave."""
+    """Page with a record of the labels given."""
 
     def __init__(self, browser, serve, kind):
         self.person, self.browser, self.serve, self.kind = Person(browser), browser, serve, kind
@@ -47,7 +47,7 @@ class Walk:
         self.person.open(self.url)
 
     def label(self, number):
-        """Label the card as the person would now: type, accept, click, or press Alt and a digit."""
+        """Label the card: type, accept, click, or press Alt and a digit."""
         from selenium.webdriver.common.keys import Keys
 
         person, here = self.person, self.person.sample()

@@ -1,4 +1,4 @@
-"""Class names, colours, rows of tables and advice in the studio."""
+"""Tests of class names, colours, table rows and advice in the studio."""
 
 import ast
 import csv
@@ -70,7 +70,7 @@ def test_every_name_that_is_accepted_survives_the_exports(workspace):
 
 @pytest.mark.usefixtures("few_trees")
 def test_the_lines_of_repeat_run(tmp_path, monkeypatch, capsys):
-    """Also for names that differ in spaces alone, and with labels from a file at the start."""
+    """`repeat.py` runs, even if class names differ only in spaces or labels came from a file."""
     path = table(tmp_path / "old.csv", 60)
     first = tmp_path / "first.csv"
     first.write_text("id,label\n10000,A b\n10007,ab\n", encoding="utf-8")
@@ -93,7 +93,7 @@ def test_the_lines_of_repeat_run(tmp_path, monkeypatch, capsys):
 
 
 def test_a_card_that_was_shown_before_overwrites_nothing(workspace):
-    """News of the other window's label may have come; what counts is what the card showed."""
+    """A label from a card that was shown before another window's label is refused."""
     shown = workspace.current()["version"]
     workspace.label([5], "x", window="one", seen=shown)
     with pytest.raises(ValueError, match=r"s5 .*'x'"):
@@ -201,7 +201,7 @@ def test_the_card_shows_the_row_of_the_file(customers):
 
 
 def test_the_card_marks_the_columns_that_contribute(customers):
-    """The amount decides; a high one speaks for "top", and a middle one for "high"."""
+    """The card marks the amount, which alone determines the class."""
     for i in range(18, 60):
         found = {name: share for name, _, share in customers.sample(i)["values"]}
         best = max(found, key=lambda name: abs(found[name]))
@@ -308,7 +308,7 @@ def test_poor_pixels_point_to_embeddings(tmp_path):
 
 
 def uses(text):
-    """Names that a module imports from partwise, and private attributes of other objects."""
+    """Return the names that a module imports from partwise, and private attributes it uses."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("partwise"):
             yield from ((node.module, alias.name) for alias in node.names)
@@ -333,7 +333,7 @@ def test_the_rule_sees_what_it_forbids():
 
 @pytest.mark.parametrize("file", [*FOLDER.glob("*.py"), FOLDER.parent / "label_studio.py"])
 def test_the_studio_uses_public_names_alone(file):
-    """Names of `partwise`, the readers, other applications, and files that appear whole."""
+    """The studio imports only public names, readers, other applications, and file functions."""
     open_to_all = ("partwise.apps", "partwise.io", "partwise.persistence.atomic")
     for module, name in uses(file.read_text("utf-8")):
         assert module != "private", f"{name} belongs to another object"

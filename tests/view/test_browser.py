@@ -1,4 +1,4 @@
-"""The report in a real browser: it opens from the disk, answers the pointer, and has no errors."""
+"""Tests of the report in a browser: it opens from disk, is interactive, and has no errors."""
 
 import base64
 import shutil
@@ -195,7 +195,7 @@ def test_prints_every_section(opened):
 
 
 def test_every_tab_fits_a_phone(browser, digits, tmp_path, few_trees):
-    """What is wider than 390 pixels scrolls in its own box; the page does not."""
+    """At 390 pixels wide content scrolls in its own box, and the page does not."""
     from partwise import PartsClassifier
 
     X, truth = digits.X[:150] / 16.0, digits.y[:150].astype(str).astype(object)
@@ -222,7 +222,7 @@ def test_every_tab_fits_a_phone(browser, digits, tmp_path, few_trees):
 
 @pytest.mark.parametrize("width", [390, 1000, 1400])
 def test_names_of_the_confusion_chart_are_not_cut(browser, tmp_path, width):
-    """Also long ones, of many classes; the last name ends within the chart."""
+    """Long names of many classes end within the chart."""
     from partwise import PartsClassifier
 
     names = [f"class number {j} with a long name" for j in range(9)]

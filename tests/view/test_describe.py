@@ -1,4 +1,4 @@
-"""What parts and clusters are about, and their numbers."""
+"""Tests of the descriptions of parts and clusters."""
 
 import numpy as np
 import scipy.sparse as sp

@@ -1,4 +1,4 @@
-"""The pictures: what is drawn where, and what is refused."""
+"""Tests of the plots: content, axes, and refused input."""
 
 import matplotlib
 import numpy as np
@@ -136,7 +136,7 @@ def test_parameter_path(ax):
 
 
 def test_parts_of_a_data_set_are_upright(rng):
-    """The data set knows that its pixels are stored column by column."""
+    """The data set states that its pixels are stored by columns."""
     from partwise.io.datasets.matrix_files import Dataset
 
     picture = np.triu(np.ones((4, 4)))
@@ -148,7 +148,7 @@ def test_parts_of_a_data_set_are_upright(rng):
 
 
 def test_forty_classes_stay_readable(rng):
-    """No two classes look the same, the legend has columns, and rows are as high as their names."""
+    """Forty classes have distinct styles, a legend in columns, and legible rows."""
     codes = np.repeat(np.arange(40), 4)
     V = np.column_stack([codes, codes % 7]) + 0.01 * rng.random((160, 2))
     ax = plot.embedding(V, codes)

@@ -1,4 +1,4 @@
-"""The report: contents, escaping and size of the page."""
+"""Tests of the report: contents, escaping and size of the page."""
 
 import json
 import re
@@ -30,7 +30,7 @@ HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&{{ 
 
 
 def fitted(samples, model=None, **settings):
-    """Arguments of `report_page` for a quick fit."""
+    """Return arguments of `report_page` for a quick fit."""
     plain = NSNMF if samples.y is None else CNMF
     model = plain(3, random_state=0, tol=1e-2) if model is None else model
     model.fit(samples.X, samples.y)
@@ -58,7 +58,7 @@ def labels(digits, n=60, given=20):
 
 
 class Page(HTMLParser):
-    """Tags, the texts in them, and embedded JSON."""
+    """Parser of tags, their texts, and embedded JSON."""
 
     def __init__(self, text):
         super().__init__()
@@ -240,7 +240,7 @@ def run(lines):
 
 @pytest.mark.parametrize("labels", ["none", "all", "share", "some"])
 def test_lines_of_the_report_repeat_the_run(labels, tmp_path, monkeypatch):
-    """The lines fit the same model to the same labels, also where some were hidden from it."""
+    """The lines fit the same model to the same labels, even if labels were held out."""
     monkeypatch.chdir(tmp_path)
     iris = load_iris()
     rows = [",".join(map(str, [*x, f"class {y}"])) for x, y in zip(iris.data, iris.target)]
@@ -416,7 +416,7 @@ def customers(tmp_path_factory):
 
 
 def cards(page):
-    """Headings and rows of the tables in the section of the classes or clusters."""
+    """Return headings and rows of the tables in the section of classes or clusters."""
     section = page[page.index('<section id="clusters"') :].partition("</section>")[0]
     for table in re.findall(r'<table class="rows">(.*?)</table>', section, re.S):
         heads = re.findall(r"<th scope[^>]*>(.*?)</th>", table)
