@@ -1,12 +1,12 @@
-"""The suite on many kinds of machine: ``make test-anywhere`` writes build/anywhere/table.md.
+"""Run the tests on many kinds of machine; ``make test-anywhere`` writes build/anywhere/table.md.
 
-A row is one environment: the kernels of another processor (OpenBLAS and numba can be told which), a
-newer Python with the newest of everything, the lowest versions, no optional package, no data, other
-numbers of threads. Where another processor or number of threads is all that differs, only the files
-of ``NUMBERS`` run; ``--whole`` runs all everywhere. ``--only haswell,core`` runs some rows.
+Each row of the table is one environment: the kernels of another processor, a newer Python with the
+newest packages, the lowest versions, no optional packages, no data, or another number of threads.
+If only the processor or the number of threads differs, only the files of ``NUMBERS`` run.
+``--whole`` runs all files in every row, and ``--only haswell,core`` selects rows.
 
-It is also the pytest plugin that counts (``-p anywhere``), and a pool of processes over test files,
-so that it needs neither pytest-xdist nor pytest-timeout.
+The file is also the pytest plugin that counts results (``-p anywhere``), and runs test files in
+several processes. It needs neither pytest-xdist nor pytest-timeout.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / "anywhere"
-#: Where the plugin leaves its counts, and which share of a file it runs ("2/8").
+#: Environment variables: the file for the plugin's counts, and the share of a test file ("2/8").
 COUNTS, SHARE = "ANYWHERE_COUNTS", "ANYWHERE_SHARE"
-#: The files whose numbers depend on the processor and on the number of threads.
+#: Test files whose numbers depend on the processor and on the number of threads.
 NUMBERS = (
     "ansnmf", "backends", "calibration", "cf", "checking", "choose", "classifiers", "codes",
     "consensus", "convergence", "crew", "cupy_data", "curvature", "dask_data", "data_matrix",
@@ -43,7 +43,7 @@ NUMBERS = (
     "solving", "sparse_nmf_ntf", "stating", "steps", "subproblems", "sym_nmf", "terms",
     "threads", "torch_data", "trees", "wide",
 )  # fmt: skip
-#: Files that take longest: in how many shares they run where there are processors for them.
+#: Number of shares of the slowest test files, which run in parallel if there are enough cores.
 SHARES = {"estimator_checks": 8, "fuzz": 4, "methods": 4, "parts_classifier": 4, "terms": 4,
           "backends": 3, "calibration": 3, "commands": 3, "expected_accuracy": 3, "runner": 3,
           "studio": 3, "cf": 2, "checking": 2, "consensus": 2, "convergence": 2, "dask_data": 2,
@@ -55,7 +55,7 @@ OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
 
 @dataclass(frozen=True)
 class Kind:
-    """One row: what differs from this machine."""
+    """One row of the table: the differences from this machine."""
 
     name: str
     env: dict[str, str] = field(default_factory=dict)
@@ -72,7 +72,7 @@ def threads(n: int) -> dict[str, str]:
 
 
 def kinds(install: bool) -> list[Kind]:
-    """All rows that this machine can run; with ``install``, environments are made for them."""
+    """Return all rows that this machine can run; ``install`` creates their environments."""
     found = [Kind("here", whole=True), Kind("no-data", {"PARTWISE_DATA": ""}, whole=True)]
     found += [
         Kind(name.lower(), {"OPENBLAS_CORETYPE": name})
@@ -95,7 +95,7 @@ def kinds(install: bool) -> list[Kind]:
 
 
 def newer_pythons() -> dict[str, str]:
-    """Interpreters newer than 3.11, on the path or of pyenv."""
+    """Return Python interpreters newer than 3.11, on the path or from pyenv."""
     found = {}
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     for minor in range(12, 20):
@@ -109,7 +109,7 @@ def newer_pythons() -> dict[str, str]:
     return found
 
 
-#: Extras of an environment, and what the tests themselves need at least.
+#: Extras of an environment, and the packages that the tests need.
 CORE: tuple[str, ...] = ()
 ALL = ("graph", "tensor", "cells", "parquet", "dask", "studio", "test")
 TOOLS = ("pytest>=8.3", "pytest-timeout>=2.3", "hypothesis>=6.120")
@@ -136,7 +136,7 @@ def environment(name: str, python: str, extras: tuple[str, ...]) -> str:
 
 
 def pieces(kind: Kind, files: list[str], jobs: int, whole: bool) -> list[tuple[str, str]]:
-    """Test files, and the share of each that one process runs; the longest first."""
+    """Return test files with the share that one process runs, the slowest first."""
     there = sorted((ROOT / "tests").rglob("test_*.py"))
     paths = {path.stem.removeprefix("test_"): path.relative_to(ROOT).as_posix() for path in there}
     names = list(paths)
@@ -154,7 +154,7 @@ def pieces(kind: Kind, files: list[str], jobs: int, whole: bool) -> list[tuple[s
 
 
 def run(kind: Kind, piece: tuple[str, str], folder: Path, extra: list[str]) -> dict[str, Any]:
-    """One file, or a share of it, in a process of its own."""
+    """Run a test file, or a share of it, in a new process."""
     path, share = piece
     counts = folder / f"{Path(path).stem}-{share.replace('/', '-')}.json"
     log = counts.with_suffix(".log")
@@ -175,7 +175,7 @@ def run(kind: Kind, piece: tuple[str, str], folder: Path, extra: list[str]) -> d
 
 
 def run_kind(kind: Kind, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """All pieces of a row, and after each their sum so far."""
+    """Run all pieces of a row, and yield the sums after each."""
     folder = BUILD / "runs" / kind.name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

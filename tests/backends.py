@@ -1,4 +1,4 @@
-"""X in every form, and fits from one start; a form whose package is missing skips and says so."""
+"""Kinds of arrays for tests; a kind whose package is missing skips with the reason."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ ANY = [
                 smoothing=0.4, elastic=(0.004, 0.003, 0.4), weights=True, name=f"any-{loss[:1]}")
     for loss in (FROBENIUS, KL)
 ]  # fmt: skip
-#: The methods of the parity matrix; "any" is ConstrainedNMF with most that it has.
+#: Methods of the comparison of back ends; "any" is ConstrainedNMF with most of its options.
 METHODS = [m for m in NAMED if m.everywhere] + ANY
-#: The kinds on this machine beside ndarrays; "workers" is "dask" with two processes.
+#: Kinds of arrays in addition to ndarrays; "workers" is "dask" with two processes.
 #: Kinds of array beside ndarrays: where numpy sees them, in rows of a cluster, all.
 HERE, ON_DASK = ("csr", "memmap"), ("dask", "dask-csr")
 KINDS = (*HERE, "torch", "torch-csr", *ON_DASK)
@@ -51,7 +51,7 @@ def method(name: str) -> Any:
 
 
 class Forms:
-    """``forms[kind]`` is X as that kind of array."""
+    """Mapping from a kind of array to X as such an array."""
 
     def __init__(self, X: np.ndarray, folder: Any) -> None:
         self.X, self.folder = X, folder
@@ -122,8 +122,8 @@ def two_workers(processes: bool = True) -> Any:
         yield client
 
 
-#: Code for a process of its own: the peak of its memory in MB. ru_maxrss would begin at the peak of
-#: the process that started it.
+#: Code that measures the peak memory of a new process in MB. ru_maxrss would begin at the peak of
+#: its parent.
 PEAK = """
 def peak():
     with open("/proc/self/status") as file:

@@ -1,4 +1,4 @@
-"""Short fits that compile most of what numba compiles, and keep it.
+"""Compile and cache most of the numba kernels by short fits.
 
 `make test` runs this beside ruff and mypy, which leave a core free: otherwise each process of
 pytest compiles the same kernels when it first meets them.

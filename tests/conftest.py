@@ -1,4 +1,4 @@
-"""Fixtures that bring data. Sets that are not on this machine skip their tests, with a reason."""
+"""Fixtures for data and commands; tests of data sets that are absent skip with a reason."""
 
 import gc
 import os
@@ -12,11 +12,11 @@ if int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1)) > 1:  # read when numpy a
 
 import pytest
 
-# What fixtures need they import themselves: the process that hands out tests waits for this file.
+# Fixtures import what they need, since the process that distributes tests waits for this file.
 
 
 def _without_hypothesis():
-    """Names of hypothesis with which its tests skip, and the others of their files run."""
+    """Replace hypothesis if it is missing, so that its tests skip and the others run."""
 
     def given(*_, **__):
         @pytest.mark.skip(reason="hypothesis is not installed")
@@ -38,20 +38,20 @@ try:
 except ImportError:
     _without_hypothesis()
 else:
-    # the same examples in every run of `make test`; `make test-long` takes others each time, and
-    # prints the line that replays one that fails
+    # `make test` uses the same examples in every run; `make test-long` draws new ones, and
+    # prints the line that repeats a failure
     settings.register_profile("same", derandomize=True)
     settings.register_profile("new", derandomize=False, print_blob=True)
     settings.load_profile("same")
 
 
-#: What the command and its page read and draw with. The engine goes without, and so do its tests.
+#: Packages for reading and drawing. The library does not need them, and neither do its tests.
 COMMAND = {"jinja2", "matplotlib", "pandas", "PIL", "plotly", "rich", "typer"}
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
-    """``-n auto``: the cores that this process may use, also in a container."""
+    """Return the number of cores that this process may use, for ``-n auto``."""
     import joblib
 
     return joblib.cpu_count()
@@ -59,7 +59,7 @@ def pytest_xdist_auto_num_workers():
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection():
-    """Modules and tests are no garbage: nobody looks through them, now or while tests run."""
+    """Exclude modules and tests from garbage collection, which saves time."""
     gc.disable()
     try:
         return (yield)
@@ -81,7 +81,7 @@ def pytest_make_collect_report(collector):
 
 @pytest.fixture(scope="session")
 def dataset():
-    """``dataset("orl")`` loads a set, or skips the test where it is absent."""
+    """Return a function that loads a data set by name, or skips the test if it is absent."""
     from partwise.io import datasets
 
     loaded = {}
@@ -125,7 +125,7 @@ def few_trees(monkeypatch):
 
 @pytest.fixture
 def use_threads(monkeypatch):
-    """``use_threads(3)``: as on so many cores, and as if starting a thread cost nothing."""
+    """Return a function that simulates a number of cores, with free starts of threads."""
     from partwise.backends import threads
 
     def use(count):
@@ -145,7 +145,7 @@ def threads_or_none(request, use_threads):
 
 @pytest.fixture
 def command(capsys):
-    """``command("cluster", ...)`` gives (exit code, standard output, standard error)."""
+    """Return a function that runs a command: exit code, standard output, standard error."""
     from partwise.apps import cli
 
     def run(*arguments):

@@ -1,8 +1,8 @@
-"""A `cupy` made of numpy, for machines without a GPU.
+"""A replacement of `cupy` based on numpy, for machines without a GPU.
 
-It shows that the back end calls only what it may: its arrays are not numpy's, take none of numpy's
-in an operation or a function, and are not taken for one, as CuPy's. Kernels written in CUDA C are
-compiled as C and run in a loop. It shows nothing of CuPy itself, of its dtypes, or of a GPU.
+It tests that the back end never mixes CuPy arrays with numpy arrays, in operations or functions.
+Kernels in CUDA C are compiled as C++ and run in a loop. It does not test CuPy itself, its dtypes,
+or a GPU.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import scipy.sparse as sp
 
 
 class ndarray:
-    """An array that is not numpy's and mixes with none."""
+    """Array that refuses operations with numpy arrays."""
 
     __array_ufunc__ = None
 
@@ -134,7 +134,7 @@ class Device(nullcontext):
 
 
 class RawKernel:
-    """CUDA C compiled as C++; blocks and threads are two loops."""
+    """Kernel in CUDA C compiled as C++; blocks and threads are two loops."""
 
     def __init__(self, code: str, name: str) -> None:
         self.code, self.name, self.run = code, name, None
@@ -184,7 +184,7 @@ class spmatrix:
 
 
 class csr_matrix(spmatrix):
-    """CSR with the three arrays on the "GPU"."""
+    """CSR matrix with its three arrays on the simulated GPU."""
 
     def __init__(self, given: Any, shape: Any = None) -> None:
         if isinstance(given, sp.csr_matrix):
@@ -239,7 +239,7 @@ def _maker(make: Any) -> Any:
 
 
 def install(folder: Path) -> types.ModuleType:
-    """Put the stand-in where ``import cupy`` finds it; `remove` takes it away."""
+    """Install the replacement for ``import cupy``; `remove` undoes it."""
     FOLDER[:] = [folder]
     makers = {name: _maker(getattr(np, name)) for name in ("array", "asarray", "ascontiguousarray")}
     memory = types.SimpleNamespace(OutOfMemoryError=MemoryError)

@@ -1,9 +1,10 @@
-"""Random fits, each checked for what must always hold; a failure prints the line that replays it.
+"""Run random fits and check properties that must always hold.
 
-A case follows from its number alone: an estimator with settings, a matrix of some kind, shape and
-scale, labels, a graph, weights. What is checked: a refusal is one clear sentence of ours; factors
-are finite and non-negative; the history falls and ends at the objective; the objective is that of
-the naive formula; the same seed gives the same numbers; a saved model comes back as it was.
+The number of a case determines an estimator with settings, a matrix of some kind, shape and scale,
+labels, a graph and weights. The checks: an error is one clear sentence of Partwise; factors are
+finite and non-negative; the history falls to the objective; the objective equals the naive formula;
+the same seed gives the same numbers; a saved model is restored. A failure prints the line that
+repeats it.
 
     python tests/fuzz.py 1234              one case, with its traceback
     python tests/fuzz.py 0 10000 -n 2      many, on two processes
@@ -33,15 +34,15 @@ import partwise
 import reference
 
 KL = "kullback-leibler"
-#: How the loss grows with X.
+#: Degree of the loss in X.
 BETA = {"frobenius": 2.0, KL: 1.0, "itakura-saito": 0.0, "l21": 1.0}
 #: Kinds of cases take turns of a million numbers: estimators, those that were added later, fits of
 #: `PartsClassifier`, everything else that fits, and `fuzz_pairs`; then estimators again.
 NEWER, CLASSIFIER, OTHERS, PAIRS = 1_000_000, 2_000_000, 3_000_000, 4_000_000
 TURN, ROUND = 1_000_000, 5_000_000
-#: The first number of each kind, and its share of ``--every``.
+#: First number of each kind, and its share of ``--every``.
 EVERY = {0: 0.5, NEWER: 0.1, CLASSIFIER: 0.2, OTHERS: 0.1, PAIRS: 0.1}
-#: Refusals of fits that ask for what is not there, by a part of their sentence.
+#: Parts of the error messages of fits that lack something they need.
 REFUSED = (
     "solver=",
     "does not handle beta_loss",
@@ -58,14 +59,14 @@ REFUSED = (
     "X holds only zeros",
     "'ncw' needs a sample that is not zero",
 )
-#: What a fit may warn of.
+#: Parts of the warnings that a fit may give.
 EXPECTED_WARNINGS = ("no label", "labelled", "n_neighbors", "n_components", "class", "penalty")
 EXPECTED_WARNINGS += ("cannot leave",)
 
 
 @dataclass
 class Case:
-    """One fit; `broken` says what is wrong with it on purpose."""
+    """One fit; `broken` describes an intended error."""
 
     number: int
     name: str
@@ -378,7 +379,7 @@ LATER = {
 
 
 def break_it(case: Case, rng: np.random.Generator) -> None:
-    """One thing that no fit can take."""
+    """Add one error that every fit must refuse."""
     n = len(case.X)
     flaws = ["nan", "inf", "no components", "3-D", "empty"]
     if case.name not in ("CF", "LCF", "SemiNMF"):
@@ -412,7 +413,7 @@ def break_it(case: Case, rng: np.random.Generator) -> None:
 
 
 def as_kind(X: np.ndarray, kind: str, folder: Path) -> Any:
-    """X as people have it."""
+    """Return X as the given kind of array."""
     simple = {
         "dense": lambda: X.copy(),
         "float32": lambda: X.astype(np.float32),
@@ -465,7 +466,7 @@ def partwise_class(name: str) -> Any:
 
 
 def run(number: int) -> str:
-    """One case: "ok" or "refused"; AssertionError, or whatever a fit brought out, otherwise."""
+    """Run one case; return "ok" or "refused", or raise the error."""
     if (other := beyond(number)) is not None:
         return other.run(number)
     case = draw(number)
@@ -502,7 +503,7 @@ def run(number: int) -> str:
 
 
 def check_refusal(case: Case, error: Exception) -> None:
-    """One sentence, of ours or of scikit-learn's validation, and only where there is a reason."""
+    """Check that the error is one sentence and has a reason."""
     text = str(error)
     last = traceback.extract_tb(error.__traceback__)[-1].filename.replace(os.sep, "/")
     assert isinstance(error, (ValueError, TypeError)), f"{type(error).__name__}: {text}"
@@ -519,7 +520,7 @@ def numpy_of(a: Any) -> np.ndarray:
 
 
 def factors(model: Any) -> tuple[np.ndarray, np.ndarray]:
-    """V and U, or V and C for concepts, in float64."""
+    """Return V and U in float64, or V and C for concept factorization."""
     name = "concept_weights_" if hasattr(model, "concept_weights_") else "components_"
     second = numpy_of(getattr(model, name))
     return numpy_of(model.embedding_).astype(float), (
@@ -565,7 +566,7 @@ def relative(case: Case) -> float:
 
 
 def kl_graph(case: Case) -> bool:
-    """GNMF (21), which is no descent step."""
+    """Return whether the fit uses the update (21) of GNMF, which is not a descent step."""
     return bool(case.params.get("graph_reg")) and case.params.get("beta_loss") == KL
 
 
@@ -679,7 +680,7 @@ def naive(case: Case, model: Any, V: np.ndarray, U: np.ndarray) -> float:
 
 
 def codes_of(y: Any, n: int) -> np.ndarray:
-    """Labels as 0, 1, ... by their order, -1 where unknown."""
+    """Return labels as 0, 1, ... in their order, and -1 if unknown."""
     if y is None:
         return np.full(n, -1)
     values = list(np.asarray(y).tolist())
@@ -749,7 +750,7 @@ def failures_among(numbers: Iterable[int]) -> list[str]:
 
 
 def blocks(first: int, count: int, every: bool) -> list[list[int]]:
-    """Twenty numbers at a time; with ``every`` the kinds take turns, so that a part has all."""
+    """Yield blocks of twenty numbers; with ``every`` the kinds alternate."""
     counts = {kind: round(share * count) for kind, share in EVERY.items()} if every else {0: count}
     cut = []
     for kind, n in counts.items():
@@ -793,7 +794,7 @@ def main() -> None:
 
 
 def before(end: float, block: list[int]) -> list[str] | None:
-    """`failures_among`, or None where the time is over."""
+    """Return `failures_among`, or None if the time is over."""
     return None if time.time() > end else failures_among(block)
 
 

@@ -1,8 +1,8 @@
 """Random fits of `PartsClassifier`; `tests/fuzz.py` runs them by their numbers.
 
-The checks: nothing warns; whatever a person reads is finite and adds up; labelled samples keep
-their label; a fit that began with other labels (`warm_start`) is one that did not; the same seed
-and a saved model give the same.
+The checks: there is no warning; probabilities are finite and sum to one; labelled samples keep
+their label; a fit with `warm_start` equals a new fit; the same seed and a saved model give the same
+results.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import partwise
 from partwise import PartsClassifier
 from partwise.classify import ensemble
 
-#: What a fit may warn of, and refuse.
+#: Parts of the warnings and errors that a fit may give.
 EXPECTED_WARNINGS = ("class", "label", "n_neighbors")
 REFUSED = ("at least one label", "y holds -1 and 1 alone", "too large for", "too small for")
 #: Scores are products in single precision, of some tens, times an inverse temperature of up to 20:
@@ -96,7 +96,7 @@ def draw_params(rng: np.random.Generator) -> dict[str, Any]:
 
 
 def draw_samples(case: Case, rng: np.random.Generator, n: int, p: int) -> Any:
-    """Classes around centres, and what people's data has besides."""
+    """Return classes around centres, with irregularities of real data."""
     kind = str(rng.choice(["spread", "parts", "counts", "signed", "0/1", "noise"]))
     centres = rng.gamma(0.5, size=(int(case.truth.max()) + 1, p))
     X = centres[case.truth] * (1 + 0.2 * rng.standard_normal((n, p))) ** 2
@@ -223,7 +223,7 @@ def check_probabilities(p: np.ndarray, shape: tuple[int, int]) -> None:
 
 
 def check_new_samples(case: Case, model: PartsClassifier) -> None:
-    """Of every kind: those of the fit, others, zeros, none like any."""
+    """Check new samples of every kind: training samples, others, zeros, and outliers."""
     X = case.X.toarray() if sp.issparse(case.X) else case.X
     size = np.abs(X).max() or 1
     far = np.zeros_like(X[:1])
@@ -264,7 +264,7 @@ def check_same(case: Case, model: PartsClassifier, folder: Path) -> None:
 
 
 def check_warm_start(case: Case, model: PartsClassifier) -> None:
-    """Half of the labels first, then all."""
+    """Check a warm start from half of the labels."""
     half = np.where(np.arange(case.y.size) % 2 == 0, case.y, -1)
     usable = half >= 0 if case.weight is None else (half >= 0) & (case.weight > 0)
     if not usable.any():

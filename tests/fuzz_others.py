@@ -1,8 +1,8 @@
-"""Random runs of what fits besides the estimators of `tests/fuzz.py`, which runs them by number.
+"""Random runs of further functions that fit models; `tests/fuzz.py` runs them by number.
 
 `consensus`, `choose_k`, `select`, `MiniBatchNMF` (at once and batch by batch), `refit`,
 `match_parts`, `NTF`, `CF` and `LCF` with kernels, `non_negative_factorization`, and new samples of
-every kind for every estimator. Each is checked for what it promises; nothing warns.
+every kind for every estimator. Each is checked for its documented properties, without warnings.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import reference
 from partwise import CF, GNMF, LCF, NMF, NTF, MiniBatchNMF
 
 KL = fuzz.KL
-#: What may be refused, beside what an estimator refuses.
+#: Parts of allowed errors, in addition to those of estimators.
 REFUSED = (
     *fuzz.REFUSED,
     "come back more closely than",
@@ -41,7 +41,7 @@ REFUSED = (
 
 @dataclass
 class Case:
-    """One run of `do`; what it is given is in `given` for people to read."""
+    """One run of `do`, with its arguments in `given` for reports."""
 
     number: int
     name: str

@@ -1,10 +1,9 @@
-"""Random fits of what a person can know at once: gaps, links, known parts, weights, smoothing.
+"""Random fits that combine missing values, links, known parts, weights and smoothing.
 
-A case follows from its number alone, and every pair of `FEATURES` comes round with both losses, all
-solvers, dense and sparse arrays and both precisions. What is checked: a refusal is one of those
-that are listed; factors are finite and non-negative; no history rises beyond rounding; a fit that
-calls itself converged has a KKT residual of at most ``tol``, or says what it is; known parts come
-back bit for bit.
+The number determines the case. Every pair of `FEATURES` occurs with both losses, all solvers, dense
+and sparse arrays, and both precisions. The checks: errors are in a list; factors are finite and
+non-negative; no history rises beyond rounding; a converged fit has a KKT residual of at most
+``tol``; known parts are unchanged bit for bit.
 
     python tests/fuzz_pairs.py 1234            one case, with its traceback
     python tests/fuzz_pairs.py 0 3000          many
@@ -34,7 +33,7 @@ FEATURES = (
 PAIRS = tuple(combinations(FEATURES, 2))
 SOLVERS = {"frobenius": ("hals", "nesterov", "mu"), KL: ("newton", "mu")}
 TOL = 1e-3
-#: Refusals of what has no minimum or no step, by a part of their sentence.
+#: Parts of the errors for problems without a minimum or a suitable step.
 REFUSED = ("has no minimum", "solver=", "cannot_link with a graph needs")
 
 
@@ -205,7 +204,7 @@ def run(case: Case) -> Any:
 
 
 def failure(number: int) -> str | None:
-    """None, or the line that replays what went wrong."""
+    """Return the line that repeats a failure, or None."""
     case = draw(number)
     try:
         run(case)
@@ -216,7 +215,7 @@ def failure(number: int) -> str | None:
 
 
 def failures(first: int, count: int) -> list[str]:
-    """Those of a run of numbers."""
+    """Return the failures of a range of numbers."""
     return [line for number in range(first, first + count) if (line := failure(number))]
 
 

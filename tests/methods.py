@@ -1,7 +1,7 @@
-"""The list of methods that the tests share, each with its naive formula: a new one is one entry.
+"""List of methods for tests, each with its naive formula; a new method needs one entry.
 
-A `Problem` has everything a method can be told; a `Method` says which parts of it go to the
-estimator and which to `reference`.
+A `Problem` contains all inputs of methods; a `Method` defines which of them the estimator and
+`reference` use.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FASTER = {FROBENIUS: ("hals", "nesterov"), KL: ("newton",)}
 
 @dataclass(frozen=True)
 class Problem:
-    """Samples with gaps, labels of three classes in any order, a weighted graph, a start."""
+    """Samples with zeros, labels of three classes, a weighted graph, and a start."""
 
     X: np.ndarray
     y: np.ndarray
@@ -61,7 +61,7 @@ class Problem:
 
 
 def make_problem(seed: int = 0, n: int = 28, p: int = 17, k: int = 4, *, gaps: bool = True):
-    """Noisy parts; with `gaps`, many zeros, a zero sample and a zero feature.
+    """Return noisy parts; with `gaps`, many zeros, a zero sample and a zero feature.
 
     Four components for three classes: one component belongs to no class.
     """
@@ -88,7 +88,7 @@ def make_problem(seed: int = 0, n: int = 28, p: int = 17, k: int = 4, *, gaps: b
 def make_clear_problem(seed: int = 0, n: int = 40, p: int = 24, k: int = 4) -> Problem:
     """Return samples that each use one block of features, and a start close to these blocks.
 
-    All ways down lead to one valley here, so that solvers can be compared by where they end.
+    There is one local minimum, so that results of solvers can be compared.
     """
     rng = np.random.default_rng(seed)
     member, block = np.arange(n) % k, np.arange(p) % k
@@ -110,7 +110,7 @@ def make_clear_problem(seed: int = 0, n: int = 40, p: int = 24, k: int = 4) -> P
 
 @dataclass(frozen=True)
 class Method:
-    """One estimator at one setting, and what it computes.
+    """One estimator with settings, and its naive formula.
 
     `naive(problem, V, U, n_iter)` is the paper's procedure from `reference`, without scaling;
     `terms(problem)` are the keywords of `reference.objective_*`, and `A` of V = A Z if there are
@@ -161,7 +161,7 @@ class Method:
         return self.estimator(settings.pop("n_components", 4), **settings)
 
     def data(self, q: Problem) -> dict[str, Any]:
-        """y, graph and sample_weight, where the method has them."""
+        """Return y, graph and sample_weight, if the method uses them."""
         given: dict[str, Any] = {"y": q.y} if self.labels else {}
         if self.graph:
             given["graph"] = q.graph
@@ -170,7 +170,7 @@ class Method:
         return given
 
     def fit(self, q: Problem, solver: str = "mu", scale: str = "paper", **params: Any) -> Any:
-        """Fitted from the problem's own start."""
+        """Fit the estimator from the problem's start."""
         model = self.make(solver, scale, init="custom", **params)
         return model.fit(q.X, W=q.V, H=np.ascontiguousarray(q.U.T), **self.data(q))
 
@@ -207,7 +207,7 @@ def combination(
     weights: bool = False,
     name: str = "",
 ) -> Method:
-    """`ConstrainedNMF` with any set of constraints against the reference with the same."""
+    """Return `ConstrainedNMF` with a set of constraints, and its naive formula."""
 
     def terms(q: Problem) -> dict[str, Any]:
         n, p = q.X.shape
@@ -309,7 +309,7 @@ def _hard(run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _R, _P = reference, partwise
-#: The papers' methods under their own names.
+#: Methods of the papers.
 NAMED = [
     Method("NMF", _P.NMF, {}, _plain(_R.nmf_frobenius, lambda q: {}), everywhere=True),
     Method("NMF-KL", _P.NMF, _kl(), _plain(_R.nmf_kl, lambda q: {}), everywhere=True),
@@ -344,7 +344,7 @@ NAMED = [
            lambda q, V, U, n: _R.nsnmf_kl(q.X, V, U, n, delta=DELTA), _smooth_terms),
 ]  # fmt: skip
 
-#: Every set of six constraints under both losses: 128 models.
+#: Every subset of six constraints under both losses, 128 models.
 EVERY_COMBINATION = [
     combination(
         loss,
@@ -359,7 +359,7 @@ EVERY_COMBINATION = [
     for bits in range(64)
 ]
 
-#: A few combinations that stand for all of them where a test is slower.
+#: A few combinations for slower tests.
 COMBINED = [
     combination(FROBENIUS, graph=GRAPH, class_reg=CLASS),
     combination(FROBENIUS, hard=True, graph=GRAPH, label_weight=CLIQUE, class_reg=CLASS),
@@ -380,7 +380,7 @@ def names(methods: list[Method]) -> list[str]:
 
 
 def assert_close(got: Any, expected: Any, tolerance: float) -> None:
-    """Entries to `tolerance` of the largest: small ones are differences of large sums."""
+    """Compare entries to `tolerance` of the largest, since small ones may cancel."""
     scale = tolerance * np.abs(expected).max()
     np.testing.assert_allclose(got, expected, rtol=tolerance, atol=scale)
 

@@ -1,4 +1,4 @@
-"""Small wrong changes, one at a time, and whether the tests notice.
+"""Make small wrong changes to modules, and report those that no test detects.
 
     python tests/mutate.py                       a sample of all modules of `TESTS`
     python tests/mutate.py journal labels -n 20  twenty of each of these
@@ -45,13 +45,13 @@ HERE = Path(__file__).parent
 SOURCE = HERE.parent / "src"
 FOLDER = Path(os.environ.get("PARTWISE_MUTANTS", HERE.parent / "build" / "mutants"))
 EQUIVALENT = HERE / "mutants.toml"
-#: Of the tests that reach a line, the quickest whose traced seconds add up to this.
+#: Limit in seconds for the tests of a mutant; the quickest tests that reach its line run first.
 SECONDS = 30.0
-#: A mutant that runs so much longer than its tests did has made a loop endless.
+#: A mutant that exceeds the time of its tests by this factor counts as an endless loop.
 PATIENCE = 60.0
-#: What is said of a mutant that no test noticed.
+#: Result of a mutant that no test detected.
 LEFT = ("survived", "unreached")
-#: The share that has to be noticed.
+#: Required share of detected mutants.
 WANTED = 0.9
 
 _ANSWERS = [
@@ -79,7 +79,7 @@ _ENGINE = [
     "test_l21",
     "test_loop",
 ]
-#: Which test files know a module.
+#: Test files of each module.
 # fmt: off
 TESTS = {
     "partwise.classify.calibration": _ANSWERS,
@@ -116,7 +116,7 @@ TESTS = {
 
 
 def test_file(name: str) -> Path:
-    """The file of tests of that name, in whatever folder."""
+    """Return the test file of that name in any folder."""
     return next(HERE.rglob(f"{name}.py"))
 
 
@@ -136,7 +136,7 @@ OTHER = {
 }  # fmt: skip
 
 
-#: Functions whose first two arguments may come in any order.
+#: Functions that are symmetric in their first two arguments.
 ANY_ORDER = {"max", "min", "maximum", "minimum", "logaddexp", "array_equal"}
 
 
@@ -145,7 +145,7 @@ def name_of(call: ast.Call) -> str:
 
 
 def changed(node: ast.AST) -> Iterator[ast.AST]:
-    """Wrong versions of a node."""
+    """Yield wrong versions of a node."""
     new = copy.deepcopy(node)
     if isinstance(new, ast.Compare) and len(new.ops) == 1:
         new.ops = [FLIPPED[type(new.ops[0])]()]
@@ -190,7 +190,7 @@ def quiet(node: ast.AST) -> bool:
 
 
 class Swap(ast.NodeTransformer):
-    """Puts a node in the place of the one that was counted to."""
+    """Transformer that replaces the node with a given number."""
 
     def __init__(self, wanted: int | None = None, which: int = 0) -> None:
         self.wanted, self.which, self.count = wanted, which, 0
@@ -232,7 +232,7 @@ def said(node: ast.AST) -> str:
 
 
 def mutants(module: str) -> list[dict[str, Any]]:
-    """All of a module: where, what it was and what it becomes."""
+    """Return all mutants of a module: place, old and new code."""
     text = path_of(module).read_text()
     swap, lines = Swap(), text.splitlines()
     swap.visit(ast.parse(text))
@@ -257,7 +257,7 @@ def code_of(mutant: dict[str, Any]) -> Any:
 
 
 class Changed(importlib.abc.MetaPathFinder):
-    """Imports one module from other code."""
+    """Importer of one module from changed code."""
 
     def __init__(self, module: str, code: Any) -> None:
         self.module, self.code = module, code
@@ -342,7 +342,7 @@ def pytest_main(arguments: list[str], plugins: list[Any] | None = None) -> int:
 
 
 def watch_lines(code: Any) -> None:
-    """Of a code object and of all that are made in it."""
+    """Watch the lines of a code object and of those nested in it."""
     sys.monitoring.set_local_events(2, code, sys.monitoring.events.LINE)
     for inner in code.co_consts:
         if hasattr(inner, "co_code"):
@@ -350,7 +350,7 @@ def watch_lines(code: Any) -> None:
 
 
 class Reach:
-    """A plugin of pytest: which lines of some files each test reaches, and how long it works."""
+    """Plugin of pytest that records the lines that each test reaches, and its time."""
 
     def __init__(self, files: dict[str, str]) -> None:
         self.files, self.now = files, ""
@@ -360,7 +360,7 @@ class Reach:
         self.failed: set[str] = set()
 
     def watch(self) -> None:
-        """Python 3.12 tells which lines run and nothing else: quicker by far than tracing calls."""
+        """Record lines by the monitoring of Python 3.12, which is much faster than tracing."""
         if hasattr(sys, "monitoring"):
             sys.monitoring.use_tool_id(2, "reach")
             sys.monitoring.register_callback(2, sys.monitoring.events.LINE, self.line)
@@ -533,7 +533,7 @@ def trial(mutant: dict[str, Any], known: dict[str, Any]) -> tuple[Any, float] | 
 
 
 class Noticed:
-    """A plugin of pytest: writes which test or file was the first to fail."""
+    """Plugin of pytest that writes the first failing test or file."""
 
     def __init__(self, into: Path) -> None:
         self.into = into
@@ -554,7 +554,7 @@ def noticed_in(mutant: dict[str, Any]) -> Path:
 
 
 def explained() -> dict[tuple[str, str, str], str]:
-    """Mutants that nobody could notice, and why."""
+    """Return the mutants that no test can detect, with reasons."""
     if not EQUIVALENT.exists():
         return {}
     listed = tomllib.loads(EQUIVALENT.read_text()).get("mutant", [])
@@ -572,7 +572,7 @@ def key(mutant: dict[str, Any]) -> str:
 
 
 def sample(modules: list[str], count: int, seed: int) -> list[dict[str, Any]]:
-    """So many of each module, drawn at random."""
+    """Return a random sample of mutants of each module."""
     chosen = []
     for module in modules:
         every = mutants(module)
@@ -631,7 +631,7 @@ def main() -> None:
     known = reach(modules, given.j)
 
     def works() -> Iterator[tuple[Any, Any, float]]:
-        """In turns over the modules, so that a run that is stopped has seen all of them."""
+        """Alternate between modules, so that an interrupted run covers all of them."""
         for mutant in sorted(chosen, key=lambda m: chosen.index(m) % given.n):
             last = old.get(key(mutant), {})
             marks = marks_of(mutant["module"])

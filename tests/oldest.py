@@ -1,19 +1,19 @@
 """Print the lowest versions that pyproject.toml names, as constraints for pip.
 
-``make test-oldest`` runs the suite on them. Tools of the tests and of the documentation are left
-out: which of those is new enough is no promise of ours.
+``make test-oldest`` runs the suite on them. Tools of the tests and of the documentation have no
+supported lowest version and are left out.
 """
 
 import re
 import tomllib
 from pathlib import Path
 
-#: Extras that are no promise of ours, or that the tests here go without.
+#: Extras without a supported lowest version, or that these tests do not use.
 OTHERS = ("all", "docs", "gpu", "test")
 
 
 def constraints(text: str) -> list[str]:
-    """``name==lowest`` for every ``name>=lowest`` of the package and of its extras."""
+    """Return ``name==lowest`` for every ``name>=lowest`` of the package and its extras."""
     project = tomllib.loads(text)["project"]
     extras = project["optional-dependencies"]
     wanted = [

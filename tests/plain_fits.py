@@ -1,4 +1,4 @@
-"""Small fits of NMF that test files share: solvers, penalties, data, and naive objectives."""
+"""Shared helpers for small fits of NMF: solvers, penalties, data, and naive objectives."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from partwise.model.losses import beta_of
 
 @pytest.fixture(scope="module", autouse=True)
 def one_blas_thread():
-    """Several test processes share the cores; spinning BLAS threads would cost minutes."""
+    """Limit BLAS to one thread, since several test processes share the cores."""
     with threadpool_limits(1, user_api="blas"):
         yield
 
@@ -77,7 +77,7 @@ def as_solved(model, X, **start):
 
 
 def make_data(seed=0, n=40, p=30, *, positive=False, dtype=np.float64):
-    """Four noisy parts with zeros, a zero row and a zero column (or all entries positive)."""
+    """Return four noisy parts with a zero row and column, or with positive entries only."""
     rng = np.random.default_rng(seed)
     V = rng.exponential(size=(n, 4)) * (rng.uniform(size=(n, 4)) < 0.5)
     U = rng.exponential(size=(p, 4)) * (rng.uniform(size=(p, 4)) < 0.5)
@@ -90,12 +90,12 @@ def make_data(seed=0, n=40, p=30, *, positive=False, dtype=np.float64):
 
 
 def data_for(loss, **options):
-    """β <= 0 needs positive entries, and for β < 1 the gradient at an all-zero row is infinite."""
+    """Return data for the loss; for β < 1 gradients at zero rows are infinite."""
     return make_data(positive=beta_of(loss) < 1, **options)
 
 
 def make_sparse(seed=0, n=210, p=200, density=0.1, dtype=np.float64):
-    """Large enough to stay sparse, with a zero row and column."""
+    """Return a sparse array that is too large to be made dense, with a zero row and column."""
     assert n * p > SMALL_SPARSE
     rng = np.random.default_rng(seed)
     X = make_data(seed, n, p) * (rng.uniform(size=(n, p)) < density)
@@ -133,7 +133,7 @@ def naive_objective(X, model, penalty=None, gamma=None):
 
 
 def assert_close(got, expected, tolerance):
-    """Entries to `tolerance` of the largest: small entries are differences of large sums."""
+    """Compare entries to `tolerance` of the largest, since small ones may cancel."""
     np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance * np.max(expected))
 
 

@@ -1,4 +1,4 @@
-"""Small problems that tests of the engine share: data, factors, models, and their naive values."""
+"""Shared small problems for tests: data, factors, models, and their naive values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DTYPES = [np.float64, np.float32]
 
 
 def zeros_in(rng, n, p, density=0.4, dtype=np.float64):
-    """Non-negative data with zero entries, one zero row and one zero column."""
+    """Return non-negative data with zero entries, one zero row and one zero column."""
     X = rng.uniform(0.1, 2.0, (n, p)) * (rng.uniform(size=(n, p)) < density)
     X[n // 2] = 0
     X[:, p // 3] = 0
@@ -76,7 +76,7 @@ N, P, K = 9, 7, 3
 
 
 class Hidden:
-    """A graph that is only known by its products."""
+    """Graph that is defined only by its products."""
 
     edges = None
 

@@ -42,14 +42,14 @@ def floor(a):
 
 
 def multiplicative(Z, neg, pos, exponent=1.0):
-    """Z (neg / pos)^exponent. Zero entries stay zero whatever the ratio is."""
+    """Return Z (neg / pos)^exponent; zero entries stay zero."""
     if exponent == 1.0:
         return Z * neg / floor(pos)
     return np.where(Z > 0, Z * (neg / floor(pos)) ** exponent, 0.0)
 
 
 def alternate(V, U, n_iter, order, step_V, step_U, objective):
-    """n_iter rounds of the two half-steps, each seeing the other's newest value."""
+    """Run n_iter iterations of two half-steps, each with the newest value of the other factor."""
     if order not in ("VU", "UV"):
         raise ValueError(f"order must be 'VU' or 'UV', got {order!r}")
     V, U = np.array(V, dtype=np.float64), np.array(U, dtype=np.float64)
@@ -65,7 +65,7 @@ def alternate(V, U, n_iter, order, step_V, step_U, objective):
 
 
 def numerical_gradient(f, Z, step=1e-6):
-    """Central differences of the scalar function f at Z, entry by entry."""
+    """Return the gradient of f at Z by central differences."""
     Z = np.array(Z, dtype=np.float64)
     gradient = np.zeros_like(Z)
     for index in np.ndindex(Z.shape):
@@ -78,7 +78,7 @@ def numerical_gradient(f, Z, step=1e-6):
 
 
 def unit_weights(V, U, gamma=None):
-    """Each column of V with a root mean square of one; U takes the factor."""
+    """Scale each column of V to a root mean square of one, and U by the inverse."""
     gamma = np.ones(len(V)) if gamma is None else gamma
     lengths = np.sqrt((gamma[:, None] * V**2).sum(axis=0) / gamma.sum())
     lengths[lengths == 0] = 1

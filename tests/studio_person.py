@@ -1,4 +1,4 @@
-"""A person at the page of the studio, in headless Chromium, and servers for them."""
+"""Helpers for tests of the studio in headless Chromium: servers, and actions on the page."""
 
 import re
 import shutil
@@ -91,7 +91,7 @@ def journal(folder):
 
 
 class Person:
-    """What a person can do with the page."""
+    """Actions of a user on the page."""
 
     def __init__(self, browser, truth=None):
         self.browser, self.truth = browser, truth

@@ -1,4 +1,4 @@
-"""`make test-anywhere`: what it names exists, and shares of a file are all of it."""
+"""Tests of `make test-anywhere`: its files exist, and shares of a file cover it."""
 
 from types import SimpleNamespace
 

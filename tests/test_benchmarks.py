@@ -1,4 +1,4 @@
-"""The benchmark's harness, on made contestants whose times are given: nothing here is measured."""
+"""Tests of the benchmark harness on synthetic contestants with given times."""
 
 import json
 import math
@@ -19,7 +19,7 @@ from benchmarks.workers import ContestantError, Worker, save_problem
 
 
 class Fake:
-    """A contestant whose objective is rate**iterations, at `cost` seconds an iteration."""
+    """Contestant whose objective is rate**iterations, at `cost` seconds per iteration."""
 
     def __init__(self, name, rate, cost, *, drift=0.0, stops=math.inf, breaks=False):
         self.name, self.rate, self.cost = name, rate, cost
@@ -286,7 +286,7 @@ def test_worker_protocol(tmp_path, rng):
 
 
 class Answering:
-    """A worker whose fits cost a tenth of a second and so much an iteration."""
+    """Worker whose fits cost a tenth of a second plus a time per iteration."""
 
     def __init__(self, each):
         self.each, self.asked = each, []
@@ -312,7 +312,7 @@ def test_iterations_to_a_target():
 
 
 class Fitting:
-    """A worker whose loop is at 10/n after n iterations, and whose fit ends a half below that."""
+    """Worker whose loop reaches 10/n after n iterations, and whose fit ends 0.5 below that."""
 
     def ask(self, do, *, iterations, **order):
         history = [10 / n for n in range(1, iterations + 1)]

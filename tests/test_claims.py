@@ -127,7 +127,7 @@ def test_the_overview_of_threads_is_that_of_the_machines():
 
 
 def simple_rows(name):
-    """Cells of the simple tables of an .rst page, by their first cell."""
+    """Return the cells of the simple tables of an .rst page, by their first cell."""
     found = {}
     for line in read(name).splitlines():
         cells = re.split(r" {2,}", line.strip())

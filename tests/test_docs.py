@@ -1,4 +1,4 @@
-"""Links inside README and the documentation lead somewhere, and its commands have their options."""
+"""Tests that links in README and the documentation work, and that shown options exist."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
     *sorted(p for p in DOCS.rglob("*") if p.suffix in (".rst", ".md") and "_" not in p.parts),
 ]
-#: What a build of the documentation leaves there.
+#: Folders that a build of the documentation creates.
 WRITTEN = {"sg_execution_times.rst", "estimators.rst", "methods.rst"}
 PAGES = [
     page
@@ -70,7 +70,7 @@ def test_pages_are_in_a_table_of_contents():
 
 
 def test_options_that_are_shown_exist():
-    """Every ``partwise COMMAND ... --option`` in a page is one that the command has."""
+    """Every option in a shown ``partwise COMMAND ... --option`` exists."""
     commands = get_command(app).commands
     known = {
         name: {o for p in c.params for o in p.opts + p.secondary_opts}

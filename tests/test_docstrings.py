@@ -1,4 +1,4 @@
-"""Public objects document what they take and return; classes and functions have an example."""
+"""Tests that public objects document parameters and results, and have an example."""
 
 import inspect
 import re
@@ -19,7 +19,7 @@ LISTED = [*ESTIMATORS, *re.findall(r"^   ([A-Za-z_.]+)$", INDEX, re.M)]
 
 
 def public():
-    """Names of what the documentation lists, then of their own methods, each function once."""
+    """Return the documented names and their methods, each function once."""
     found, methods = {}, {}
     for name in LISTED:
         thing = partwise

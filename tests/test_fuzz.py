@@ -1,8 +1,7 @@
 """Random fits: a few hundred in `make test`, ten thousand and more in `make test-long`.
 
-Where PARTWISE_FUZZ_DAY names a day, as 2026-11-16 (`.ci/run` names today), some are of numbers that
-follow from it: every day brings fits that nobody has seen. A failure prints the line that replays
-it.
+If PARTWISE_FUZZ_DAY is a date such as 2026-11-16, some cases are new for that day; `.ci/run` sets
+it to today. A failure prints the line that repeats it.
 """
 
 import datetime
@@ -50,7 +49,7 @@ def test_random_fits_of_all_else(first):
 @pytest.mark.skipif(not DAY, reason="PARTWISE_FUZZ_DAY names no day; .ci/run does")
 @pytest.mark.parametrize("base", [0, fuzz.NEWER, fuzz.CLASSIFIER, fuzz.OTHERS])
 def test_fits_that_nobody_has_seen(base):
-    """Far beyond the numbers of the long run, below those of the next kind."""
+    """The numbers lie beyond those of the long run and below those of the next kind."""
     first = base + 100_000 + (datetime.date.fromisoformat(DAY).toordinal() * FRESH) % 800_000
     print(f"python tests/fuzz.py {first} {FRESH}")
     check(first, FRESH)
@@ -116,7 +115,7 @@ def test_very_many_random_fits(first):
 
 
 def test_every_number_has_a_kind():
-    """New cases never run out, and the old numbers keep their meaning."""
+    """Every number has a kind, and old numbers keep their cases."""
     for kind in fuzz.EVERY:
         for index in (0, 7, 999_999):
             assert fuzz.nth(kind, index) == kind + index
@@ -140,7 +139,7 @@ def test_a_failure_prints_the_line_that_replays_it(monkeypatch):
 
 @pytest.mark.parametrize("flaw", ["check_factors", "check_history", "check_objective"])
 def test_the_checks_see_wrong_fits(monkeypatch, flaw):
-    """A fit whose result is spoiled afterwards is found out."""
+    """The checks detect results that were changed after the fit."""
     spoil = {
         "check_factors": lambda model: setattr(model, "embedding_", model.embedding_ - 1),
         "check_history": lambda model: model.objective_history_.__imul__(0.5),
@@ -161,7 +160,7 @@ def test_the_checks_see_wrong_fits(monkeypatch, flaw):
 
 
 def test_the_checks_of_the_classifier_see_wrong_answers(monkeypatch):
-    """Answers that are spoiled in one way each are found out."""
+    """The checks detect predictions that were changed in one way each."""
     number = next(
         i
         for i in range(fuzz.CLASSIFIER, fuzz.CLASSIFIER + 50)

@@ -1,4 +1,4 @@
-"""Random fits of every pair of things that a person can know: some in `make test`, all in long."""
+"""Random fits of every pair of kinds of prior knowledge: some in `make test`, all in test-long."""
 
 import pytest
 

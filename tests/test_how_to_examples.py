@@ -1,4 +1,4 @@
-"""Examples of how-to pages that use other packages; each is skipped without its package."""
+"""Tests of how-to examples that use other packages; each skips without its package."""
 
 import re
 import textwrap

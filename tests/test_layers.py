@@ -1,4 +1,4 @@
-"""Imports run only downwards, in the order of the design's list of modules."""
+"""Tests that modules import only from lower layers, in the order of a list."""
 
 import ast
 import subprocess
@@ -67,7 +67,7 @@ def exists(name):
 
 @cache
 def imported_parts(file):
-    """Parts of partwise that a file imports, anywhere in it: a late import is one too."""
+    """Return the parts of partwise that a file imports anywhere, late imports included."""
     return list(_imported_parts(file))
 
 
