@@ -66,7 +66,7 @@ def quadratic_problem(rng, n, k, dtype, *, weighted):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("weighted", [False, "by row", "by entry"])
 @pytest.mark.parametrize("k", [1, 3, 4, 9])
-@pytest.mark.parametrize("n", [1, 64, 150])
+@pytest.mark.parametrize("n", [0, 1, 64, 150])
 def test_hals_rows_is_coordinate_descent(rng, n, k, weighted, dtype):
     Z, C, G, d, r = quadratic_problem(rng, n, k, dtype, weighted=weighted)
     expected = slow_coordinate_descent(Z, C, G, d, r, 3)

@@ -153,11 +153,12 @@ def _owned(d, r, e, n, blocks, groups=1, *, always=False):
     parts = (d[:, None], *(np.broadcast_to(a, (len(a), width)) for a in (r, e)))
     if len(d) == len(r) == len(e) == 1 and not always:
         return np.repeat(np.concatenate(parts, axis=1)[..., None], LANES, axis=2)
-    rows = np.zeros((blocks * LANES * groups, 1 + 2 * width), d.dtype)
+    columns = 1 + 2 * width
+    rows = np.zeros((blocks * LANES * groups, columns), d.dtype)
     full = [np.broadcast_to(a, (n, a.shape[1])) for a in parts]
     np.concatenate(full, axis=1, out=rows[:n])
-    lanes = rows.reshape(blocks, LANES, groups, 1 + 2 * width).transpose(2, 0, 3, 1)
-    return np.ascontiguousarray(lanes).reshape(blocks * groups, 1 + 2 * width, LANES)
+    lanes = rows.reshape(blocks, LANES, groups, columns).transpose(2, 0, 3, 1)
+    return np.ascontiguousarray(lanes).reshape(blocks * groups, columns, LANES)
 
 
 def _filled_up(G):

@@ -10,209 +10,296 @@ solve for y where x is held at zero instead, K_hh y_h = -(K c)_h, whichever are 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from llvmlite import ir
-from numba.core import types
-from numba.extending import intrinsic
 
 from partwise.backends.numpy.kernels import crew
-from partwise.backends.numpy.kernels._intrinsics import add as _add
-from partwise.backends.numpy.kernels._intrinsics import times as _product
-from partwise.backends.numpy.kernels._options import HELPER, OPTIONS, compiled
-from partwise.backends.numpy.kernels._writing import Sum, Value, arguments, loop, plainly
+from partwise.backends.numpy.kernels._atomics import add, multiply, registers, wide_vectors
+from partwise.backends.numpy.kernels._options import HELPER, OPTIONS, UNROLLED, compiled
 from partwise.backends.numpy.kernels.products import gemm
 
 ROUNDS = 60  # solves of a row before it is given up
 REGULAR = 1e-7  # what elimination must leave of each diagonal of G for K to be worth its digits
-SIDE = 8  # rows that are eliminated together, one SIMD lane each
+SIDE = 8  # rows that are eliminated together, each in one lane of the processor's vectors
 SOME = 128  # rows that a thread takes at a time
+CHANCES = 3  # rounds without fewer wrong coordinates before these change one at a time
 
 
-def _elimination(typing, L, lanes, at, M, begins, k, n):
-    """SIDE linear systems of size n at once.
+class Rows(NamedTuple):
+    """Problems min ½ d zᵀGz + ½ r·z² - cᵀz over z >= 0, one in each row, in float64.
 
-    System l has the matrix M[begins[l] + at[i, l] k + at[j, l]] lanes[1, i, l] off the diagonal and
-    lanes[2] on it. lanes[0] has the right sides and receives the solutions, lanes[2] what
-    elimination leaves of the diagonals. L (k + 3, k + 3, SIDE) is room to work in.
+    Attributes
+    ----------
+    Z, C : (n, k) arrays
+    E : (n, k) array
+        C K, where there is an inverse K.
+    d, r : (1 or n,) and (1 or n, 1 or k) arrays
+    before : (n,) array
+        The objective that a row may not exceed in the end.
+    found : (n,) array of bool
+        Receives whether the minimiser was found.
     """
 
-    def generate(context, builder, signature, args):
-        L, lanes, at, M, begins, k, n = arguments(context, builder, signature, args)
-        zero = n * 0
-        pitch = k + 3  # of L, and rows of lanes
-        b, scale, diagonal = zero, pitch * SIDE, pitch * (2 * SIDE)
-        begin = begins.load(zero, SIDE)
-        one = Value(builder, ir.Constant(ir.VectorType(L.kind, SIDE), [1.0] * SIDE))
-
-        def place(p, t):
-            return (p * pitch + t) * SIDE
-
-        with loop(builder, 0, n) as p:
-            row, size = begin + at.load(p * SIDE, SIDE) * k, lanes.load(scale + p * SIDE, SIDE)
-            with loop(builder, 0, p) as t:
-                entries = M.gather(row + at.load(t * SIDE, SIDE))
-                L.store(place(p, t), entries * size, SIDE)
-        with loop(builder, 0, n) as q:  # column by column: L Lᵀ, and what b is beyond L
-            gone, known = Sum(builder, L.kind, SIDE), Sum(builder, L.kind, SIDE)
-            with loop(builder, 0, q) as t:
-                entry = L.load(place(q, t), SIDE)
-                gone.add(entry * entry)
-                known.add(entry * lanes.load(b + t * SIDE, SIDE))
-            left = lanes.load(diagonal + q * SIDE, SIDE) - gone.value
-            lanes.store(diagonal + q * SIDE, left, SIDE)
-            inverse = one / left.root()
-            L.store(place(q, q), inverse, SIDE)
-            rest = lanes.load(b + q * SIDE, SIDE) - known.value
-            lanes.store(b + q * SIDE, rest * inverse, SIDE)
-            with loop(builder, q + 1, n, 4) as p:  # four at once: a sum alone waits for itself
-                sums = [Sum(builder, L.kind, SIDE) for _ in range(4)]
-                with loop(builder, 0, q) as t:
-                    entry = L.load(place(q, t), SIDE)
-                    for i, total in enumerate(sums):
-                        total.add(L.load(place(p + i, t), SIDE) * entry)
-                for i, total in enumerate(sums):
-                    entry = L.load(place(p + i, q), SIDE) - total.value
-                    L.store(place(p + i, q), entry * inverse, SIDE)
-        with loop(builder, 0, n) as back:
-            p = n - 1 - back
-            x = lanes.load(b + p * SIDE, SIDE) * L.load(place(p, p), SIDE)
-            lanes.store(b + p * SIDE, x, SIDE)
-            with loop(builder, 0, p) as t:
-                rest = lanes.load(b + t * SIDE, SIDE) - L.load(place(p, t), SIDE) * x
-                lanes.store(b + t * SIDE, rest, SIDE)
-        return context.get_dummy_value()
-
-    return types.void(L, lanes, at, M, begins, types.intp, types.intp), generate
+    Z: Any
+    C: Any
+    E: Any
+    d: Any
+    r: Any
+    before: Any
+    found: Any
 
 
-def _solution_times(typing, y, lanes, a, places, M, begin, k, m):
-    """y = Σ_p lanes[0, p, a] M[begin + places[p, a] k :] over p < m."""
+class Lanes(NamedTuple):
+    """Systems of SIDE rows, one in each lane.
 
-    def generate(context, builder, signature, args):
-        y, lanes, a, places, M, begin, k, m = arguments(context, builder, signature, args)
-        done = Sum(builder, ir.IntType(64))
-        for width in (4 * SIDE, SIDE, 1):
-            with loop(builder, done.value, k - (width - 1), width) as j:
-                total = Sum(builder, y.kind, width)
-                with loop(builder, 0, m) as p:
-                    row = begin + places.load(p * SIDE + a) * k
-                    total.add(M.load(row + j, width) * lanes.load(p * SIDE + a))
-                y.store(j, total.value, width)
-                done.add(width)
-        return context.get_dummy_value()
+    Attributes
+    ----------
+    row, which, size : (SIDE,) arrays of int
+        The row, or -1; the matrix of its system (0: G, 1: K), and how many unknowns that has.
+    turns, least, chances : (SIDE,) arrays of int
+        Solves of this row, the fewest wrong coordinates of any, and the `CHANCES` that are left.
+    free : (k, SIDE) array of int
+        1 for the coordinates that are taken to be positive, else 0.
+    places : (k + 3, SIDE) array of int
+        The coordinates of the unknowns.
+    right, diagonal : (k + 3, SIDE) arrays
+        Right sides, which become solutions, and diagonals, which become what elimination leaves.
+    scale : (k + 3, SIDE) array
+        The factor of each row of the system off the diagonal.
+    L : (k + 3, k + 3, SIDE) array
+    x, y : (k,) arrays
+        The solution of one row and its gradient.
+    """
 
-    return types.void(y, lanes, types.intp, places, M, *[types.intp] * 3), generate
-
-
-_eliminate: Any = intrinsic(_elimination)
-_times: Any = intrinsic(_solution_times)
+    row: Any
+    which: Any
+    size: Any
+    turns: Any
+    least: Any
+    chances: Any
+    free: Any
+    places: Any
+    right: Any
+    diagonal: Any
+    scale: Any
+    L: Any
+    x: Any
+    y: Any
 
 
 @compiled(**HELPER)
-def _pivot_range(
-    Z, C, M, d, r, E, low, before, found, lo, hi, L, lanes, places, at, whole, xy, free
-):
-    """Move each row to its minimiser; ``found`` is False where that was not found.
-
-    A lane that has ended its row takes the next. M is G, or G and K; E is C K, if there is K;
-    ``before`` is where a row may not end above. The others are `pivot_room`.
-    """
-    plainly()
-    k, wide, inverse = Z.shape[1], r.shape[1], M.shape[0] > 1
-    x, y = xy[0], xy[1]
-    begins, sizes, taken = whole[0], whole[1], whole[2]
-    turns, least, chances = whole[3], whole[4], whole[5]
+def lanes_for(k):
+    """Lanes without a row."""
+    numbers, points = np.zeros((2 * k + 9, SIDE), np.int64), np.zeros((2, k))
+    room = np.zeros((k + 6, k + 3, SIDE))
     for a in range(SIDE):
-        sizes[a], begins[a], taken[a] = -1, 0, lo
-    following, going = lo, 0
-    while True:
+        numbers[0, a] = -1
+    return Lanes(
+        numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5],
+        numbers[6 : 6 + k], numbers[6 + k :], room[0], room[1], room[2], room[3:],
+        points[0], points[1],
+    )  # fmt: skip
+
+
+@compiled(**{**UNROLLED, "forceinline": True})
+def _eliminate(L, right, scale, diagonal, places, which, M, n):
+    """Solve one symmetric system of size n in each lane by Cholesky's method.
+
+    System a has the matrix M[which[a], places[i, a], places[j, a]] scale[i, a] off the diagonal,
+    and ``diagonal`` on it. ``right`` receives the solutions, ``diagonal`` what elimination leaves.
+    """
+    wide_vectors()
+    for p in range(n):
         for a in range(SIDE):
-            if sizes[a] >= 0 or following >= hi:
-                continue
-            taken[a], following, going = following, following + 1, going + 1
-            sizes[a], turns[a], least[a], chances[a] = 0, 0, k + 1, 3
+            row, factor = M[which[a], places[p, a]], scale[p, a]
+            for t in range(p):
+                L[p, t, a] = row[places[t, a]] * factor
+    # Loops over lanes either compute in registers or store: only then do they fill vectors.
+    pivot, known, inverse = registers(right), registers(right), registers(right)
+    s0, s1, s2, s3 = registers(right), registers(right), registers(right), registers(right)
+    for q in range(n):  # column by column: L Lᵀ, and the right sides with it
+        for a in range(SIDE):
+            pivot[a], known[a] = diagonal[q, a], right[q, a]
+        for t in range(q):
+            for a in range(SIDE):
+                pivot[a] -= L[q, t, a] * L[q, t, a]
+                known[a] -= L[q, t, a] * right[t, a]
+        for a in range(SIDE):
+            inverse[a] = 1.0 / np.sqrt(pivot[a])
+        for a in range(SIDE):
+            diagonal[q, a] = pivot[a]
+        for a in range(SIDE):
+            L[q, q, a] = inverse[a]
+        for a in range(SIDE):
+            right[q, a] = known[a] * inverse[a]
+        for p in range(q + 1, n, 4):  # four rows at once: one sum alone would wait for itself
+            l0, l1, l2, l3 = L[p], L[p + 1], L[p + 2], L[p + 3]
+            for a in range(SIDE):
+                s0[a], s1[a], s2[a], s3[a] = l0[q, a], l1[q, a], l2[q, a], l3[q, a]
+            for t in range(q):
+                for a in range(SIDE):
+                    s0[a] -= l0[t, a] * L[q, t, a]
+                    s1[a] -= l1[t, a] * L[q, t, a]
+                    s2[a] -= l2[t, a] * L[q, t, a]
+                    s3[a] -= l3[t, a] * L[q, t, a]
+            for a in range(SIDE):
+                l0[q, a] = s0[a] * inverse[a]
+            for a in range(SIDE):
+                l1[q, a] = s1[a] * inverse[a]
+            for a in range(SIDE):
+                l2[q, a] = s2[a] * inverse[a]
+            for a in range(SIDE):
+                l3[q, a] = s3[a] * inverse[a]
+    for p in range(n - 1, -1, -1):
+        for a in range(SIDE):
+            known[a] = right[p, a] * L[p, p, a]
+        for a in range(SIDE):
+            right[p, a] = known[a]
+        for t in range(p):
+            for a in range(SIDE):
+                pivot[a] = right[t, a] - L[p, t, a] * known[a]
+            for a in range(SIDE):
+                right[t, a] = pivot[a]
+
+
+@compiled(**HELPER)
+def _begin(lanes, a, Z, i):
+    """Put row i into lane a; its first guess is that what is positive stays so."""
+    lanes.row[a], lanes.turns[a] = i, 0
+    lanes.least[a], lanes.chances[a] = Z.shape[1] + 1, CHANCES
+    for j in range(Z.shape[1]):
+        lanes.free[j, a] = 1 if Z[i, j] > 0 else 0
+
+
+@compiled(**HELPER)
+def _set_up(lanes, a, rows, M):
+    """Write the system of lane a and return its size.
+
+    Its unknowns are the free coordinates, or the gradient of the others if they are fewer.
+    """
+    i, k, free = lanes.row[a], rows.Z.shape[1], lanes.free
+    d, r = rows.d[i if len(rows.d) > 1 else 0], rows.r[i if len(rows.r) > 1 else 0]
+    positive = 0
+    for j in range(k):
+        positive += free[j, a]
+    held = len(M) > 1 and d > 0 and 2 * positive > k
+    which = 1 if held else 0
+    matrix, scale, m = M[which], 1.0 if held else d, 0
+    for j in range(k):
+        if free[j, a] != which:
+            ridge = 0.0 if held else r[j if len(r) > 1 else 0]
+            lanes.places[m, a], lanes.scale[m, a] = j, scale
+            lanes.right[m, a] = -rows.E[i, j] if held else rows.C[i, j]
+            lanes.diagonal[m, a] = scale * matrix[j, j] + ridge
+            m += 1
+    lanes.which[a], lanes.size[a] = which, m
+    return m
+
+
+@compiled(**HELPER)
+def _fill_up(lanes, a, n):
+    """Add unknowns that are 0 and meet no others, up to n, to the system of lane a."""
+    for p in range(lanes.size[a] if lanes.row[a] >= 0 else 0, n):
+        lanes.places[p, a], lanes.right[p, a] = 0, 0.0
+        lanes.scale[p, a], lanes.diagonal[p, a] = 0.0, 1.0
+
+
+@compiled(**HELPER)
+def _is_regular(lanes, a, M, d, r, low):
+    """Whether elimination left more than rounding of each diagonal of a system of G."""
+    for p in range(lanes.size[a]):
+        j = lanes.places[p, a]
+        ridge = r[j if len(r) > 1 else 0]
+        if lanes.diagonal[p, a] <= low * (d * M[0, j, j] + ridge):
+            return False
+    return True
+
+
+@compiled(**HELPER)
+def _point(lanes, a, rows, M, d, r):
+    """x and its gradient y from the solution of lane a."""
+    i, m, which, x, y = lanes.row[a], lanes.size[a], lanes.which[a], lanes.x, lanes.y
+    for j in range(len(x)):
+        y[j] = 0.0
+    for p in range(m):
+        s, row = lanes.right[p, a], M[which, lanes.places[p, a]]
+        for j in range(len(x)):
+            y[j] += s * row[j]
+    for j in range(len(x)):
+        x[j] = (rows.E[i, j] + y[j]) / d if which else 0.0
+        y[j] = 0.0 if which else d * y[j] - rows.C[i, j]
+    for p in range(m):
+        j, s = lanes.places[p, a], lanes.right[p, a]
+        if which:
+            x[j], y[j] = 0.0, s
+        else:
+            x[j] = s
+            y[j] += r[j if len(r) > 1 else 0] * s
+
+
+@compiled(**HELPER)
+def _end_turn(lanes, a, rows, M, low):
+    """Judge the solution of lane a; whether its row has ended.
+
+    Else the coordinates that are wrong change sides: all at once, and the last one alone where that
+    goes round in circles.
+    """
+    i, k, x, y = lanes.row[a], len(lanes.x), lanes.x, lanes.y
+    d, r = rows.d[i if len(rows.d) > 1 else 0], rows.r[i if len(rows.r) > 1 else 0]
+    regular = lanes.which[a] == 1 or _is_regular(lanes, a, M, d, r, low)
+    _point(lanes, a, rows, M, d, r)
+    small, value, wrong, last = 0.0, 0.0, 0, 0
+    for j in range(k):
+        small = max(small, 10 * low * abs(rows.C[i, j]))
+        value += 0.5 * x[j] * (y[j] - rows.C[i, j])
+    for j in range(k):
+        if (x[j] if lanes.free[j, a] else y[j] + small) < 0:
+            wrong, last = wrong + 1, j
+    lanes.turns[a] += 1
+    if wrong == 0 or not regular or lanes.turns[a] == ROUNDS:
+        if wrong == 0 and regular and value <= rows.before[i] + 1e-12 * abs(rows.before[i]):
+            rows.found[i] = True
             for j in range(k):
-                free[a, j] = Z[taken[a], j] > 0
+                rows.Z[i, j] = x[j]
+        return True
+    lanes.chances[a] = CHANCES if wrong < lanes.least[a] else lanes.chances[a] - 1
+    lanes.least[a] = min(lanes.least[a], wrong)
+    for j in range(k):
+        out = (x[j] if lanes.free[j, a] else y[j] + small) < 0
+        if out and (lanes.chances[a] >= 0 or j == last):
+            lanes.free[j, a] = 1 - lanes.free[j, a]
+    return False
+
+
+@compiled(**HELPER)
+def pivot(rows, M, low, lanes):
+    """Move each row to its minimiser; ``found`` stays False where that was not found.
+
+    M is G, or G and K = G⁻¹. A lane whose row has ended takes the next one. ``low`` is the relative
+    precision below which a diagonal is rounding.
+    """
+    n = len(rows.Z)
+    none = 0 * n  # not a literal, for which numba would compile once more
+    following, going = none, none
+    while True:
+        size = none
+        for a in range(SIDE):
+            if lanes.row[a] < 0 and following < n:
+                _begin(lanes, a, rows.Z, following)
+                following, going = following + 1, going + 1
+            if lanes.row[a] >= 0:
+                size = max(size, _set_up(lanes, a, rows, M))
         if going == 0:
             break
-        n = 0
         for a in range(SIDE):
-            if sizes[a] < 0:
-                continue
-            m, dl = 0, d[taken[a] if d.shape[0] > 1 else 0]
-            for j in range(k):
-                m += free[a, j]
-            # solve for the gradient of those at zero, if they are fewer
-            held = inverse and dl > 0 and 2 * m > k
-            begins[a], sizes[a] = (k * k if held else 0), k - m if held else m
-            n, m = max(n, sizes[a]), 0
-            for j in range(k):
-                at[a, m] = j
-                m += free[a, j] != held
+            _fill_up(lanes, a, size)
+        _eliminate(
+            lanes.L, lanes.right, lanes.scale, lanes.diagonal, lanes.places, lanes.which, M, size
+        )
         for a in range(SIDE):
-            i, m, held = taken[a], sizes[a], begins[a] > 0
-            dl, rl = d[i if d.shape[0] > 1 else 0], r[i if r.shape[0] > 1 else 0]
-            size, of = 1.0 if held else dl, M[1 if held else 0]
-            for p in range(m):
-                j = at[a, p]
-                ridge = 0.0 if held else rl[j if wide > 1 else 0]
-                places[p, a], lanes[1, p, a] = j, size
-                lanes[0, p, a] = -E[i, j] if held else C[i, j]
-                lanes[2, p, a] = size * of[j, j] + ridge
-            for p in range(max(m, 0), n):  # a system of its own, which others do not see
-                places[p, a], lanes[0, p, a], lanes[1, p, a], lanes[2, p, a] = 0, 0.0, 0.0, 1.0
-        _eliminate(L, lanes, places, M, begins, k, n)
-        for a in range(SIDE):
-            if sizes[a] < 0:
-                continue
-            i, m, held = taken[a], sizes[a], begins[a] > 0
-            dl, rl = d[i if d.shape[0] > 1 else 0], r[i if r.shape[0] > 1 else 0]
-            of, small, regular = M[1 if held else 0], 0.0, True
-            for p in range(0 if held else m):
-                j = at[a, p]
-                diagonal = dl * of[j, j] + rl[j if wide > 1 else 0]
-                regular = regular and lanes[2, p, a] > low * diagonal
-            for j in range(k):
-                small = max(small, abs(C[i, j]))
-            small *= 10 * low
-            _times(y, lanes, a, places, M, begins[a], k, m)
-            for j in range(k):
-                x[j] = (E[i, j] + y[j]) / dl if held else 0.0
-                y[j] = 0.0 if held else dl * y[j] - C[i, j]
-            for p in range(m):
-                j, s = at[a, p], lanes[0, p, a]
-                x[j] = 0.0 if held else s
-                y[j] = s if held else y[j] + rl[j if wide > 1 else 0] * s
-            value, wrong, last = 0.0, 0, 0
-            for j in range(k):
-                value += 0.5 * x[j] * (y[j] - C[i, j])
-                if (x[j] if free[a, j] else y[j] + small) < 0:
-                    wrong, last = wrong + 1, j
-            turns[a] += 1
-            if wrong == 0 or not regular or turns[a] == ROUNDS:
-                sizes[a], going = -1, going - 1
-                if wrong == 0 and regular and value <= before[i] + 1e-12 * abs(before[i]):
-                    found[i] = True
-                    for j in range(k):
-                        Z[i, j] = x[j]
-                continue
-            chances[a] = 3 if wrong < least[a] else chances[a] - 1
-            least[a] = min(least[a], wrong)
-            for j in range(k):  # all at once; where that goes round in circles, the last alone
-                out = (x[j] if free[a, j] else y[j] + small) < 0
-                free[a, j] = free[a, j] != (out and (chances[a] >= 0 or j == last))
-
-
-@compiled(**HELPER)
-def pivot_room(k):
-    """Where `_pivot_range` works."""
-    return (
-        np.zeros((k + 3, k + 3, SIDE)), np.empty((3, k + 3, SIDE)),
-        np.empty((k + 3, SIDE), np.int64), np.empty((SIDE, k + 1), np.int64),
-        np.empty((6, SIDE), np.int64), np.empty((2, k)), np.empty((SIDE, k), np.bool_),
-    )  # fmt: skip
+            if lanes.row[a] >= 0 and _end_turn(lanes, a, rows, M, low):
+                lanes.row[a], going = -1, going - 1
 
 
 def inverse_of(G, d, r):
@@ -232,21 +319,14 @@ def inverse_of(G, d, r):
     return G, d, r, 0.5 * (K + K.T)
 
 
-def _each(room, team):
-    """Such a room for each of so many."""
-    return np.broadcast_to(room, (team, *room.shape)).copy()
-
-
 @compiled(**OPTIONS)
-def _pivot_rows(
-    Z, C, rows, M, d, r, low, found, gemm, begun, z, c, e, slope, before, ended, own, ridges, L,
-    lanes, places, at, whole, xy, free,
-):  # fmt: skip
-    """`pivot_rows` for whoever comes: each takes the next SOME rows, to copies of float64."""
-    plainly()
-    k, inverse = Z.shape[1], M.shape[0] > 1
+def _pivot_rows(Z, C, rows, M, d, r, low, found, gemm, begun):
+    """`pivot_rows` in each thread: it takes the next SOME rows that nobody has ``begun``."""
+    k = Z.shape[1]
+    room, before, lanes = np.empty((4, SOME, k)), np.empty(SOME), lanes_for(k)
+    z, c, e, slope = room[0], room[1], room[2], room[3]
     while True:
-        lo = SOME * _add(begun, 0, 1)
+        lo = SOME * add(begun, 0, 1)
         m = min(SOME, len(rows) - lo)
         if m <= 0:
             break
@@ -254,39 +334,31 @@ def _pivot_rows(
             row = rows[lo + i]
             for j in range(k):
                 z[i, j], c[i, j] = Z[row, j], C[row, j]
-        _product(z, gemm, 0, k, m, k, M.ctypes.data, k, z.ctypes.data, slope.ctypes.data, k)
-        if inverse:
-            K = M[1]
-            _product(z, gemm, 0, k, m, k, K.ctypes.data, k, c.ctypes.data, e.ctypes.data, k)
+        multiply(gemm, z[:m], M[0], slope[:m])
+        if len(M) > 1:
+            multiply(gemm, c[:m], M[1], e[:m])
+        own, ridges = d[lo : lo + m] if len(d) > 1 else d, r[lo : lo + m] if len(r) > 1 else r
         for i in range(m):
-            at_d, at_r = lo + i if len(d) > 1 else 0, lo + i if len(r) > 1 else 0
-            own[i], before[i], ended[i] = d[at_d], 0.0, False
-            for j in range(r.shape[1]):
-                ridges[i, j] = r[at_r, j]
+            weight, ridge = own[i if len(d) > 1 else 0], ridges[i if len(r) > 1 else 0]
+            before[i] = 0.0
             for j in range(k):
-                pull = own[i] * slope[i, j] + ridges[i, j if r.shape[1] > 1 else 0] * z[i, j]
+                pull = weight * slope[i, j] + ridge[j if len(ridge) > 1 else 0] * z[i, j]
                 before[i] += z[i, j] * (0.5 * pull - c[i, j])
-        _pivot_range(
-            z, c, M, own, ridges, e, low, before, ended, 0, m, L, lanes, places, at, whole, xy, free
-        )
+        ended = found[lo : lo + m]
+        pivot(Rows(z[:m], c, e, own, ridges, before, ended), M, low, lanes)
         for i in range(m):
-            found[lo + i] = ended[i]
-            if ended[i]:
-                for j in range(k):
-                    Z[rows[lo + i], j] = z[i, j]
+            for j in range(k if ended[i] else 0):
+                Z[rows[lo + i], j] = z[i, j]
 
 
 def pivot_rows(Z, C, rows, G, d, r, K, low, found, threads=1):
     """These rows of Z to the minimiser of ½ d zᵀGz + ½ r·z² - cᵀz over z >= 0, in place.
 
     d has length 1 or one for each of the rows, r has as many rows and 1 or k columns; with them
-    comes K of `inverse_of`. ``found``, False when it comes, says where; a row whose G is singular
-    on its positive coordinates, to the relative precision ``low``, stays as it is.
+    comes K of `inverse_of`. ``found``, False when it comes, receives where the minimiser was found;
+    a row whose G is singular on its positive coordinates, to the relative precision ``low``, stays
+    as it is.
     """
-    M, k = np.stack([G, K] if len(K) else [G]), len(G)
-    team = max(1, min(threads, -(-len(rows) // SOME)))
-    work, numbers = np.empty((4, team, SOME, k)), np.empty((2, team, SOME))
-    own = (*work, numbers[0], np.empty((team, SOME), bool), numbers[1])
-    own += (np.empty((team, SOME, r.shape[1])), *(_each(a, team) for a in pivot_room.py_func(k)))
+    M = np.stack([G, K] if len(K) else [G])
     args = (Z, C, rows, M, d, r, low, found, gemm(M.dtype)[0], np.zeros(1, np.int64))
-    crew.run(_pivot_rows, args, [()] * team, threads, own)
+    crew.run(_pivot_rows, args, [()] * max(1, min(threads, -(-len(rows) // SOME))), threads)

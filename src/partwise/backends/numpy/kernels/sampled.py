@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from partwise.backends.numpy.kernels._options import HELPER, OPTIONS, compiled
-from partwise.backends.numpy.kernels.pivot import _pivot_range, pivot_room
+from partwise.backends.numpy.kernels.pivot import Rows, lanes_for, pivot
 
 
 @compiled(**OPTIONS)
@@ -125,7 +125,7 @@ def solve_rows(indptr, indices, e, U, G, d, sign, Z, C, r, sweeps, stop, enough,
     d has length 1 or n, r has 1 or n rows and 1 or k columns.
     """
     k = G.shape[0]
-    alone, room = np.empty((1, k, k)), pivot_room(k)
+    alone, lanes = np.empty((1, k, k)), lanes_for(k)
     H = alone[0]
     end, drawn, least = np.empty((1, k)), np.empty((1, k)), np.empty(k)
     z, c = end[0], drawn[0]
@@ -148,7 +148,7 @@ def solve_rows(indptr, indices, e, U, G, d, sign, Z, C, r, sweeps, stop, enough,
                 for other in range(k):
                     slope += H[j, other] * z[other]
                 before[0] += z[j] * (0.5 * slope - c[j])
-            _pivot_range(end, drawn, alone, one, ridge, drawn, low, before, found, 0, 1, *room)
+            pivot(Rows(end, drawn, drawn, one, ridge, before, found), alone, low, lanes)
             if not found[0]:
                 _descend_row(z, c, H, least, ri, sweeps, stop, enough)
         for j in range(k):
