@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from partwise.backends.numpy.kernels import _atomics
-from partwise.backends.numpy.kernels._atomics import add, compare_exchange, load, multiply
+from partwise.backends.numpy.kernels._atomics import add, compare_exchange, load
 from partwise.backends.numpy.kernels._options import OPTIONS, compiled
-from partwise.backends.numpy.kernels.products import gemm
+from partwise.backends.numpy.kernels.products import gemm, multiply
 from problems import DTYPES
 
 FRESH = {**OPTIONS, "cache": False}

@@ -88,13 +88,10 @@ def test_who_comes_takes_its_own_tasks_and_then_all_that_are_left(seat, team, fi
     """Here nobody else comes; from kernel to kernel it is the same rows that a seat begins with."""
     order, count = np.zeros(7, np.int64), 6
     numbers = crew._rows((order,), [(t,) for t in range(count)])
-    task, *kept = crew._task(noted, (order, 0))
-    begun = np.zeros(count + 1, np.int64)
-    begun[count] = team
-    rows = (crew.address(numbers), numbers.strides[0], count, crew.address(begun))
+    task, kept = crew.entry_of(noted, (nb.typeof(order), nb.int64))
+    rows = (crew.address(numbers), numbers.strides[0], count, team)
     assert kept and crew._serve(crew._Desk().desk, 0, seat, task, *rows) == 0
     np.testing.assert_array_equal(order, [count, *[(first + t) % count for t in range(count)]])
-    assert begun.all()
 
 
 def test_helpers_are_no_more_than_allowed_and_leave(use_threads, monkeypatch):

@@ -1,25 +1,42 @@
 """What numba cannot express: counters of several threads, wide vectors, functions at an address.
 
-Every function here can be called from compiled code. With ``NUMBA_DISABLE_JIT=1`` each one is a
-plain Python function, so that kernels run in a debugger.
+Every function here can be called from compiled code. With ``NUMBA_DISABLE_JIT=1`` each one that a
+kernel calls is a plain Python function, so that kernels run in a debugger.
 """
 
 from __future__ import annotations
 
-import os
-from threading import Lock
+from collections.abc import Callable
 from typing import Any
 
-import numba as nb
+import numba.extending
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
-from numba.extending import intrinsic
+from numba.core.compiler_lock import global_compiler_lock
 
-from partwise.backends.numpy.kernels._options import HELPER, NO_JIT, compiled
+from partwise.backends.numpy.kernels._options import NO_JIT
 
 LONGEST = 64  # numbers that `registers` holds
 ORDER = "seq_cst"  # every thread observes the same order of all atomic operations
+WORD = ir.IntType(64)
+intrinsic: Any = numba.extending.intrinsic
+
+
+def in_python(function: Callable[..., Any]) -> Callable[[Any], Any]:
+    """Put a Python function in place of an intrinsic where kernels are not compiled."""
+    return lambda made: function if NO_JIT else made
+
+
+def _add_in_python(counters, at, value):
+    counters[at] += value
+    return int(counters[at]) - value
+
+
+def _exchange_in_python(counters, at, expected, new):
+    found = bool(counters[at] == expected)
+    counters[at] = new if found else counters[at]
+    return found
 
 
 def _pointer(context, builder, signature, args):
@@ -29,8 +46,11 @@ def _pointer(context, builder, signature, args):
     return cgutils.get_item_pointer(context, builder, kind, counters, [args[1]])
 
 
+@in_python(_add_in_python)
 @intrinsic
-def _add(typing, counters, at, value):
+def add(typing, counters, at, value):
+    """counters[at] += value; returns what was there."""
+
     def generate(context, builder, signature, args):
         pointer = _pointer(context, builder, signature, args)
         return builder.atomic_rmw("add", pointer, args[2], ORDER)
@@ -38,16 +58,22 @@ def _add(typing, counters, at, value):
     return types.int64(counters, types.intp, types.int64), generate
 
 
+@in_python(lambda counters, at: int(counters[at]))
 @intrinsic
-def _load(typing, counters, at):
+def load(typing, counters, at):
+    """counters[at] as other threads left it."""
+
     def generate(context, builder, signature, args):
         return builder.load_atomic(_pointer(context, builder, signature, args), ORDER, 8)
 
     return types.int64(counters, types.intp), generate
 
 
+@in_python(_exchange_in_python)
 @intrinsic
-def _compare_exchange(typing, counters, at, expected, new):
+def compare_exchange(typing, counters, at, expected, new):
+    """Store ``new`` in counters[at] if ``expected`` is there; whether it was."""
+
     def generate(context, builder, signature, args):
         pointer = _pointer(context, builder, signature, args)
         return builder.extract_value(builder.cmpxchg(pointer, *args[2:], ORDER, ORDER), 1)
@@ -56,18 +82,46 @@ def _compare_exchange(typing, counters, at, expected, new):
 
 
 @intrinsic
-def _call(typing, address, argument):
+def call(typing, address, argument):
     """The result of the function ``int64_t f(int64_t)`` at an address."""
 
     def generate(context, builder, signature, args):
-        word = ir.IntType(64)
-        function = builder.inttoptr(args[0], ir.FunctionType(word, [word]).as_pointer())
+        function = builder.inttoptr(args[0], ir.FunctionType(WORD, [WORD]).as_pointer())
         return builder.call(function, [args[1]])
 
     return types.int64(types.int64, types.int64), generate
 
 
-def _gemm_at(typing, function, like, turned, m, n, k, a, lda, b, ldb, c, ldc):
+def entry_of(kernel: Any, kinds: tuple[Any, ...]) -> tuple[int, Any]:
+    """Compile ``int64_t f(int64_t row)``, which calls a kernel with the arguments in a row.
+
+    Returns its address and what has to live as long. The result is 0 unless the kernel raises.
+    """
+    kernel.compile(kinds)
+    made = kernel.overloads[kinds]
+    context = made.target_context
+    native = context.call_conv.get_function_type(made.signature.return_type, kinds)
+    module = ir.Module("entry")
+    function = ir.Function(module, ir.FunctionType(WORD, [WORD]), "entry")
+    builder = ir.IRBuilder(function.append_basic_block())
+    result, error, *wanted = native.args
+    given = [builder.alloca(kind.pointee) for kind in (result, error)]
+    row = builder.inttoptr(function.args[0], WORD.as_pointer())
+    for number, kind in enumerate(wanted):
+        place = builder.gep(row, [WORD(number)])
+        given.append(builder.load(builder.bitcast(place, kind.as_pointer())))
+    address = made.library.get_pointer_to_function(made.fndesc.llvm_func_name)
+    status = builder.call(builder.inttoptr(WORD(address), native.as_pointer()), given)
+    builder.ret(builder.zext(status, WORD))
+    with global_compiler_lock:
+        library = context.codegen().create_library("entry")
+        library.add_ir_module(module)
+        library.finalize()
+    return library.get_pointer_to_function("entry"), (library, made)
+
+
+@intrinsic
+def gemm_at(typing, function, like, turned, m, n, k, a, lda, b, ldb, c, ldc):
     """BLAS's c = op(a) op(b), stored by columns; bits 1 and 2 of ``turned`` transpose a and b.
 
     All are addresses and sizes; ``like`` is an array of the dtype. The integers of BLAS have 32 or
@@ -75,69 +129,26 @@ def _gemm_at(typing, function, like, turned, m, n, k, a, lda, b, ldb, c, ldc):
     """
 
     def generate(context, builder, signature, args):
-        gemm, _, turned, m, n, k, a, lda, b, ldb, c, ldc = args
-        number, letter = context.get_data_type(like.dtype), ir.IntType(8)
-        ops = [
-            builder.select(
-                builder.trunc(builder.lshr(turned, turned.type(bit)), ir.IntType(1)),
-                letter(ord("T")),
-                letter(ord("N")),
-            )
-            for bit in (0, 1)
-        ]
+        number, letter, bit = context.get_data_type(like.dtype), ir.IntType(8), ir.IntType(1)
+        turns = [builder.trunc(builder.lshr(args[2], WORD(by)), bit) for by in (0, 1)]
+        ops = [builder.select(turn, letter(ord("T")), letter(ord("N"))) for turn in turns]
+        m, n, k, a, lda, b, ldb, c, ldc = args[3:]
         values = (*ops, m, n, k, number(1.0), lda, ldb, number(0.0), ldc)
-        op_a, op_b, m, n, k, one, lda, ldb, zero, ldc = (
-            cgutils.alloca_once_value(builder, value) for value in values
-        )
+        places = [cgutils.alloca_once_value(builder, value) for value in values]
         a, b, c = (builder.inttoptr(address, number.as_pointer()) for address in (a, b, c))
-        given = (op_a, op_b, m, n, k, one, a, lda, b, ldb, zero, c, ldc)
+        given = (*places[:6], a, places[6], b, places[7], places[8], c, places[9])
         kind = ir.FunctionType(ir.VoidType(), [value.type for value in given])
-        builder.call(builder.inttoptr(gemm, kind.as_pointer()), given)
+        builder.call(builder.inttoptr(args[0], kind.as_pointer()), given)
         return context.get_dummy_value()
 
     return types.void(types.intp, like, *[types.intp] * 10), generate
 
 
-_gemm: Any = intrinsic(_gemm_at)
-
-
-@compiled(**HELPER)
-def _leading(A, turned):
-    """The distance of two rows of A in memory, or of two columns of a ``turned`` array."""
-    across = 1 if turned else 0
-    return max(A.strides[across] // A.itemsize, A.shape[1 - across], 1)
-
-
-@compiled(**HELPER)
-def _multiply(gemm, A, B, out):
-    """out = A B by the BLAS function at the address ``gemm`` (see `products.gemm`).
-
-    All arrays are matrices of one dtype. Each row of ``out`` is contiguous. A and B may have
-    contiguous rows or contiguous columns, and any distance between them.
-    """
-    a, b = A.strides[1] != A.itemsize, B.strides[1] != B.itemsize
-    (m, k), n = A.shape, B.shape[1]
-    # BLAS stores matrices by columns, so this is outᵀ = Bᵀ Aᵀ
-    _gemm(
-        gemm, out, b + 2 * a, n, m, k, B.ctypes.data, _leading(B, b), A.ctypes.data,
-        _leading(A, a), out.ctypes.data, _leading(out, False),
-    )  # fmt: skip
-
-
-if os.name == "posix":
-    _sched_yield: Any = types.ExternalFunction("sched_yield", types.int32())
-else:
-    _sched_yield = nb.njit(lambda: 0)
-
-
-@compiled(**HELPER)
-def _give_way():
-    """Give the core to another thread that waits for one."""
-    _sched_yield()
-
-
+@in_python(lambda: None)
 @intrinsic
-def _wide_vectors(typing):
+def wide_vectors(typing):
+    """Let LLVM fill vectors of 512 bits in the function that calls this, where it prefers 256."""
+
     def generate(context, builder, signature, args):
         # a name that llvmlite does not know, which its own `add` refuses
         set.add(builder.function.attributes, '"prefer-vector-width"="512"')
@@ -146,44 +157,16 @@ def _wide_vectors(typing):
     return types.void(), generate
 
 
+@in_python(lambda like: np.empty(LONGEST, like.dtype))
 @intrinsic
-def _registers(typing, like):
+def registers(typing, like):
+    """Room for LONGEST numbers of the dtype of an array, which LLVM keeps in registers.
+
+    That is so where every index is a constant after unrolling; entries of an array are loaded and
+    stored each time.
+    """
+
     def generate(context, builder, signature, args):
         return cgutils.alloca_once(builder, context.get_data_type(like.dtype), size=LONGEST)
 
     return types.CPointer(like.dtype)(like), generate
-
-
-_lock = Lock()
-
-
-def _add_in_python(counters, at, value):
-    with _lock:
-        counters[at] += value
-        return int(counters[at]) - value
-
-
-def _exchange_in_python(counters, at, expected, new):
-    with _lock:
-        found = bool(counters[at] == expected)
-        counters[at] = new if found else counters[at]
-        return found
-
-
-add: Any = _add  # (counters, at, value): adds to counters[at]; returns what was there
-load: Any = _load  # (counters, at): counters[at] as other threads left it
-compare_exchange: Any = _compare_exchange  # (counters, at, expected, new): True if it stored new
-multiply: Any = _multiply
-give_way: Any = _give_way
-#: Let LLVM fill vectors of 512 bits in the function that calls this; of its own accord it takes 256
-#: on Intel processors. Coordinate descent takes from 1.25 to 1.5 times as long without it.
-wide_vectors: Any = _wide_vectors
-#: (like): room for LONGEST numbers of the dtype of an array. Where every index is a constant after
-#: unrolling, LLVM keeps them in registers; the entries of an array it loads and stores each time.
-registers: Any = _registers
-if NO_JIT:
-    add, compare_exchange = _add_in_python, _exchange_in_python
-    load = lambda counters, at: int(counters[at])  # noqa: E731
-    multiply = lambda gemm, A, B, out: np.matmul(A, B, out=out)  # noqa: E731
-    give_way = wide_vectors = lambda: None
-    registers = lambda like: np.empty(LONGEST, like.dtype)  # noqa: E731

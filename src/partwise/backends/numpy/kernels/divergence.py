@@ -7,9 +7,9 @@ import math
 import numpy as np
 
 from partwise.backends.numpy.kernels import crew
-from partwise.backends.numpy.kernels._atomics import add, multiply, wide_vectors
+from partwise.backends.numpy.kernels._atomics import add, wide_vectors
 from partwise.backends.numpy.kernels._options import HELPER, OPTIONS, compiled
-from partwise.backends.numpy.kernels.products import LINE, gemm
+from partwise.backends.numpy.kernels.products import LINE, gemm, multiply
 
 TINY = 1e-300
 LOG2, ROOT = math.log(2.0), math.sqrt(2.0)

@@ -19,14 +19,12 @@ from partwise.backends.numpy.kernels import crew
 from partwise.backends.numpy.kernels._atomics import (
     add,
     compare_exchange,
-    give_way,
     load,
-    multiply,
     registers,
     wide_vectors,
 )
 from partwise.backends.numpy.kernels._options import HELPER, OPTIONS, UNROLLED, compiled
-from partwise.backends.numpy.kernels.products import gemm
+from partwise.backends.numpy.kernels.products import gemm, multiply
 
 LANES = 64  # rows that move together; 64 was the fastest for float32 and float64
 TERMS = 4  # terms of a sum that are added at once
@@ -190,7 +188,7 @@ def _wait(counters, at, goal):
     while load(counters, at) < goal:
         reads += 1
         if reads > PATIENCE:
-            give_way()
+            crew.give_way()
 
 
 @compiled(**HELPER)

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from partwise.backends.numpy.kernels import crew
-from partwise.backends.numpy.kernels._atomics import add, multiply, registers, wide_vectors
+from partwise.backends.numpy.kernels._atomics import add, registers, wide_vectors
 from partwise.backends.numpy.kernels._options import HELPER, OPTIONS, UNROLLED, compiled
-from partwise.backends.numpy.kernels.products import gemm
+from partwise.backends.numpy.kernels.products import gemm, multiply
 
 ROUNDS = 60  # solves of a row before it is given up
 REGULAR = 1e-7  # what elimination must leave of each diagonal of G for K to be worth its digits

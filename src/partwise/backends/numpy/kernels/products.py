@@ -10,7 +10,7 @@ import numpy as np
 from numba.extending import get_cython_function_address
 
 from partwise.backends.numpy.kernels import crew
-from partwise.backends.numpy.kernels._atomics import multiply, registers, wide_vectors
+from partwise.backends.numpy.kernels._atomics import gemm_at, in_python, registers, wide_vectors
 from partwise.backends.numpy.kernels._options import HELPER, OPTIONS, UNROLLED, compiled
 
 TILE = 8  # columns of a graph's linear system that are solved together
@@ -207,6 +207,30 @@ def gemm(dtype):
             if hasattr(library, symbol):
                 return ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value, True
     return get_cython_function_address("scipy.linalg.cython_blas", name), False
+
+
+@compiled(**HELPER)
+def _leading(A, turned):
+    """The distance of two rows of A in memory, or of two columns of a ``turned`` array."""
+    across = 1 if turned else 0
+    return max(A.strides[across] // A.itemsize, A.shape[1 - across], 1)
+
+
+@in_python(lambda gemm, A, B, out: np.matmul(A, B, out=out))
+@compiled(**HELPER)
+def multiply(gemm, A, B, out):
+    """out = A B by the BLAS function at the address that `gemm` returns.
+
+    All arrays are matrices of one dtype. Each row of ``out`` is contiguous. A and B may have
+    contiguous rows or contiguous columns, and any distance between them.
+    """
+    a, b = A.strides[1] != A.itemsize, B.strides[1] != B.itemsize
+    (m, k), n = A.shape, B.shape[1]
+    # BLAS stores matrices by columns, so this is outᵀ = Bᵀ Aᵀ
+    gemm_at(
+        gemm, out, b + 2 * a, n, m, k, B.ctypes.data, _leading(B, b), A.ctypes.data,
+        _leading(A, a), out.ctypes.data, _leading(out, False),
+    )  # fmt: skip
 
 
 @compiled(**OPTIONS)

@@ -9,9 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from partwise.backends.numpy.kernels import crew
-from partwise.backends.numpy.kernels._atomics import multiply
 from partwise.backends.numpy.kernels._options import OPTIONS, compiled
-from partwise.backends.numpy.kernels.products import gemm
+from partwise.backends.numpy.kernels.products import gemm, multiply
 from partwise.backends.threads import pieces
 
 WIDE = 512  # entries
