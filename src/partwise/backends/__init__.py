@@ -23,7 +23,7 @@ __all__ = ["BackEnd", "DataMatrix", "as_data", "back_end", "in_memory", "in_memo
 SMALL_SPARSE = 40_000
 
 
-#: Packages whose arrays are used where they are, and the file here that serves them.
+#: Packages whose arrays stay in place, and the module here that supports them.
 BACK_ENDS = {
     "torch": "torch.torch_data",
     "cupy": "cupy_data",
@@ -33,7 +33,7 @@ BACK_ENDS = {
 
 
 def back_end(X: Any) -> BackEnd | None:
-    """Who serves arrays of X's kind; None where numpy and scipy do, or nobody."""
+    """Return the back end for arrays of X's kind; None for numpy, scipy and unknown arrays."""
     refuse_anndata(X)
     refuse_masks(X)
     for cls in type(X).__mro__:

@@ -107,7 +107,7 @@ class DeviceNeighbors:
 
 
 class OnDevice(Swept):
-    """Where arrays live: on the device of X, as arrays of its library."""
+    """Arrays on the device of X, of its library."""
 
     newton_sides, curved = "VU", "VU"
     shape: tuple[int, int]
@@ -116,7 +116,7 @@ class OnDevice(Swept):
 
     @property
     def block_scale(self) -> int:
-        """How much larger than a CPU's the blocks of rows are."""
+        """Size of the blocks of rows relative to a CPU's."""
         return 1
 
     def newton_pays(self, k: int) -> bool:
@@ -141,7 +141,7 @@ class OnDevice(Swept):
         return W @ Z
 
     def product(self, what: str) -> AbstractContextManager[None]:
-        """Around a product with X: errors of memory that say which one it was."""
+        """Context of a product with X: an out-of-memory error names the product."""
         return nullcontext()
 
     # -- placement ------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ class DeviceDense(OnDevice):
         return self._by_row(lambda rows, X: float64(X * (V[rows] @ U.T) ** 2).sum(axis=1))
 
     def kl_newton(self, *args: Any, **kwargs: Any) -> tuple[AnyArray, AnyArray]:
-        raise NotImplementedError("no sweeps over rows on a device; `curved` says so")
+        raise NotImplementedError("a device has no sweeps over rows; check `curved` first")
 
     def kl_curvature(self, V: AnyArray, U: AnyArray, transposed: bool) -> AnyArray:
         bends = ((rows, X, self._modelled(V[rows], U)) for rows, X in self._blocks())
@@ -301,7 +301,7 @@ class DeviceDense(OnDevice):
 
 
 class DeviceSparse(DeviceDense):
-    """CSR without duplicates; the transpose is kept too once it is asked for."""
+    """CSR without duplicates; the transpose is stored on first use."""
 
     parts: Csr
 

@@ -1,11 +1,11 @@
 """Arrays of every kind, by the names of the array API standard.
 
 A factor is an array of a library that follows the standard (numpy, torch, CuPy; `array_api_compat`
-evens out where they do not), or `Rows`: an array cut into row blocks that live beside their blocks
-of X (`backends.dask.row_blocks`), which answers to the standard's names too. `namespace` gives the
-functions of an array. What has no name in the standard follows here, each written once in its
-terms; a kind that does one of them better registers its own with ``function.register``: numpy's
-below, the others' in the file of their back end.
+corrects their deviations), or `Rows`: row blocks next to their blocks of X
+(`backends.dask.row_blocks`), which support the standard's names too. `namespace` returns the
+functions of an array. Functions that the standard lacks are defined here in its terms. A library
+with a faster version registers it with ``function.register``: numpy's are below, the others are in
+the module of their back end.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ AnyArray = Any
 
 
 class Array(Protocol):
-    """What losses, terms and the loop use of an array, whatever its kind."""
+    """The interface of arrays for losses, terms and the loop."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -92,7 +92,7 @@ class Namespace(Protocol):
 
 #: Entries of a temporary block: half a million float64 are 4 MB, which stay in the cache.
 BLOCK_ENTRIES = 500_000
-#: What to do about a device without memory left.
+#: Remedies if a device is out of memory.
 NO_MEMORY = "use float32, a smaller n_components, or leave X on disk as a numpy.memmap."
 
 _namespaces: dict[type, Any] = {np.ndarray: np}
@@ -175,7 +175,7 @@ def _(a: np.ndarray) -> Array:
 
 
 def is_missing(values: AnyArray, missing: float) -> AnyArray:
-    """Where values stand for an entry that was not seen."""
+    """Return where values mean a missing entry."""
     return namespace(values).isnan(values) if np.isnan(missing) else values == missing
 
 
@@ -258,7 +258,7 @@ def _(new: np.ndarray, old: AnyArray, weight: float) -> Array:
 
 @singledispatch
 def clip_at_zero(out: AnyArray) -> Array:
-    """max(out, 0), in place where that is possible."""
+    """Return max(out, 0), computed in place if possible."""
     return namespace(out).maximum(out, 0)
 
 
@@ -315,7 +315,7 @@ def orthonormal(Y: AnyArray) -> Array:
 
 @orthonormal.register
 def _(Y: np.ndarray) -> Array:
-    """By pieces of rows where there are many: Y_i = Q_i R_i, and the R_i above each other = QR."""
+    """Decompose many rows in pieces: Y_i = Q_i R_i, and the stacked R_i = QR."""
     n, k = Y.shape
     parts = pieces(n, max(64 * k, LEAST // max(1, k)), PIECES)
     if len(parts) == 1:
@@ -359,7 +359,7 @@ def _(V: np.ndarray) -> Array:
     return out
 
 
-#: What `limits` has found out about arrays that nobody writes to for a while, if it may keep that.
+#: Results of `limits` for arrays that stay unchanged, while `unchanged` is active.
 _seen: ContextVar[dict[Any, tuple[float, float, AnyArray]] | None] = ContextVar(
     "seen", default=None
 )
@@ -367,7 +367,7 @@ _seen: ContextVar[dict[Any, tuple[float, float, AnyArray]] | None] = ContextVar(
 
 @contextmanager
 def unchanged() -> Iterator[None]:
-    """Nobody writes to arrays meanwhile: `limits` looks at each once."""
+    """Declare that arrays stay unchanged, so that `limits` reads each only once."""
     token = _seen.set({})
     try:
         yield
@@ -386,12 +386,12 @@ def limits(a: np.ndarray) -> tuple[float, float]:
         return known[name][:2]
     least, most = _extremes(a)
     if known is not None:
-        known[name] = least, most, a  # or another may come to lie where it was
+        known[name] = least, most, a  # keep a, or a new array may get its address
     return least, most
 
 
 def _extremes(a: np.ndarray) -> tuple[float, float]:
-    """`limits` of an array that lies as C keeps it, if it has no gaps."""
+    """Return `limits` of a contiguous array in C order."""
     if a.size >= MANY and _plain_pair(a, a):
         least, most, total = _overview(a, a)
         if not np.isnan(total):
@@ -460,7 +460,7 @@ def _(F: np.ndarray) -> AnyArray:
 
 @cache
 def compiled_code_is_kept() -> bool:
-    """Whether numba finds a folder to keep compiled code in; a warning, once, where it does not."""
+    """Return whether numba has a cache folder for compiled code; warn once if not."""
     import numba
 
     try:

@@ -1,7 +1,7 @@
 """X by batches of rows, wherever it lies: memory, a file, Zarr, HDF5, a backed AnnData, Dask.
 
-What is not in memory is read in runs of rows as it is stored, a few at a time; their rows are mixed
-and cut into batches, so that a pass reads everything once and no more than a pool lies in memory.
+Data outside memory is read in stored runs of rows, a few at a time. Their rows are mixed and split
+into batches, so that a pass reads everything once and only a pool of rows is in memory.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from partwise.backends.data_matrix import refuse_anndata
 from partwise.backends.masks import refuse_masks
 from partwise.backends.numpy.memmap import _check_length
 
-#: Entries that are read at once where the store has no say, and that are mixed at a time.
+#: Entries per read if the store defines no chunks, and entries that are mixed together.
 RUN_ENTRIES, POOL_ENTRIES = 2**18, 2**22
 
 
 class Batch(NamedTuple):
-    """Some samples and where they are."""
+    """Some samples and their row numbers."""
 
     rows: AnyArray
     X: Any
@@ -38,7 +38,7 @@ class RowSource:
     read : callable
         ``read(start, stop)`` gives these rows as an ndarray or a CSR matrix.
     bounds : (m + 1,) array
-        Where the pieces begin and end: what is read at once.
+        Bounds of the pieces that are read together.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class RowSource:
         return _joined(pool)
 
     def batches(self, size: int, rng: np.random.RandomState | None) -> Iterator[Batch]:
-        """All rows once, ``size`` at a time; mixed unless ``rng`` is None."""
+        """Yield all rows once in batches of ``size``; mixed unless ``rng`` is None."""
         order = np.arange(len(self.bounds) - 1)
         order = order if rng is None else rng.permutation(order)
         least = max(size, POOL_ENTRIES // self.shape[1])
@@ -93,7 +93,7 @@ class RowSource:
 
 
 class InMemory(RowSource):
-    """An ndarray or a CSR matrix; a batch copies its rows where they are mixed."""
+    """An ndarray or a CSR matrix; mixed batches are copies."""
 
     def __init__(self, X: Any) -> None:
         super().__init__(X.shape, X.dtype, lambda a, b: X[a:b], np.arange(2))

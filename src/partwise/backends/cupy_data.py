@@ -115,7 +115,7 @@ def memory_errors(what: str) -> Iterator[None]:
 
 
 class OnCupy:
-    """What CuPy calls what the standard has no name for."""
+    """CuPy's functions that the standard lacks."""
 
     block_scale = GPU_BLOCKS
 

@@ -1,9 +1,9 @@
 """A second-order step on KL from products with X alone, where its rows cannot be swept.
 
 A row's problem is f(z) = cost·z + ½ ridge z² - Σ_j x_j log(z·b_j), z >= 0, with the Hessian
-H = Σ_j x_j/y_j² b_j b_jᵀ beside the ridge. Coordinate sweeps minimise the quadratic model over
+H = Σ_j x_j/y_j² b_j b_jᵀ plus the ridge. Coordinate sweeps minimise the quadratic model over
 z >= 0, and the step goes 1/(1 + λ) of the way, λ² = dᵀHd / Σ_j x_j. That is the damped step of
-self-concordant functions with a mean over entries in place of the largest: it rarely rises, and
+self-concordant functions with a mean over entries instead of the largest: it rarely rises, and
 the loop takes back what does.
 
 H is symmetric: (rows, k(k+1)/2) holds the pairs a <= b at b(b+1)/2 + a.
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from partwise.backends.arrays import AnyArray, Array, cast, namespace, spread
 
-#: Share of H's diagonal that holds a coordinate where it is: rounded sums may be indefinite.
+#: Share of H's diagonal added as damping, because rounded sums may be indefinite.
 HOLD = 0.01
 
 

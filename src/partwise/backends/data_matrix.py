@@ -1,4 +1,4 @@
-"""What a back end must offer. Everything above this folder sees X only through these products."""
+"""The interface of a back end: all other packages use X only through these products."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from partwise.backends.arrays import AnyArray, Array, floor, to_numpy
 
-#: What an error for NaN adds: the setting that takes it.
+#: Part of the error for NaN: the setting that accepts missing entries.
 GAPS = "missing_values=np.nan takes entries that were not measured."
 ZEROS = (
     "When beta_loss <= 0 and X contains zeros, the solver may diverge. "
@@ -61,7 +61,7 @@ class Products(Protocol):
         """‖x_i - U v_i‖² without cancellation, (n,) float64."""
 
     def row_divergences(self, V: Array, U: Array) -> Array | None:
-        """Σ_j x log(x/y) - x + y, all in float64, (n,); None where there is no such pass."""
+        """Return Σ_j x log(x/y) - x + y in float64, (n,); None without such a pass."""
 
     def row_powers(self, beta: float) -> Array:
         """Σ_j x_ij^β over the positive entries, (n,) float64."""
@@ -76,7 +76,7 @@ class Products(Protocol):
         """(X / VUᵀ)ᵀ V, (p, k)."""
 
     def kl_tdot_log(self, V: Array, U: Array) -> tuple[Array, float] | None:
-        """`kl_tdot` and Σ x log (VUᵀ) in one pass; None where that is no cheaper than two."""
+        """Return `kl_tdot` and Σ x log (VUᵀ) from one pass; None if two are as cheap."""
 
     def kl_newton(
         self, V: Array, U: Array, cost: Array, ridge: Array, sweeps: int, rough: bool,
@@ -84,8 +84,8 @@ class Products(Protocol):
     ) -> tuple[Array, Array]:  # fmt: skip
         """Second-order coordinate sweeps on V (or on U if transposed) for the KL loss.
 
-        The one place where a step is handed a view of the rows of X: a Newton step needs the
-        curvature at every non-zero. Returns the new factor and, if transposed (the logarithms cost
+        This is the only step that needs rows of X: a Newton step uses the curvature at every
+        non-zero. Returns the new factor and, if transposed (the logarithms cost
         as much as a sweep, and the loop needs them once), Σ x log y in any number of parts.
         """
 
@@ -113,10 +113,10 @@ class Products(Protocol):
 
     @property
     def lack(self) -> Any | None:
-        """What the weight of each entry lacks, `masked.Lack`; None where all are seen alike."""
+        """The missing weight of each entry, `gaps.Lack`; None if all have the same weight."""
 
     def filled(self) -> DataMatrix:
-        """X with something in its gaps, for what cannot do with gaps: starts, neighbours."""
+        """Return X with its missing entries filled, for starts and neighbours."""
 
     @property
     def newton_sides(self) -> str:
@@ -131,7 +131,7 @@ class Products(Protocol):
 
 
 class Placement(Protocol):
-    """Where the arrays beside X live."""
+    """The place of arrays other than X."""
 
     def rows(self, a: Array) -> Array:
         """Bring an array with one entry or one row per sample to the place of X."""
@@ -158,11 +158,11 @@ class Placement(Protocol):
         """X itself, where it lies in one piece; None elsewhere."""
 
     def sweeps(self, size: int, k: int) -> int:
-        """How many coordinate sweeps a product is worth in which a row has ``size`` entries."""
+        """Return the number of coordinate sweeps per product for rows with ``size`` entries."""
 
 
 class DataMatrix(Products, Placement, Protocol):
-    """What a back end is made of: products with X, and a place for the arrays beside it."""
+    """A back end: products with X, and the place of all other arrays."""
 
 
 class Weighed(NamedTuple):
@@ -177,18 +177,18 @@ class Weighed(NamedTuple):
 
 @dataclass(frozen=True)
 class BackEnd:
-    """What is asked of a back end before its data is made; numpy's and scipy's need none."""
+    """The functions of a back end before its data exists; numpy and scipy need none."""
 
-    kind: str  # what messages call such arrays
+    kind: str  # name of such arrays in messages
     home: str  # how a user brings one to numpy
     check: Callable[[Any, str], Any]  # X with a float dtype, or an error that names row and column
     wrap: Callable[[Any], DataMatrix]  # X, checked, as data
-    look: Callable[[Any], None] = lambda X: None  # an error for what the check could not begin with
-    #: X, what stands for a gap, whom an error names: X without gaps checked, the places of gaps,
-    #: and whether those are the seen ones; None where gaps are not for these arrays
+    look: Callable[[Any], None] = lambda X: None  # raises an error that must come before the check
+    #: Takes X, the missing value and the name in errors. Returns X without missing entries, their
+    #: places, and whether the places are the observed ones instead. None if not supported
     gaps: Callable[[Any, float, str], tuple[DataMatrix, DataMatrix, bool]] | None = None
-    #: X, weights of its entries (n, p), what stands for a gap or None: w ∘ X, what w lacks of the
-    #: third, each row's largest weight, and Σ_j of w x² and w x log x
+    #: Takes X, weights of its entries (n, p), and the missing value or None. Returns w ∘ X, the
+    #: weight that w lacks of each row's largest, that weight, and Σ_j of w x² and w x log x
     weighed: Callable[[Any, Array, float | None], Weighed] | None = None
     #: an ndarray or CSR matrix as data where X is, for weights of entries: those come through here
     bring: Callable[[Any, Any], DataMatrix] | None = None
@@ -209,10 +209,10 @@ class Swept:
         return self.dtype
 
     def expect(self, product: str, factor: Array) -> None:
-        """Nothing is prepared."""
+        """Prepare nothing."""
 
     def weighing(self, weights: Array | None, n: int) -> Self:
-        """Itself, told that it has n rows of these weights, some of them summed."""
+        """Return itself after storing the weights of its n rows, some of which are summed."""
         self.mass = float(n if weights is None else weights.sum())
         return self
 
@@ -229,7 +229,7 @@ class Swept:
         return True
 
     def kl_curvature(self, V: Array, U: Array, transposed: bool) -> Array:
-        raise NotImplementedError("rows are swept here; `curved` says so")
+        raise NotImplementedError("rows are swept here; check `curved` first")
 
     def filled(self) -> Any:
         return self

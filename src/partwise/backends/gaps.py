@@ -1,10 +1,10 @@
-"""X of which not every entry counts alike: gaps, and weights of entries.
+"""X with missing entries or weights of entries.
 
-With weights w_ij >= 0 of entries the loss is Σ w_ij loss(x_ij, y_ij). A row's ceiling d_i is not
-below any of its w_ij; what they lack of it, E = d1ᵀ - w, is zero but for the gaps of a mask. So a
-squared loss is that of a matrix without gaps and with row weights d, where E ∘ Y₀ fills what is
-missing, and E enters as sampled products with the current factors. They cost as much as E has
-entries; where most are missing it is w that is kept and E that is implied.
+With weights w_ij >= 0 of entries the loss is Σ w_ij loss(x_ij, y_ij). A row's ceiling d_i is at
+least its largest w_ij. The lacking weight E = d1ᵀ - w is zero except at missing entries. A squared
+loss is therefore that of a complete matrix with row weights d, where E ∘ Y₀ fills the missing
+entries, and E enters as sampled products with the current factors. Their cost is the number of
+entries of E; if most entries are missing, w is stored and E is implied.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from partwise.backends.numpy.dense import DenseData
 from partwise.backends.numpy.gap_filling import Fill, Filling, filling
 from partwise.backends.threads import cached_property
 
-#: What is left of a sum in float32, as a share, is so many times less exact than the sum: below
-#: this share the difference is made in float64.
+#: A difference of float32 sums below this share of the sums is computed in float64, because
+#: cancellation would leave too few digits.
 LEFT = 0.1
 #: Of its row's ceiling, what a weight that was computed as a difference is unsure by.
 EPS = {"float32": 1e-6, "float64": 1e-14}
@@ -87,7 +87,7 @@ class Lack:
         return kept[1]
 
     def _seen_sums(self, side: str, B: AnyArray) -> AnyArray:
-        """Of entries of B that only gaps use nothing is left: in float64 where that cancels."""
+        """Return sums over observed entries, in float64 where the difference cancels."""
         if self.seen:
             return self.entries.dot(B) if side == "V" else self.entries.tdot(B)
         whole = self._whole(side, B)
@@ -148,7 +148,7 @@ class Beside(Swept):
 
 
 class MaskedData(Beside):
-    """X with gaps or weights of entries; every product is of w ∘ X.
+    """X with missing entries or weights of entries; every product is that of w ∘ X.
 
     Parameters
     ----------
@@ -228,7 +228,7 @@ class HalfSeen:
     F : array
         The factor that stays.
     at : array
-        The factor that moves, where the step begins: the gaps are filled with what it says.
+        The factor that moves, at the start of the step; the model there fills the missing entries.
     """
 
     def __init__(self, data: MaskedData, side: str, F: AnyArray, at: AnyArray) -> None:
@@ -240,15 +240,15 @@ class HalfSeen:
         return self.data.dot(self.F) if self.side == "V" else self.data.tdot(self.F)
 
     def lacking(self, Z: AnyArray) -> AnyArray:
-        """Products with F of what the model has in the gaps at Z."""
+        """Return products with F of the model at the missing entries for Z."""
         lack = self.data.lack
         return lack.fill_dot(Z, self.F) if self.side == "V" else lack.fill_tdot(self.F, Z)
 
     def modelled(self, Z: AnyArray, pull: AnyArray) -> AnyArray:
         """Products with F of what the model has where entries were seen, of ``pull`` everywhere.
 
-        Nothing holds the model in gaps: where it is far larger there, the difference is made in
-        float64, or it would be rounding, and a multiplicative step that divides by it would rise.
+        Nothing limits the model at missing entries. If it is far larger there, the difference is
+        computed in float64; rounding errors would let a multiplicative step raise the loss.
         """
         lack, F = self.data.lack, self.F
         if lack.seen:
@@ -282,7 +282,7 @@ class HalfSeen:
     solve: Callable[..., AnyArray] | None = None
 
     def above(self, Z: AnyArray) -> float:
-        """How far ½ ‖filled X - Y‖² is above the loss at Z."""
+        """Return ½ ‖filled X - Y‖² minus the loss at Z."""
         return 0.0 if Z is self.at else 0.5 * self._squares(Z - self.at)
 
 
@@ -331,12 +331,12 @@ def _surely(left: AnyArray, whole: AnyArray, summed: AnyArray) -> AnyArray:
 
 
 def _seen_residuals(base: DenseData, lack: Lack, V: AnyArray, U: AnyArray) -> AnyArray:
-    """Σ_j w (x - y)² by row: what the model has in gaps, however large, never enters."""
+    """Return Σ_j w (x - y)² by row, independent of the model at missing entries."""
     out, blocks = np.empty(base.shape[0]), lack.entries._blocks()  # type: ignore[attr-defined]
     for rows, wX, E in _together(base._blocks(), blocks):
         d = 1.0 if lack.d is None else lack.d[rows, None]
         w = np.asarray(E if lack.seen else d - E, dtype=np.float64)
-        w = np.where(w > EPS[wX.dtype.name] * d, w, 0)  # d - E of a gap is rounding
+        w = np.where(w > EPS[wX.dtype.name] * d, w, 0)  # d - E of a missing entry is rounding
         R = wX - w * (V[rows] @ U.T)
         out[rows] = np.divide(R * R, w, out=np.zeros_like(R), where=w > 0).sum(axis=1)
     return out
@@ -359,7 +359,7 @@ def _together(
 
 
 class FilledData(Beside):
-    """(w ∘ X + E ∘ abᵀ) / d: gaps filled with what rows and columns have on average."""
+    """(w ∘ X + E ∘ abᵀ) / d: missing entries filled with averages of rows and columns."""
 
     def __init__(
         self, base: DataMatrix, fill: Lack, a: AnyArray, b: AnyArray, *, over: AnyArray | None
@@ -390,7 +390,7 @@ class FilledData(Beside):
         X: Any = self.base.whole()
         E: Any = self.fill.entries.whole()
         if X is None or self.base.density < 1:
-            return X  # sparse: a gap is like the zero that most entries are
+            return X  # sparse: a missing entry counts as zero, as most entries are
         E = E.toarray() if hasattr(E, "toarray") else E
         if self.fill.seen:
             E = (1 if self.fill.d is None else self.fill.d[:, None]) - E

@@ -74,13 +74,13 @@ def _calls() -> list[tuple[Callable[[], int | None], Callable[[int], Any]]]:
 def _blas() -> list[int]:
     """Threads that each BLAS may use, by its variables or by threadpoolctl.
 
-    Many where it is not known: a library that cannot be asked says None.
+    A large number if it is unknown, because some libraries cannot report it.
     """
     return [ask() or 1 << 20 for ask, _ in _calls()]
 
 
 def _tell(pool: Any, number: int) -> None:
-    """From any thread: threadpoolctl 3.8 heeds only the first one, until that is cleared."""
+    """Set the number from any thread; threadpoolctl 3.8 otherwise obeys only the first thread."""
     clear = getattr(pool, "clear_controlling_thread", lambda force: None)
     if pool.num_threads:
         clear(force=True)
@@ -132,7 +132,7 @@ one_blas_thread = _OneThread()
 
 @contextmanager
 def blas_threads(work: float) -> Iterator[None]:
-    """One BLAS thread for products of so few multiply-adds that others would not be worth it."""
+    """Use one BLAS thread for products with few multiply-adds."""
     with one_blas_thread if threads_for(work) == 1 else nullcontext():
         yield
 
@@ -144,9 +144,9 @@ def _by_variable() -> int:
 
 
 def _numba_limit() -> int:
-    """NUMBA_NUM_THREADS, the cores there are unless it is set, or what `set_num_threads` said.
+    """Return NUMBA_NUM_THREADS, by default the number of cores, or that of `set_num_threads`.
 
-    Asking numba starts its threads, so it is asked only if somebody has used them.
+    Asking numba starts its threads, so this happens only if they were used before.
     """
     parallel = sys.modules.get("numba.np.ufunc.parallel")
     if getattr(parallel, "_is_initialized", False):
@@ -156,7 +156,7 @@ def _numba_limit() -> int:
 
 
 def cores() -> int:
-    """Those that this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -200,9 +200,9 @@ def side_by_side(run: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], thre
 
 
 class Costs(NamedTuple):
-    """What work costs on this machine, in seconds."""
+    """The cost of work on this machine, in seconds."""
 
-    waits: dict[int, float]  # what so many threads lose until all have begun and ended
+    waits: dict[int, float]  # overhead of starting and joining this number of threads
     step: float  # one multiply-add
 
 
@@ -270,7 +270,7 @@ def _step() -> float:
 
 
 def threads_for(work: float, outside: bool = False) -> int:
-    """How many threads ``work`` multiply-adds deserve: the fewest that are near the soonest."""
+    """Return the smallest number of threads that is nearly the fastest for this work."""
     if work < LITTLE:
         return 1
     most = allowed()
@@ -362,7 +362,7 @@ RECENT = 0.01
 
 
 class _Pool:
-    """Who calls always takes part, so none waits for a thread that is free."""
+    """A pool whose caller always works too, so that nobody waits for a free thread."""
 
     def __init__(self) -> None:
         self.lock, self.size, self.callers = Lock(), 0, 0
@@ -528,7 +528,7 @@ PASS, BLAS = 4.0, 0.5
 
 
 def by_entry(run: Callable[[slice], Any], a: Any, passes: int = 1) -> None:
-    """run(rows) for runs of rows of a tall array: what it does to an entry knows of no other."""
+    """Call run(rows) for runs of rows of a tall array, for functions of single entries."""
     threads = threads_for(PASS * passes * a.size)
     in_threads(lambda lo, hi: run(slice(lo, hi)), len(a), 1, threads)
 

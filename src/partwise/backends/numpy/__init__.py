@@ -1,1 +1,1 @@
-"""Arrays of numpy and scipy: in memory, on disk, with gaps; and the kernels that numba compiles."""
+"""Arrays of numpy and scipy: in memory, on disk, incomplete; and the numba kernels."""

@@ -28,7 +28,7 @@ def squares(y: AnyArray) -> float:
 
 
 def split_rows(index: AnyArray, n_rows: int) -> tuple[int, AnyArray]:
-    """How Aᵀ X is laid out: ``head`` rows that sum several samples, then single samples in order.
+    """Return the layout of Aᵀ X: ``head`` rows that sum several samples, then single samples.
 
     ``index`` sends each sample to its row. Returns head and the sample of each later row.
     """

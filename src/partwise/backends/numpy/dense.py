@@ -54,7 +54,7 @@ PIECES, ENTRIES, LEAST, FEW, ACROSS = 64, 2**17, 192, 64, 512
 
 
 def least_rows(p: int) -> int:
-    """Of an X with p columns: so many that BLAS makes a product with them at its full speed."""
+    """Return the number of rows with p columns from which on BLAS runs at full speed."""
     return ENTRIES // max(1, p)
 
 
@@ -168,7 +168,7 @@ class DenseData(InNumpy):
         return self.shape[0] * self.shape[1]
 
     def part_of(self, low: float, size: int) -> DenseData:
-        """Itself, told what it cannot know as a part: what a kernel does must not depend on it."""
+        """Return itself after storing properties of the whole X, so that kernels act alike."""
         self._low, self._size = self.dtype.type(low), size
         return self
 
@@ -399,7 +399,7 @@ def _(data: DenseData, V: AnyArray | None = None, U: AnyArray | None = None) -> 
 
 
 def _squares(X: AnyArray, V: Any = None, U: Any = None) -> float:
-    """‖X‖², or ‖X - V Uᵀ‖², of an array without gaps; 0 where the model has another dtype."""
+    """Return ‖X‖² or ‖X - V Uᵀ‖² of a contiguous array; 0 if the model has another dtype."""
     if not X.flags.c_contiguous:
         X, V, U = X.T, U, V
     if V is None:

@@ -17,7 +17,7 @@ from partwise.backends.numpy.dense import DenseData
 from partwise.backends.numpy.sparse import SparseData
 from partwise.backends.threads import one_blas_thread
 
-#: Rows that `beyond_mean` looks at, at least; more where they are short.
+#: Minimum number of rows that `beyond_mean` samples; more if they are short.
 LOOKED_AT = 20
 
 
@@ -62,7 +62,7 @@ def in_double(data: DataMatrix) -> DataMatrix:
 
 
 class DoubleProducts(Beside):
-    """`dot` and `tdot` in float64 of an X in float32, a block of rows at a time; nothing else."""
+    """`dot` and `tdot` in float64 of an X in float32, one block of rows at a time."""
 
     def __init__(self, base: Any) -> None:
         super().__init__(base)

@@ -1,9 +1,9 @@
-"""Gaps filled with what the model says there, for arrays in memory.
+"""Missing entries filled with the model's values, for arrays in memory.
 
-With E = d1ᵀ - w, what the weights lack of their row's ceiling, the squared loss over seen entries
-is below that of w ∘ X + E ∘ F with row weights d, whatever F is, and equal to it where the model
-says F in the gaps. Where gaps are few, one filling serves both half-steps of an iteration: products
-then cost what they cost without gaps, and what is added are the model's entries at the gaps, twice.
+E = d1ᵀ - w is the weight that entries lack of their row's ceiling. For any F, the squared loss over
+observed entries is at most that of w ∘ X + E ∘ F with row weights d, with equality if F is the
+model at the missing entries. If few entries are missing, one filling serves both half-steps of an
+iteration. Products then cost as much as for complete X, plus the model's missing entries twice.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from partwise.backends.arrays import AnyArray, dot64
 from partwise.backends.numpy.dense import DenseData
 from partwise.backends.numpy.sparse import SparseData, multiply, sampled_values, solve_rows
 
-#: How far, of its length, a factor may have moved from a fill that serves the other half-step too.
-#: Far from a start what is old in the gaps would throw the other factor off.
+#: Largest relative change of a factor for which the fill also serves the other half-step. With
+#: larger changes, outdated values at missing entries would mislead the other factor.
 NEAR = 0.1
 
 
 @dataclass(eq=False)
 class Fill:
-    """What fills the gaps: the model F = V Uᵀ or, if not ``exact``, about that."""
+    """Values for missing entries: the model F = V Uᵀ or, if not ``exact``, an approximation."""
 
     V: AnyArray
     U: AnyArray
     side: str  # the half-step that it was made for
-    values: AnyArray | None = None  # its entries at the places, where those are kept
-    size: float = 0.0  # Σ E F², known once a product was asked for
+    values: AnyArray | None = None  # its entries at the places, if stored
+    size: float = 0.0  # Σ E F², computed with the first product
     exact: bool = True
 
 
@@ -44,11 +44,11 @@ def _near(moved: AnyArray, old: AnyArray) -> bool:
 class Filling(ABC):
     """w ∘ X + E ∘ F, with an F that is renewed; made by `filling`."""
 
-    shared = False  # many gaps: what is old in them would hold the other half-step back
+    shared = False  # with many missing entries, outdated values would slow the other half-step
 
     def __init__(self) -> None:
-        self._now: Fill | None = None  # what the products see
-        self._last: Fill | None = None  # what was asked for last, whatever start it is of
+        self._now: Fill | None = None  # the fill in the products
+        self._last: Fill | None = None  # the last fill, of any start
 
     def at(self, side: str, V: AnyArray, U: AnyArray) -> Fill:
         """Return the fill for the step on ``side``, that of the other half-step if it is current.
@@ -155,15 +155,15 @@ class _Turned:
 
 
 class _Few(_Sampled):
-    """Few gaps: what fills them is written down, in a copy of X or beside it."""
+    """Few missing entries: their values are stored in a copy of X or in addition to X."""
 
     shared = True
 
     def _guess(self, V: AnyArray, U: AnyArray) -> AnyArray | None:
         """Entries as far beyond the last ones as the one factor that has moved since is.
 
-        A loop begins an iteration beyond where the last one ended, whose entries it asked for. If
-        far beyond, those themselves: any filling bounds the loss from above.
+        A loop extrapolates from the end of the last iteration, whose entries are known. If the new
+        factors are far away, those entries are used: any filling bounds the loss from above.
         """
         if self._point is None or self._before is None:
             return None
@@ -230,7 +230,7 @@ class _FewInSparse(_Few):
 
 
 class _Many(_Sampled):
-    """Many gaps: the filled X is d F and, at the few seen entries, what w ∘ X has beyond w ∘ F."""
+    """Many missing entries: the filled X is d F plus w ∘ (X - F) at the observed entries."""
 
     sign = 1.0
 

@@ -166,7 +166,7 @@ def weighed(X: np.memmap, W: Any, missing: float | None) -> Weighed:
 
 
 def check_memmap(X: np.memmap | MemmapData, whom: str, *, positive: bool = False) -> None:
-    """Raise where X has NaN, infinity or a negative entry, and say where; one pass."""
+    """Raise an error with the position of NaN, infinity or a negative entry; one pass."""
     for rows, block in (X if isinstance(X, MemmapData) else MemmapData(X)).read():
         low, high = block.min(initial=0), block.max(initial=0)
         if np.isfinite(low) and np.isfinite(high) and low >= 0 and not positive:

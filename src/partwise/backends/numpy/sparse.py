@@ -1,4 +1,4 @@
-"""scipy sparse matrices and arrays, kept as CSR; the transpose is kept too once it is asked for."""
+"""Sparse matrices of scipy, stored as CSR; the transpose is stored on first use."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def runs_for(X: Any, threads: int) -> list[tuple[int, int]]:
 
 
 def equal_runs(X: Any, count: int) -> AnyArray:
-    """Where to cut rows into at most ``count`` runs of about equal numbers of non-zeros."""
+    """Return bounds of at most ``count`` runs of rows with similar numbers of non-zeros."""
     if count == 1:
         return [0, X.shape[0]]
     bounds = X.indptr.searchsorted(X.nnz * np.arange(1, count) // count).tolist()
@@ -253,7 +253,7 @@ def slab_lines(rows: int, line: int) -> int:
 
 @cache
 def last_cache() -> int:
-    """Bytes of the largest cache of the processor; 32 MB where the system does not say."""
+    """Return the bytes of the processor's largest cache, or 32 MB if unknown."""
     paths = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
     sizes = [path.read_text().strip().removesuffix("K") for path in paths]
     return max((int(size) << 10 for size in sizes if size.isdigit()), default=32 << 20)

@@ -93,7 +93,7 @@ def csr_parts(X: Any) -> Csr:
 
 
 class OnTensors:
-    """Where tensors live, and what torch calls what the standard has no name for."""
+    """The device of tensors, and torch's functions that the standard lacks."""
 
     like: Any
 
@@ -122,7 +122,7 @@ class OnTensors:
         if not isinstance(a, torch.Tensor):
             a = torch.from_numpy(np.array(to_numpy(a)))
         a = a.to(self.like.device)
-        # beside other tall arrays, see dot
+        # stored like other tall arrays, see dot
         return a.t().contiguous().t() if a.is_cuda and a.ndim == 2 else a
 
 
@@ -181,7 +181,7 @@ class TorchData(OnTensors, DeviceDense):
 
     @cached_property
     def _halves(self) -> tuple[Any, float] | None:
-        """X as the split products take it, and its scale; None where they are not for it."""
+        """X as the split products use it, and its scale; None if they do not apply."""
         X = self.X
         if X.dtype != torch.float32 or X.stride(1) != 1 or X.numel() < SPLIT_FROM:
             return None
@@ -279,7 +279,7 @@ class TorchData(OnTensors, DeviceDense):
 class SomeRows(TorchData):
     """Rows of other data; in 16 bits where that is exact there.
 
-    Those that lie in one run are a view. Others are copied when they are first asked for.
+    Contiguous rows are a view. Others are copied on first use.
     """
 
     def __init__(self, base: TorchData, samples: Any) -> None:

@@ -54,7 +54,7 @@ def _curvature(
     X, V, U, PAIRS, OUT, n, p, low, T, pieces,
     BM: tl.constexpr, BN: tl.constexpr, BT: tl.constexpr, K: tl.constexpr,
 ):  # fmt: skip
-    # pieces of one block of rows run beside each other, so that X comes from the cache
+    # pieces of one block of rows run together, so that X comes from the cache
     at = (tl.program_id(0) % pieces) * BT + tl.arange(0, BT)
     rows = (tl.program_id(0) // pieces).to(tl.int64) * BM + tl.arange(0, BM)
     kk = tl.arange(0, K)

@@ -30,7 +30,7 @@ WIDEST = 128
 PIECE = 256
 #: Runs of rows that `tdot` sums apart.
 RUNS = 16
-#: What divides the rows of V's halves: others are read one by one, 9.4 instead of 3.8 ms at k=100.
+#: Multiple for the rows of V's halves; others are read singly, in 9.4 instead of 3.8 ms (k=100).
 ROOM = 16
 #: (rows or columns of a block, terms, warps, stages) by width, for float32 and float16 X.
 DOT = {

@@ -24,8 +24,8 @@ _SPLITS = 16  # runs of rows that `ratio_tdot` sums apart
 WIDEST_GRAPH = 64
 
 
-# A thread has a row to itself only where Triton does not know that 16 divides the steps: else it
-# reads four rows at once, and every sum over k goes from thread to thread.
+# Triton must not specialise on strides divisible by 16. Otherwise a thread reads four rows
+# together, and every sum over k is exchanged between threads.
 @triton.jit(do_not_specialize=["n", "step_z", "step_c"])
 def _sweep(
     Z, C, G, D, R, E, OUT, INDPTR, INDICES, W, n, k, step_z, step_c, sweeps, stop2, enough, weight,
@@ -53,7 +53,7 @@ def _sweep(
     else:
         e = tl.load(E) + tl.zeros([ROWS], z[0].dtype)
     slope = ()
-    if HAS_W:  # weight Σ_j w_ij (z_i - z_j), while all rows are where they were
+    if HAS_W:  # weight Σ_j w_ij (z_i - z_j), before any row moves
         for _ in tl.static_range(J):
             slope = slope + (tl.zeros([L, ROWS], z[0].dtype),)
         begin = tl.load(INDPTR + rows, mask=inside, other=0)
