@@ -1,4 +1,4 @@
-"""Our models against our plain NMF: one iteration; and our solvers against each other."""
+"""Time per iteration of each model relative to NMF, and of the solvers of each model."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def run(kind: str, problem: Problem, solver: str, loss: str, iterations: int) ->
 
 
 def iteration_costs(settings: Settings) -> dict[str, Any]:
-    """One iteration of each model against one of NMF with the same solver."""
+    """Compare an iteration of each model with one of NMF with the same solver."""
     rows = []
     plans = [(name, "frobenius", solver) for name in ("coil20", "pie", "tdt2") for solver in FAST]
     plans += [(name, KL, s) for name in ("coil20", "tdt2 counts") for s in ("mu", "newton")]
@@ -166,7 +166,7 @@ def _solvers(
         if histories[solver][m - 1] > target:
             continue
         ratios = []
-        for turn in range(runs):  # the long run is timed once more only where it is short
+        for turn in range(runs):  # the long run is repeated only if it is short
             if turn and times[slowest] < 5:
                 times[slowest] = run(kind, data, slowest, loss, iterations)[0].seconds
             ratios.append(times[slowest] / run(kind, data, solver, loss, m)[0].seconds)
@@ -185,10 +185,10 @@ PRINTED = {"orl": 1.39 / 0.26, "yale": 1.40 / 0.28}  # Tables II and IV, CNMF ov
 
 
 def nmfdc_printed(settings: Settings) -> dict[str, Any]:
-    """NMF-DC against CNMF by multiplicative updates, on c classes with 10 % labels.
+    """Compare NMF-DC and CNMF with multiplicative updates, on c classes with 10% labels.
 
-    The paper does not say when either stops. Here each stops where its objective is within 1 % of
-    what it has after 2000 iterations. The goal is the ratio of the printed running times.
+    The paper does not specify when either stops. Here each stops when its objective is within 1% of
+    that after 2000 iterations. The goal is the ratio of the printed running times.
     """
     rows = []
     for name, printed in PRINTED.items():

@@ -25,7 +25,7 @@ def frobenius(X: Any, W: np.ndarray, H: np.ndarray) -> float:
 
 
 def kullback_leibler(X: Any, W: np.ndarray, H: np.ndarray) -> float:
-    """Σ x log(x / (WH)) - x + WH, where 0 log 0 = 0."""
+    """Return Σ x log(x / (WH)) - x + WH, where 0 log 0 = 0."""
     W, H = W.astype(np.float64, copy=False), H.astype(np.float64, copy=False)
     total = float(W.sum(axis=0) @ H.sum(axis=1))
     for rows in _blocks(X):
@@ -43,7 +43,7 @@ def kullback_leibler(X: Any, W: np.ndarray, H: np.ndarray) -> float:
 
 
 def _products(W: np.ndarray, H: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
-    """(WH)_ij at the given places, by pieces that fit into memory."""
+    """Return (WH)_ij at the given places, in pieces that fit into memory."""
     out = np.empty(i.size)
     columns = np.ascontiguousarray(H.T)
     size = max(1, _BLOCK // W.shape[1])

@@ -2,9 +2,9 @@
 
     python -m benchmarks.pages
 
-Nothing is measured: tables, listings and the numbers in sentences of each such page are written to
-a .json file beside it, and a test holds that both say the same. Pages with a file of their runs
-(`bench.json`, `answers.json`, ...) keep that.
+The script measures nothing. It writes tables, listings and the numbers in sentences of each such
+page to a .json file with the same name, and a test compares both. Pages with a file of their runs
+(`bench.json`, `answers.json`, ...) keep that file.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?(?![\w])")
-#: What a file that was made here says of itself.
+#: Mark of a file that this script wrote.
 MADE = "benchmarks.pages"
 
 
 def numbers(text: str) -> list[float]:
-    """All numbers of a text, 18,846 as one; those in code are none."""
+    """Return all numbers of a text outside code; 18,846 is one number."""
     text = re.sub(r"`[^`]*`", "", text)
     return [float(found.replace(",", "")) for found in NUMBER.findall(text)]
 
 
 def content(page: str) -> dict[str, Any]:
-    """Title, commands, tables, listings and sentences with numbers of a page in Markdown."""
+    """Return title, commands, tables, listings and sentences with numbers of a page."""
     title = page.partition("\n")[0].lstrip("# ")
     listings = re.findall(r"^```\w*\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
     prose = re.sub(r"^```.*?^```", "", page, flags=re.MULTILINE | re.DOTALL)

@@ -1,4 +1,4 @@
-"""The peers' environment: made once, renewed when peers.txt or our own versions change."""
+"""The environment of the other packages, renewed if peers.txt or our versions change."""
 
 from __future__ import annotations
 

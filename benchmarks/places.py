@@ -1,13 +1,13 @@
-"""A made tissue with known domains: plain NMF, GNMF and GNMF with the graph of places.
+"""A synthetic tissue with known domains: NMF, GNMF, and GNMF with a spatial graph.
 
     python -m benchmarks.places --cells 20000 --genes 500 -k 10
 
-Cells lie on a grid that is cut into domains (nearest of some random centres). Each cell mixes the
-programme of its domain with one of a few types that lie anywhere, and its counts are drawn from
-that (Poisson). Reported are seconds, Moran's I of the codes (mean over parts), and the adjusted
-Rand index between the domains and k-means on the codes, rows at length one. The weight of the graph
-of places is the best of three by `select` on hidden entries, on a patch of the tissue. With
-``--only nmf@cuda,gnmf@cuda,places@cpu`` each has a device of its own.
+Cells lie on a grid that is divided into domains (nearest of some random centres). Each cell mixes
+the program of its domain with that of a random type, and its counts are drawn from the mixture
+(Poisson). The script reports seconds, Moran's I of the part weights (mean over parts), and the
+adjusted Rand index between the domains and k-means on part weights of length one. The weight of the
+spatial graph is the best of three by `select` on hidden entries, on a patch of the tissue. With
+``--only nmf@cuda,gnmf@cuda,places@cpu`` each method has its own device.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def tissue(n: int, p: int, domains: int, types: int, depth: float, seed: int) ->
 
 
 def counts_of(own: Any, H: Any, domain: Any, kind: Any, seed: int) -> sp.csr_array:
-    """Poisson counts, in blocks; on a GPU where there is one."""
+    """Return Poisson counts, drawn in blocks and on a GPU if there is one."""
     try:
         import torch
 
@@ -74,7 +74,7 @@ def counts_of(own: Any, H: Any, domain: Any, kind: Any, seed: int) -> sp.csr_arr
 
 
 def expression_graph(X: Any, neighbors: int = 5) -> Any:
-    """GNMF's own graph of the counts; on a GPU, where all pairs of half a million cells pass.
+    """Return GNMF's graph of the counts, computed on a GPU from all pairs of cells.
 
     Whole numbers up to 2,048 are exact in TF32, and so are their sums below 2²⁴.
     """

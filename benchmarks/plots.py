@@ -7,7 +7,7 @@ from typing import Any
 
 
 def draw(parts: dict[str, dict[str, Any]], folder: Path) -> dict[str, str]:
-    """One picture a race and one of the scaling; title -> path beside the page."""
+    """Draw a chart per race and one of the scaling; return paths by title."""
     import matplotlib
 
     matplotlib.use("Agg")

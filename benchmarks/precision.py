@@ -1,11 +1,11 @@
-"""float32 against float64: where they end, and whether they tell the truth about it.
+"""float32 compared with float64: final objectives, and errors of reported values.
 
     python -m benchmarks.precision [--before TREE] [--small]
 
-Writes ``benchmarks/results/precision.md``. Each case is fitted in both precisions from one start.
-"off" is how far ``objective_`` is from the naive formula in float64 at the factors that came out;
-the residual is the KKT residual of those factors in float64, as this checkout measures it.
-``--before`` names another checkout, whose figures come first.
+The script writes ``benchmarks/results/precision.md``. Each case is fitted in both precisions from
+the same start. "off" is the difference of ``objective_`` and the naive formula in float64 at the
+final factors. The residual is their KKT residual in float64, by this checkout. ``--before`` is
+another checkout, whose results come first.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ CASES: dict[str, tuple[Callable[[bool], Any], str, dict[str, Any]]] = {
 
 
 def fit(name: str, small: bool, folder: Path) -> dict[str, Any]:
-    """Both precisions of one case, factors to ``folder``; runs in any version of the library."""
+    """Fit a case in both precisions and store the factors; runs in any version."""
     import partwise
 
     make, kind, params = CASES[name]
@@ -161,7 +161,7 @@ def residual(name: str, small: bool, factors: Path) -> float | None:
 
 
 def ask(name: str, small: bool, tree: str | None) -> dict[str, Any]:
-    """One case in a process of its own, with the library of ``tree``."""
+    """Run a case in its own process, with the library of ``tree``."""
     env = dict(os.environ)
     if tree is not None:
         env["PYTHONPATH"] = os.pathsep.join([os.path.join(tree, "src"), str(HERE.parent)])

@@ -1,4 +1,4 @@
-"""What needs a fresh process: peak memory, import time, the first fit."""
+"""Measurements in a fresh process: peak memory, import time, the first fit."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def fresh(operation: str, cache: str | None = None, **request: Any) -> dict[str,
 
 
 def peak_memory(request: dict[str, Any], runs: int) -> float:
-    """Bytes beyond X at the peak of a fit: the median over fresh processes."""
+    """Return the peak memory of a fit in addition to X, the median over fresh processes."""
     return median(fresh("memory", **request)["bytes"] for _ in range(runs))
 
 
 def memory(settings: Settings) -> dict[str, Any]:
-    """Frobenius on dense X in float32, against 6(n+p)k floats."""
+    """Compare the memory of a Frobenius fit on dense float32 X with 6(n+p)k floats."""
     n, p = (4_000, 500) if settings.quick else (20_000, 2_000)
     rows = []
     for k in (20, 100):
@@ -53,7 +53,7 @@ def memory(settings: Settings) -> dict[str, Any]:
 
 
 def imports(settings: Settings) -> dict[str, Any]:
-    """`import partwise; partwise.NMF` against `from sklearn.decomposition import NMF`."""
+    """Compare the times of importing NMF from partwise and from scikit-learn."""
     turns = 3 if settings.quick else 4 * settings.runs
     pairs, loaded = [], False
     for turn in range(turns + 1):

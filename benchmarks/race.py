@@ -1,9 +1,8 @@
-"""Time to the same objective from the same start: the peer's after N iterations.
+"""Time to the objective that another package reaches after N iterations.
 
-The peer runs N iterations; the benchmark evaluates its factors, and that value is the target. An
-untimed run of ours finds m, the first iteration at which the objective, evaluated in the same way,
-is at most the target. Then both are timed in turns, as the plain calls that users make: theirs with
-N iterations, ours with m.
+The other package (the peer) runs N iterations; the objective of its factors is the target. An
+untimed run of Partwise finds m, the first iteration with an objective of at most the target. Then
+both are timed alternately, as users call them: the peer with N iterations, Partwise with m.
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ from typing import Any, Protocol
 from benchmarks.workers import ContestantError
 
 NOT_REACHED = "its objective was not reached"
-TOO_SLOW = 20  # times slower than ours on a small case: left out of the large ones
+TOO_SLOW = 20  # peers that are slower by this factor on a small case are omitted from large ones
 _PROBE = 4  # iterations of the run that estimates a peer's time
-_SHORT = 1.0  # seconds of a run below which there are three times as many
-_MOST = 3200  # iterations of ours before it counts as not reached
+_SHORT = 1.0  # runs shorter than this number of seconds are repeated three times as often
+_MOST = 3200  # after this number of our iterations, the target counts as not reached
 GRID = (1, 2, 5, 10, 20, 50, 100)  # iterations of our curve
-PEER_GRID = (15, 50)  # and of the peers', beside the probe and the target
+PEER_GRID = (15, 50)  # iterations of a peer's curve, in addition to the probe and the target
 
 
 @dataclass(frozen=True)
 class Run:
-    """One fit: its time, what it did, and the objective if the benchmark evaluated it."""
+    """The time and result of a fit, and the objective if the benchmark computed it."""
 
     seconds: float
     iterations: int
@@ -35,7 +34,7 @@ class Run:
 
 
 class Contestant(Protocol):
-    """A solver on one problem; the data and the start are set."""
+    """A solver on one problem with given data and start."""
 
     name: str
 
@@ -44,7 +43,7 @@ class Contestant(Protocol):
 
 @dataclass
 class Entry:
-    """What became of one peer in one case."""
+    """The result of a peer in a case."""
 
     peer: str
     status: str = "ran"
@@ -59,7 +58,7 @@ class Entry:
 
 
 class Ours:
-    """Our contestant, with what is known of its path."""
+    """Our contestant, with the known part of its history."""
 
     def __init__(self, contestant: Contestant, *, most: int = _MOST) -> None:
         self.contestant = contestant
@@ -105,7 +104,7 @@ def hold(
     most: int = _MOST,
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Race ours against each peer.
+    """Compare our time with that of each peer.
 
     Parameters
     ----------
@@ -207,7 +206,7 @@ def _summary(entry: Entry) -> str:
 
 
 def not_reached(result: dict[str, Any], against: str | None = None) -> list[str]:
-    """Peers that count for the goal and whose objective ours never had: a goal missed."""
+    """Return the peers whose objective Partwise never reached, which misses the goal."""
     return [
         entry["peer"]
         for entry in result["entries"]
@@ -227,7 +226,7 @@ def best_ratio(result: dict[str, Any], against: str | None = None) -> tuple[floa
 
 
 def too_slow(results: Sequence[dict[str, Any]], loss: str) -> dict[str, str]:
-    """Peers to leave out of the large cases of a loss, with the reason."""
+    """Return the peers to omit from the large cases of a loss, with the reason."""
     found = {}
     for result in results:
         if result.get("small") and result.get("loss") == loss:

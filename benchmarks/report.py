@@ -13,7 +13,7 @@ def table(headers: list[str], rows: list[list[str]]) -> str:
 
 
 def number(value: float | None, unit: str = "") -> str:
-    """Three digits, without an exponent where one is not needed."""
+    """Format three digits, without an exponent if possible."""
     if value is None:
         return "–"
     digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
@@ -103,7 +103,7 @@ def pairs(races: list[dict[str, Any]]) -> str:
 
 
 def warm_ups(races: list[dict[str, Any]]) -> str:
-    """Two iterations, with all that is compiled or started on the first call."""
+    """Run two iterations to compile and start everything."""
     rows = []
     for race in races:
         peers = [
@@ -127,7 +127,7 @@ def _seen(results: dict[str, Any]) -> dict[str, tuple[float | None, str]]:
 
 
 def before_and_after(old: dict[str, Any], new: dict[str, Any]) -> str:
-    """Lines that both runs have."""
+    """Compare lines that are in both runs."""
     then = _seen(old)
     rows = [
         [what, number(then[what][0], unit), number(seen, unit)]

@@ -1,4 +1,4 @@
-"""A row of the table: what was measured, the goal, what was seen."""
+"""Rows of the table: measurement, goal and result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def row(
     unit: str = "x",
     **more: Any,
 ) -> dict[str, Any]:
-    """``reached`` is None where nothing was seen; ``more`` goes into the JSON; a note is shown."""
+    """Return a row; ``reached`` is None without a result; ``more`` goes into the JSON."""
     reached = None
     if seen is not None:
         reached = bool(seen <= goal if at_most else seen >= goal)

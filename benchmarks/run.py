@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks.settings import HERE, SIZES, Settings, available_cores, set_threads
 
-# parts that are no race: name -> module, function, heading
+# parts other than races: name -> module, function, heading
 MEASURES = {
     "iteration": ("models", "iteration_costs", "One iteration of the constrained models"),
     "unit": ("models", "unit_solvers", "Fastest solver against the slowest monotone one"),
@@ -71,7 +71,7 @@ def thread_counts(words: str) -> list[int]:
 
 
 def chosen(names: list[str] | None, settings: Settings) -> list[str]:
-    """Names of the parts to run, in order; a name that there is not ends the command."""
+    """Return the names of the parts to run, in order; an unknown name ends the command."""
     from benchmarks.cases import CASES
 
     every = [case.name for case in CASES] + list(MEASURES)
@@ -155,7 +155,7 @@ def main(arguments: list[str] | None = None) -> None:
             used = replace(settings, runs=1) if minutes > settings.minutes else settings
             try:
                 stored = run_part(name, used, python, done)
-            except Exception as error:  # one part that breaks must not cost the others
+            except Exception as error:  # an error in one part must not end the others
                 traceback.print_exc()
                 failures.append(f"{name}: {type(error).__name__}: {error}")
                 continue

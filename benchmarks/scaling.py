@@ -19,7 +19,7 @@ STEPS = (0.5, 1, 2, 4)
 
 
 def scaling(settings: Settings) -> dict[str, Any]:
-    """Slopes of log time against log size, by least squares; 1 is proportional."""
+    """Return slopes of log time against log size, by least squares; 1 is proportional."""
     series = []
     for loss, short in (("frobenius", "Frobenius"), (KL, "KL")):
         for kind, base, make in (("dense", DENSE, _dense), ("sparse", SPARSE, _sparse)):

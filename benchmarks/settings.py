@@ -1,4 +1,4 @@
-"""How large a run is; the environment it runs in; the machine it ran on."""
+"""Size of a benchmark run, its environment, and its machine."""
 
 from __future__ import annotations
 
@@ -27,17 +27,16 @@ class Settings:
     Parameters
     ----------
     name : "bench", "full" or "quick"
-        "quick" is for work on the harness: small data, few iterations, numbers of no meaning.
+        "quick" tests the benchmark code: small data, few iterations, meaningless numbers.
     runs : int
         Timed runs of each pair; the median of their ratios is reported.
     patience : float
-        Seconds that one peer may spend on the timed runs of one case; beyond it has fewer runs.
-        scikit-learn has three times as many.
+        Maximum seconds of a peer for the timed runs of a case; slower peers have fewer runs.
+        scikit-learn has three times as many seconds.
     limit : float
-        Seconds that one run of a peer may take; one that would need more is left out.
-        scikit-learn never is.
+        Maximum seconds of one run of a peer; slower peers except scikit-learn are omitted.
     minutes : float
-        After so many the parts that are left have one run each.
+        After this number of minutes, the remaining parts have one run each.
     """
 
     name: str
@@ -63,7 +62,7 @@ SIZES = {
 
 
 def available_cores() -> int:
-    """Cores this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -76,7 +75,7 @@ def set_threads(threads: int) -> None:
 
 
 def memory_bytes() -> int:
-    """Physical memory; 0 where it cannot be told."""
+    """Return the physical memory, or 0 if it is unknown."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
@@ -84,7 +83,7 @@ def memory_bytes() -> int:
 
 
 def machine() -> dict[str, Any]:
-    """Processor, cores, memory, system and date."""
+    """Return processor, cores, memory, system and date."""
     model = platform.processor() or platform.machine()
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()

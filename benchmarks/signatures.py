@@ -1,10 +1,10 @@
-"""Mutational signatures from made counts: precision and recall at cosine 0.9.
+"""Mutational signatures from synthetic counts: precision and recall at cosine 0.9.
 
 A catalogue of 40 profiles of 96 channels, two thirds of them peaked (Dirichlet 0.15) and one third
-flat (Dirichlet 1), stands for the reference. A set draws 5 to 10 of them; each of its 200 genomes
+flat (Dirichlet 1), serves as the reference. A set draws 5 to 10 of them; each of its 200 genomes
 uses a signature with probability 0.5 and then has a lognormal number of mutations from it (median
-500, deviation 1 of the logarithm); counts are Poisson. A signature that is found counts as right if
-the closest of the catalogue is one of those drawn, at a cosine of 0.9 or more.
+500, deviation 1 of the logarithm); counts are Poisson. A found signature is correct if
+its closest profile in the catalogue was drawn and has a cosine of 0.9 or more.
 
     python -m benchmarks.signatures                          # ours, six sets
     python -m benchmarks.signatures --save FOLDER            # the sets as .npy, for other programs

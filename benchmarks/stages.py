@@ -1,10 +1,10 @@
-"""Where the time of a fit goes, stage by stage, beside another checkout.
+"""Time of a fit by stage, compared with another checkout.
 
     python -m benchmarks.stages coil20 dense pie-kl --threads 16 --before TREE/src
 
-Rows, starts and iterations are those of `threads.py`. Each tree has a process of its own with so
-many threads; they fit in turns, and each once the threads of the other sleep. A cell is the median
-of the fits; iterations are all of a fit's, and the rest is what no stage has.
+Rows, starts and iterations are those of `threads.py`. Each checkout has its own process with the
+given number of threads. They fit alternately, each while the threads of the other sleep. A cell is
+the median of the fits; the rest is the time outside all stages.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks.threads import ASLEEP, ROWS, Process, known_targets, make
 
-#: Stage -> where its functions are; one inside another counts for itself alone.
+#: Stage -> its functions; a stage inside another is not counted twice.
 STAGES = {
     "checks": ["partwise.fitting.check"],
     "problem, with squares of X": ["partwise.fitting.state"],
@@ -33,7 +33,7 @@ STAGES = {
 
 
 def watch() -> dict[str, float]:
-    """Clocks around all stages; what they have counted."""
+    """Measure all stages with clocks; return their seconds."""
     spent: dict[str, float] = {}
     open_: list[float] = []  # seconds that stages inside this one took
 
@@ -64,7 +64,7 @@ def watch() -> dict[str, float]:
 
 
 def worker() -> None:
-    """JSON lines in and out: a row's X, and fits of it."""
+    """Serve requests as JSON lines: load X of a row, and fit it."""
     import warnings
 
     import numpy as np
@@ -96,7 +96,7 @@ def worker() -> None:
 
 
 def measure(names: list[str], threads: int, trees: dict[str, Path], fits: int) -> dict[str, Any]:
-    """Seconds by row, tree and stage."""
+    """Return the seconds by row, checkout and stage."""
     steps = known_targets(Path(__file__).parent / "results")
     running = {who: Process(threads, tree, __file__) for who, tree in trees.items()}
     found: dict[str, Any] = {}
@@ -121,7 +121,7 @@ def measure(names: list[str], threads: int, trees: dict[str, Path], fits: int) -
 
 
 def markdown(found: dict[str, Any], about: str) -> str:
-    """One table a row."""
+    """Return one table per row."""
     text = (__doc__ or "").split("\n\n")
     lines = ["# Where a fit's time goes", "", about, "", text[1], "", text[2].strip(), ""]
     for title, trees in found.items():

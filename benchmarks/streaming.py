@@ -1,12 +1,12 @@
-"""MiniBatchNMF beside scikit-learn's: objective against passes, in memory and from disk.
+"""MiniBatchNMF of Partwise and scikit-learn: objective by passes, in memory and on disk.
 
     python -m benchmarks.streaming news20 --data FOLDER       # 20 news groups, k = 20
-    python -m benchmarks.streaming disk --gb 10 --folder TMP  # a made float32 array in a file
+    python -m benchmarks.streaming disk --gb 10 --folder TMP  # a synthetic float32 array in a file
 
-The objective is that of all samples (on disk: of 10,000 of them) coded with the parts as they are
-after so many passes, by `NMF.score` for both. On disk it is compared with that of the parts which
-made the array, and a fit runs in a process of its own, whose anonymous memory is sampled 20 times a
-second: pages of the file are not in it.
+The objective is that of all samples (on disk: of 10,000 samples) with the parts after each number
+of passes, by `NMF.score` for both packages. On disk it is compared with that of the true parts.
+Each fit on disk runs in its own process, whose anonymous memory (without pages of the file) is
+sampled 20 times per second.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ K, P = 20, 2000
 
 
 def objective(X: Any, H: np.ndarray, loss: str) -> float:
-    """½‖X - VH‖² or the divergence at the best codes."""
+    """Return ½‖X - VH‖² or the divergence at the best part weights."""
     from partwise import NMF
 
     model = NMF(len(H), beta_loss=loss)
@@ -37,7 +37,7 @@ def objective(X: Any, H: np.ndarray, loss: str) -> float:
 
 
 def estimator(whose: str, loss: str, passes: int) -> Any:
-    """Either class with the same settings, and no rule that stops it early."""
+    """Return either class with the same settings, without early stopping."""
     import sklearn.decomposition
 
     import partwise
@@ -49,7 +49,7 @@ def estimator(whose: str, loss: str, passes: int) -> Any:
 
 
 def news20(data: str, passes: int) -> None:
-    """Objective over that of a whole fit, and seconds, after 1, 3 and more passes."""
+    """Return the objective relative to a whole fit, and seconds, after 1, 3 and more passes."""
     from partwise import NMF, datasets
 
     X = datasets.load("news20", data_home=data).X
@@ -83,7 +83,7 @@ def make(path: Path, gigabytes: float) -> np.ndarray:
 
 
 def anonymous() -> float:
-    """Megabytes of this process that are no pages of a file."""
+    """Return the megabytes of this process without pages of files."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("RssAnon"):
             return int(line.split()[1]) / 1e3
@@ -91,7 +91,7 @@ def anonymous() -> float:
 
 
 def child(path: str, whose: str, passes: int, out: str) -> None:
-    """Fit from the file, watch the memory, leave the parts in a file."""
+    """Fit from the file, sample the memory, and store the parts in a file."""
     warnings.simplefilter("ignore")
     peak, done = [anonymous()], threading.Event()
 
@@ -112,7 +112,7 @@ def child(path: str, whose: str, passes: int, out: str) -> None:
 
 
 def disk(gigabytes: float, folder: Path, passes: list[int], whose: list[str]) -> None:
-    """Make the array, fit it in processes of their own, and take it away again."""
+    """Write the array, fit it in separate processes, and delete it."""
     folder.mkdir(parents=True, exist_ok=True)
     path, parts = folder / "made.npy", folder / "parts.npy"
     try:

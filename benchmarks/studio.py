@@ -1,17 +1,17 @@
-"""The studio measured: clicks on 20,000 samples, and labels that the queue asks for.
+"""Speed of the studio on 20,000 samples, and accuracy by number of labels.
 
     python -m benchmarks.studio clicks [--samples 20000] [--clicks 100] [--browser]
     python -m benchmarks.studio people --data FOLDER [--jobs 2] [--runs 5]
     python -m benchmarks.studio folder --data FOLDER
     python -m benchmarks.studio table
 
-``clicks`` makes 20,000 samples of 784 features in ten classes, labels a hundred of them, and takes
-the time of each answer, and of the processor for it, which other work on the machine changes less;
-``--browser`` also from the click to the recoloured map in Chromium. Its second start is on kept
-codes. ``people`` lets a simulated person label what the queue asks for, and another what chance
-asks for, on the sets of `benchmarks.answers`. ``folder`` counts the labels, in the workspace, from
-a folder of COIL20's pictures to 95 % right names. ``table`` writes the table of the documentation
-again from the results.
+- ``clicks`` labels a hundred of 20,000 synthetic samples with 784 features in ten classes. It
+  measures elapsed and processor time of each answer, and with ``--browser`` the time from the click
+  to the recoloured map in Chromium. The second start uses stored part weights.
+- ``people`` compares labels in the order of the queue with labels in random order, on the data sets
+  of `benchmarks.answers`.
+- ``folder`` counts the labels until 95% of COIL20's images are predicted correctly.
+- ``table`` writes the table of the documentation from the results.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results" / "studio.json"
-CHECKS = 16  # looks at the accuracy on the way
-AHEAD = 9  # samples that the studio asks for at once
+CHECKS = 16  # numbers of labels at which the accuracy is measured
+AHEAD = 9  # number of samples in the studio's queue
 
 
 def made(n: int) -> tuple[Any, Any]:
@@ -45,7 +45,7 @@ def made(n: int) -> tuple[Any, Any]:
 
 
 def clicks(n: int, browser: bool, times: int) -> dict[str, Any]:
-    """Milliseconds of clicks, and seconds of both starts."""
+    """Return milliseconds of clicks, and seconds of both starts."""
     import numpy as np
 
     from partwise.apps.studio.workspace import Workspace
@@ -88,7 +88,7 @@ def clicks(n: int, browser: bool, times: int) -> dict[str, Any]:
 
 
 def in_browser(samples: Any, y: Any, folder: str, times: int) -> dict[str, Any]:
-    """From the key that labels to the map that has been repainted, in Chromium."""
+    """Time from the key that labels a sample to the repainted map in Chromium."""
     import numpy as np
     from selenium import webdriver
 
@@ -147,9 +147,9 @@ def in_browser(samples: Any, y: Any, folder: str, times: int) -> dict[str, Any]:
 
 
 def person(folder: str, name: str, seed: int) -> dict[str, Any]:
-    """Accuracy of all names against the number of labels, asked for by the queue and by chance.
+    """Return the accuracy by number of labels, in the order of the queue and at random.
 
-    As in the studio the queue is made anew after each label, and the first of it is labelled.
+    As in the studio, the queue is updated after each label, and its first sample is labelled.
     """
     import numpy as np
 
@@ -182,10 +182,9 @@ def person(folder: str, name: str, seed: int) -> dict[str, Any]:
 
 
 def from_folder(data: Path) -> dict[str, Any]:
-    """COIL20's pictures in a folder, named at the studio's workspace until 95 % are right.
+    """Label a folder of COIL20's images in the workspace until 95% are predicted correctly.
 
-    Every fifth label waits for the review, which a person who takes two seconds a label leaves
-    more time.
+    Every fifth label waits for the review, because a person needs about two seconds per label.
     """
     import numpy as np
     from PIL import Image
@@ -228,7 +227,7 @@ def from_folder(data: Path) -> dict[str, Any]:
 
 
 def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """For each set: how many labels of the queue give what chance gives with all of its own."""
+    """Return, per data set, the number of labels that matches all random labels."""
     import numpy as np
 
     rows = []

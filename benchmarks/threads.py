@@ -1,17 +1,18 @@
-"""Time against the number of threads, ours and scikit-learn's: `--threads 1,2,4,8,16`.
+"""Time of Partwise and scikit-learn by number of threads: `--threads 1,2,4,8,16`.
 
-Both begin where scikit-learn's ``init="random"`` does, with three seeds. scikit-learn runs N
-iterations without a tolerance (200, KL 100, the largest rows fewer), and the objective that it then
-has is the target; where that takes more than ten seconds there is one seed, and a target that
-another machine has found serves all, as does its m if a fit here ends there, too. Untimed fits of
-ours find the least m with which a fit ends at or below the target. Timed are plain fits, in turns,
-each in a process of its own that was started with so many threads: theirs with N iterations, or
-where that takes long as many as two shorter runs extrapolate to; ours with m, checks, start and
-exact end included, each once the threads of the other sleep. A cell is the median over seeds of the
-ratio of medians, of three runs or of as many as three seconds allow.
+1. Both packages start from scikit-learn's ``init="random"`` with three seeds.
+2. scikit-learn runs N iterations without a tolerance (200; KL 100; the largest rows fewer). Its
+   objective is the target. If that takes more than ten seconds, there is one seed, and the target
+   of another machine is reused.
+3. Untimed fits of Partwise find the smallest m with an objective of at most the target.
+4. Timed fits alternate, each in its own process with the given number of threads, while the threads
+   of the other process sleep. scikit-learn runs N iterations; long times are extrapolated from two
+   shorter runs. Partwise runs m iterations, including checks, start and exact end.
+5. A cell is the median over seeds of the ratio of medians of three runs, or of as many as fit into
+   three seconds.
 
-The limit is what the two products with X cost in the fastest BLAS that is there (numpy's; for
-sparse X scipy's or ours), with as many threads: no iteration of any solver can take less.
+The limit is the time of the two products with X in the fastest available BLAS (numpy's; for sparse
+X scipy's or ours) with the same number of threads: no iteration of any solver can be faster.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ KL = "kullback-leibler"
 LONG = 1.5
 #: Seconds of one beyond which there is one seed.
 SLOW = 10.0
-#: Iterations of ours that are tried.
+#: Numbers of our iterations that are tried.
 MOST = 400
 SHORT = (1, 6)  # iterations of those; the longer one has a fifth of all where that is more
-#: Seconds after which idle threads of the other process sleep: OpenBLAS's look for work until then,
-#: on all the cores that there are.
+#: Seconds until idle threads of the other process sleep; until then, those of OpenBLAS occupy the
+#: cores while they wait for work.
 ASLEEP = 0.15
-#: Seconds after which a cell begins no further round of its seeds.
+#: Seconds after which a cell starts no further round of its seeds.
 CELL = 3.0
 
 
@@ -70,7 +71,7 @@ ROWS = [
 
 
 def make(data: str) -> Any:
-    """X of a row."""
+    """Return X of a row."""
     import numpy as np
 
     from benchmarks import cases
@@ -88,7 +89,7 @@ def make(data: str) -> Any:
 
 
 def worker() -> None:
-    """JSON lines in and out; imports what it is asked for and nothing of the benchmark."""
+    """Serve requests as JSON lines, without imports from the benchmark."""
     import warnings
 
     import numpy as np
@@ -157,7 +158,7 @@ def _fit(X: Any, W: Any, H: Any, order: dict[str, Any]) -> dict[str, Any]:
 
 
 def _limit(X: Any, V: Any, U: Any, who: str) -> dict[str, float]:
-    """Seconds of X U and Xᵀ V, the least of some."""
+    """Return the seconds of X U and Xᵀ V, the minimum of several runs."""
     import scipy.sparse as sp
 
     if who == "scikit-learn":
@@ -182,7 +183,7 @@ def _limit(X: Any, V: Any, U: Any, who: str) -> dict[str, float]:
 
 
 class Process:
-    """A worker with so many threads, and the package of one source tree."""
+    """A worker with a number of threads and the package of one checkout."""
 
     def __init__(self, threads: int, source: Path, script: str = __file__) -> None:
         from benchmarks.settings import THREAD_VARIABLES
@@ -222,7 +223,7 @@ def steps_to(history: list[float], target: float) -> int | None:
 
 
 def targets(process: Process, row: Row, seeds: int, known: dict[str, Any]) -> dict[str, Any]:
-    """scikit-learn's objective after N iterations, and ours that end at or below it, by seed."""
+    """Return scikit-learn's objective after N iterations and our iterations, by seed."""
     found: dict[str, Any] = {"targets": [], "steps": []}
     order = {"loss": row.loss, "judge": True}
     there, guesses = known.get("targets", []), known.get("steps", [])
@@ -264,7 +265,7 @@ def least_steps(
 
 
 def theirs_takes(process: Process, row: Row, known: float | None) -> float:
-    """Seconds of scikit-learn's N iterations."""
+    """Return the seconds of scikit-learn's N iterations."""
     order = {"who": "scikit-learn", "loss": row.loss}
     if known is not None and known <= LONG:
         return process.ask("fit", iterations=row.iterations, **order)["seconds"]
@@ -287,10 +288,9 @@ def measure(
     known: dict[str, dict[str, Any]] | None = None,
     save: Any = None,
 ) -> dict[str, Any]:
-    """All rows at all thread counts; ``sources`` are the trees whose package is timed.
+    """Measure all rows at all thread counts; ``sources`` are the timed checkouts.
 
-    ``kept`` are entries of rows that are there already, to be completed, ``known`` targets and
-    steps by row.
+    ``kept`` are existing entries to complete, ``known`` targets and steps by row.
     """
     begun = time.perf_counter()
     result: dict[str, Any] = {"threads": counts, "rows": {}}
@@ -298,7 +298,7 @@ def measure(
     with tempfile.TemporaryDirectory() as folder:
         most = {who: Process(max(counts), source) for who, source in sources.items()}
         result["about"] = most["ours"].ask("about")
-        # a process of its own for each: threads of BLAS go on looking for work after a fit
+        # each has its own process, because threads of BLAS keep waiting for work after a fit
         apart = {"scikit-learn": sources["ours"], **sources}
         groups = {n: {w: Process(n, s) for w, s in apart.items()} for n in counts}
         for row in [named[name] for name in names or named]:
@@ -395,12 +395,12 @@ def _timed(
 
 
 def ratio(times: dict[str, Any]) -> float:
-    """scikit-learn's time over ours, the median over seeds."""
+    """Return scikit-learn's time divided by ours, the median over seeds."""
     return float(median(times.get("ratios") or [times["scikit-learn"] / times["ours"]]))
 
 
 def iteration(row: dict[str, Any], times: dict[str, Any]) -> tuple[float, float]:
-    """Seconds of an iteration of ours, and of what a fit pays once."""
+    """Return the seconds of one of our iterations, and the fixed cost of a fit."""
     steps = [m for m in row["steps"] if m is not None]
     ours = times.get("by_seed", {}).get("ours", [times["ours"]])
     one, longest = times["one"]["ours"], max(zip(steps, ours, strict=False))
@@ -417,7 +417,7 @@ def _short(times: dict[str, Any]) -> str:
 
 
 def markdown(result: dict[str, Any]) -> str:
-    """One table: scikit-learn's time over ours, and ours, for each number of threads."""
+    """Return a table of time ratios and our times for each number of threads."""
     counts = result["threads"]
     about = result["about"] | result.get("machine", {})
     lines = [
@@ -519,7 +519,7 @@ def write_overview(folder: Path) -> None:
 
 
 def _iterations(result: dict[str, Any]) -> list[str]:
-    """Tables of what an iteration of ours costs, beside the limit, and what a fit pays once."""
+    """Return tables of our time per iteration, its limit, and the fixed cost of a fit."""
     head = ["", "| | " + " | ".join(str(n) for n in result["threads"]) + " |"]
     head.append("|---|" + "---:|" * len(result["threads"]))
     one = ["An iteration of ours in ms, and how far it is above the limit:", *head]
@@ -543,7 +543,7 @@ def _iterations(result: dict[str, Any]) -> list[str]:
 
 
 def draw(result: dict[str, Any], path: Path) -> None:
-    """Time against threads, one small picture a row, ours and scikit-learn's."""
+    """Draw time against threads of both packages, one small chart per row."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -590,8 +590,8 @@ def run(
 ) -> dict[str, Any]:
     """Measure, and write ``threads-PROCESSOR.md``, ``.json`` and ``.svg``.
 
-    Rows that were measured there before with as many threads stay, if they are not measured now;
-    with ``resume`` they are only completed. Targets that any machine has found there serve all.
+    Earlier rows with the same number of threads stay if they are not measured now; ``resume`` only
+    completes them. Targets of any machine in that folder are reused.
     """
     from benchmarks.settings import HERE, machine
     from benchmarks.store import write_json, write_text
@@ -632,7 +632,7 @@ def run(
 
 
 def known_targets(folder: Path) -> dict[str, dict[str, Any]]:
-    """Objectives of scikit-learn and our steps by row, of the most seeds that were tried there."""
+    """Return scikit-learn's objectives and our steps by row, for most seeds."""
     found: dict[str, dict[str, Any]] = {}
     for path in sorted(folder.glob("threads-*.json")):
         for name, row in json.loads(path.read_text())["rows"].items():

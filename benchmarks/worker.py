@@ -1,9 +1,9 @@
-"""A contestant in a process of its own: JSON lines in and out, arrays in files.
+"""A contestant in its own process, with JSON lines as requests and arrays in files.
 
-It runs under whatever Python holds the package that it is asked for, so it imports nothing of the
-benchmark and each package only when it is used. What a package wants prepared (a dense array, its
-own sparse format) is prepared before the clock starts; the clock runs around the one call that its
-users make, from the given start and without a tolerance.
+It runs under the Python that has the requested package, so it imports nothing of the benchmark, and
+each package only on use. Input that a package needs in another form (a dense array, its own sparse
+format) is converted before the clock starts. The clock measures the call that users make, from the
+given start and without a tolerance.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def nmf_torch(X: Any, W: Any, H: Any, loss: str, iterations: int, algorithm: str
     parent = {"halsvar": NMFBatchHALS, "mu": NMFBatchMU}[algorithm]
 
     class Started(parent):  # type: ignore[misc, valid-type]
-        """The package has no custom start: this is its one hook."""
+        """Set the start through the only hook of the package, which has no custom start."""
 
         def _initialize_H_W(self, eps: float = 1e-6) -> None:
             self.H, self.W = torch.from_numpy(W.copy()), torch.from_numpy(H.copy())
@@ -129,7 +129,7 @@ def torchnmf(X: Any, W: Any, H: Any, loss: str, iterations: int, method: str) ->
     return fit
 
 
-#: What R runs: X as (features, samples), the clock around the one call.
+#: R code: X as (features, samples), with the clock around the fit.
 R_SCRIPT = """
 a <- commandArgs(trailingOnly = TRUE); f <- a[1]; k <- as.integer(a[2]); n <- as.integer(a[3])
 suppressMessages({library(Matrix); library(RcppML)})
@@ -150,7 +150,7 @@ cat(seconds)
 
 
 def rcppml(X: Any, W: Any, H: Any, loss: str, iterations: int, method: str) -> Fit:
-    """RcppML through Rscript: float64, from a start of its own, since it takes none."""
+    """Run RcppML through Rscript in float64, from its own start."""
     if shutil.which("Rscript") is None:
         raise RuntimeError("no Rscript here (Debian: r-cran-rcppml)")
     (n, p), k = X.shape, W.shape[1]
@@ -176,7 +176,7 @@ def rcppml(X: Any, W: Any, H: Any, loss: str, iterations: int, method: str) -> F
     return fit
 
 
-#: Seconds that a contestant in another process has taken itself, without its start.
+#: Seconds of a contestant in another process, without starting it.
 OWN_CLOCK: dict[str, float] = {}
 
 
@@ -212,7 +212,7 @@ def neighbors_partwise(X: Any, k: int) -> tuple[Any, Any]:
 def neighbors_scikit_learn(X: Any, k: int) -> tuple[Any, Any]:
     from sklearn.neighbors import NearestNeighbors
 
-    # without an argument it leaves out the sample itself, as ours does
+    # without an argument it excludes the sample itself, as Partwise does
     distances, indices = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(X).kneighbors()
     return indices, distances
 
@@ -235,7 +235,7 @@ NEIGHBORS = {
 
 
 class Session:
-    """What a worker remembers between two requests: the data and the start."""
+    """State of a worker between requests: the data and the start."""
 
     def __init__(self) -> None:
         self.X: Any = None
@@ -288,7 +288,7 @@ class Session:
 
 def main() -> None:
     warnings.simplefilter("ignore")
-    # packages print: what they print goes to stderr, the protocol keeps the real stdout
+    # output of packages goes to stderr, because stdout carries the protocol
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     session = Session()
@@ -297,7 +297,7 @@ def main() -> None:
         operation = request.pop("op")
         try:
             reply = {"ok": True, **getattr(session, operation)(**request)}
-        except Exception as error:  # the benchmark reports it and goes on
+        except Exception as error:  # the benchmark reports the error and continues
             reply = {"ok": False, "error": f"{type(error).__name__}: {error}"}
         print(json.dumps(reply), file=replies, flush=True)
 

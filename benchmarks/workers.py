@@ -1,4 +1,4 @@
-"""The benchmark's side of the workers: start one, ask it, stop it."""
+"""Control of worker processes: start, request, stop."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from benchmarks.settings import HERE
 
 
 class ContestantError(RuntimeError):
-    """A contestant could not do what it was asked; the message is for the table."""
+    """Error of a contestant; its message appears in the table."""
 
 
 def save_problem(path: Path, X: Any, W: Any = None, H: Any = None) -> None:
-    """X and the start, as `worker.py` reads them."""
+    """X and the start in the form that `worker.py` reads."""
     arrays = {} if W is None else {"W": W, "H": H}
     if sp.issparse(X):
         arrays |= {"data": X.data, "indices": X.indices, "indptr": X.indptr}
@@ -32,12 +32,16 @@ def save_problem(path: Path, X: Any, W: Any = None, H: Any = None) -> None:
 
 
 class Worker:
-    """One process of `worker.py` under the given Python."""
+    """A process of `worker.py` under the given Python."""
 
     def __init__(self, python: str | Path, *, script: Path = HERE / "worker.py") -> None:
         self._log = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
         self._process = subprocess.Popen(
-            [str(python), "-P", str(script)],  # -P: our files are not the packages' modules
+            [
+                str(python),
+                "-P",
+                str(script),
+            ],  # -P keeps our files from hiding modules of the packages
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -47,7 +51,7 @@ class Worker:
         )
 
     def ask(self, op: str, *, timeout: float = 3600, **request: Any) -> dict[str, Any]:
-        """One request and its reply; the process is killed when the reply is late."""
+        """Send a request and return the reply; a late reply ends the process."""
         assert self._process.stdin and self._process.stdout
         timer = threading.Timer(timeout, self._process.kill)
         timer.start()
