@@ -172,7 +172,7 @@ class Backend:
 
 
 def _window(annotation: Mapping[str, Any]) -> str:
-    """Return the name under which the journal keeps what an annotation did."""
+    """Return the name of an annotation in the journal."""
     return f"Label Studio {annotation.get('id')}"
 
 

@@ -177,8 +177,8 @@ class ConceptModel(Model):
     def product(self, C: AnyArray) -> AnyArray:
         """K C, remembered for the last C; zero for a concept whose samples cancel.
 
-        Of such a concept, the mean of centred samples say, rounding is all that is left. Lengths
-        moved into V, or codes that fit it, would make that as large as X.
+        Such a concept, for example the mean of centred samples, consists of rounding errors.
+        Scaling it to unit length, or fitting part weights to it, would make these as large as X.
         """
         if self._known is None or self._known[0] is not C:
             KC = self.gram.dot(C)
@@ -216,7 +216,7 @@ class ConceptModel(Model):
         return self.value(V, C)
 
     def normalize(self, V: AnyArray, C: AnyArray) -> tuple[AnyArray, AnyArray]:
-        """Basis vectors of length one, if asked for and V and C share a free scale.
+        """Scale basis vectors to length one, if requested and V and C share a free scale.
 
         One long column of V would shorten the gradient steps of all columns of C.
         """

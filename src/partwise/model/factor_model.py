@@ -26,9 +26,9 @@ class Held:
     Attributes
     ----------
     values, known : (p, k) arrays
-        What they are, and one where there is one.
+        The known values, and one at each known entry.
     columns : (k,) array
-        One for a part of which nothing is known, else zero.
+        One for a part without known entries, else zero.
     """
 
     values: Array
@@ -119,8 +119,8 @@ class FactorModel(Model):
         self.held = None if held is None else self._hold(held)
         if unit and smoothing and held is not None:
             if np.isnan(held).any():
-                raise ValueError("unit: no length can be held beside smoothing and known entries")
-            self.unit = False  # nothing is left to hold
+                raise ValueError("scale='unit' cannot be combined with smoothing and known entries")
+            self.unit = False  # all parts have known entries
 
     def _gathered(self, weights: NDArray[Any] | None) -> DataMatrix:
         """AᵀΓX."""
@@ -147,7 +147,7 @@ class FactorModel(Model):
     # -- terms ------------------------------------------------------------------------------
 
     def add_term(self, side: str, term: Term) -> None:
-        """One more term on Z ("V") or U, brought to where that factor lives."""
+        """Add a term on Z ("V") or U, with its arrays at the place of that factor."""
         move = self.R.rows if side == "V" else self.R.small
         self.terms[side].append(term.placed(Place(move, self.R.operator, self.data.dtype)))
 
@@ -202,7 +202,7 @@ class FactorModel(Model):
         return self.subproblems(side, [(Z, U)])[0]
 
     def subproblems(self, side: str, points: Sequence[tuple[Array, Array]]) -> Sequence[Subproblem]:
-        """Those of several starts, by one wide product with X where the loss allows it."""
+        """Return the subproblems of several starts, from one wide product with X if possible."""
         halves = [self._half(side, Z, U) for Z, U in points]
         subs = self.loss.subproblems(self.seen, side, points, halves)
         for sub in subs:
@@ -261,7 +261,7 @@ class FactorModel(Model):
     def cancels(self) -> float:
         """Up to where the objective has to be summed from what is left of X."""
         if self.R.lack is not None and self.eps > 1e-10:
-            return np.inf  # what the model has in gaps may be far larger than X
+            return np.inf  # the model's values at missing entries may be far larger than X
         # sums over X have errors of about eps times its size: a millionth of the value at most
         return np.inf if self.loss.careful else 1e6 * self.eps * self.size
 

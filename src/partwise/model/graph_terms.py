@@ -30,11 +30,11 @@ class Operator(Protocol):
 
     @property
     def gathered(self) -> tuple[Operator, Callable[[AnyArray], AnyArray]] | None:
-        """Where rows lie elsewhere, what multiplies in memory and what sends rows back."""
+        """For rows outside memory: the product in memory, and the function that returns rows."""
 
     @property
     def edges(self) -> Any | None:
-        """W as CSR, where Z is and where it says all; None elsewhere."""
+        """W as CSR at the place of Z, if it contains all edges; else None."""
 
     def __call__(self, Z: AnyArray) -> AnyArray:
         """W Z."""
@@ -46,9 +46,9 @@ class Operator(Protocol):
 class Neighbors:
     """Z -> W Z, with cliques kept implicit.
 
-    With ``members`` (classes, n), the samples of a class are joined by ``weight`` besides W: the
-    sum of the class minus the sample itself. ``mask`` and ``codes`` say which samples have a class,
-    and which.
+    With ``members`` (classes, n), samples of a class are joined by ``weight`` in addition to W: the
+    sum of the class minus the sample itself. ``mask`` marks samples with a class, and ``codes`` are
+    these classes.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Neighbors:
 
 
 class OnGraph(Term):
-    """What both terms on a graph hold: ``neighbors`` multiplies by W, ``degrees`` its row sums.
+    """Common data of terms on a graph: ``neighbors`` multiplies by W, ``degrees`` are its row sums.
 
     W itself may be implicit.
     """
@@ -174,7 +174,7 @@ class CannotLink(OnGraph):
 
     @classmethod
     def between(cls, C: Any, weight: float) -> CannotLink:
-        """From a symmetric sparse C."""
+        """Create the term from a symmetric sparse C."""
         return cls(Neighbors(C), np.asarray(C.sum(axis=1)).ravel(), weight)
 
     def value(self, Z: AnyArray) -> float:
@@ -204,7 +204,7 @@ class Anchored(Term):
 
     @classmethod
     def to(cls, W: Any, A: AnyArray, scale: float) -> Any:
-        """From W (n, m), the rows A (m, k) and λ."""
+        """Create the term from W (n, m), the rows A (m, k) and λ."""
         scale = A.dtype.type(scale)
         weight = scale * np.asarray(W.sum(axis=1), dtype=A.dtype).reshape(-1, 1)
         sums = np.asarray(W.sum(axis=0), dtype=np.float64).ravel()
@@ -229,9 +229,9 @@ class Anchored(Term):
 
 
 class AnchoredDivergence(Anchored):
-    """λ Σ_ij W_ij D(a_j ‖ z_i), D the Kullback-Leibler divergence: `Anchored` beside a KL loss.
+    """λ Σ_ij W_ij D(a_j ‖ z_i), D the Kullback-Leibler divergence: `Anchored` for a KL loss.
 
-    Its minimiser beside the loss's majoriser is GNMF (21) with the neighbours held.
+    Together with the loss's majoriser, its minimiser is GNMF (21) with fixed neighbours.
     """
 
     exact = False
@@ -310,7 +310,7 @@ class GraphDivergence(OnGraph):
     def _conjugate_gradient(
         self, b: AnyArray, c: AnyArray, Z: AnyArray, most: int = 500
     ) -> AnyArray:
-        """Jacobi-preconditioned CG, on all columns at once where they are not arrays in memory.
+        """Solve by Jacobi-preconditioned CG, on all columns together if they are outside memory.
 
         The system is linear: Z is brought near one, whose squares neither vanish nor overflow.
         """

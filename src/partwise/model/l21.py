@@ -49,7 +49,7 @@ class RowLengths(Frobenius):
         ε; None: a thousandth of the mean length of a sample.
     """
 
-    careful = True  # a root: what cancels in one sample is not small beside the sum
+    careful = True  # a root: cancellation in one sample is not small relative to the sum
     degree = 1.0
 
     def __init__(self, epsilon: float | None = None) -> None:

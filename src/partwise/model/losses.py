@@ -1,7 +1,7 @@
-"""The loss between X and Y = V S Uᵀ: what it is worth, and how each half-step looks.
+"""The loss between X and Y = V S Uᵀ, and the subproblems of its half-steps.
 
-A loss turns products of the data with one factor into a subproblem in the other. All it knows of a
-problem is `Seen`. With B = U S and F = V S, Y = V Bᵀ = F Uᵀ.
+A loss turns products of the data with one factor into a subproblem in the other. `Seen` is all that
+it uses of a problem. With B = U S and F = V S, Y = V Bᵀ = F Uᵀ.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from partwise.model.terms import Term
 
 
 class Pass(NamedTuple):
-    """What a pass over X said of one pair of factors."""
+    """The results of a pass over X for one pair of factors."""
 
     Z: Array
     U: Array
@@ -89,9 +89,9 @@ class LastPass:
 
 @dataclass
 class WeighedSamples:
-    """The samples themselves, for a loss that weighs each anew: X, γ and the map A.
+    """The samples themselves, for a loss that reweights them: X, γ and the map A.
 
-    ``rows`` is A, None where it is the identity; ``counts`` its Aᵀ1, where Z lives.
+    ``rows`` is A, or None for the identity; ``counts`` is Aᵀ1, at the place of Z.
     """
 
     data: DataMatrix
@@ -117,7 +117,7 @@ class WeighedSamples:
 
 @dataclass
 class Seen:
-    """What a loss sees of a problem.
+    """The data of a problem that a loss uses.
 
     Attributes
     ----------
@@ -129,7 +129,7 @@ class Seen:
     constant : float
         What the loss of X alone adds.
     mixing : matrix or None
-        M = AᵀΓA where it is not diag(d): samples mix the rows of several classes.
+        M = AᵀΓA if it is not diag(d), because samples mix the rows of several classes.
     samples : Samples
     last : LastPass
     """
@@ -145,7 +145,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Half:
-    """What a half-step has beside the loss: its terms, the other factor's, and how long to sweep.
+    """Data of a half-step other than the loss: both factors' terms, and the number of sweeps.
 
     ``others()`` is the value of the terms on the other factor.
     """
@@ -215,7 +215,7 @@ class Loss(ABC):
     def subproblems(
         self, seen: Seen, side: str, points: Sequence[tuple[Array, Array]], halves: Sequence[Half]
     ) -> Sequence[Subproblem]:
-        """Those of several starts."""
+        """Return the subproblems of several starts."""
         pairs = zip(points, halves, strict=True)
         return [self.subproblem(seen, side, Z, U, half) for (Z, U), half in pairs]
 
@@ -276,7 +276,7 @@ class Frobenius(Loss):
     def subproblems(
         self, seen: Seen, side: str, points: Sequence[tuple[Array, Array]], halves: Sequence[Half]
     ) -> list[Quadratic]:
-        """Those of several starts: one product with X that is as wide as all together."""
+        """Return the subproblems of several starts, from one wide product with X."""
         fixed = [seen.S(U if side == "V" else Z) for Z, U in points]
         if seen.R.lack is not None:
             return [

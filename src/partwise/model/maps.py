@@ -35,7 +35,7 @@ class SharedRows:
     Parameters
     ----------
     codes : int ndarray of shape (n_samples,)
-        The class of each sample, -1 where it is unknown.
+        The class of each sample, or -1 if unknown.
     n_samples : int
         Number of rows of V.
 

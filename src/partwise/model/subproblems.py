@@ -38,19 +38,19 @@ class Subproblem(ABC):
     exponent : float
         Power of the ratio in a multiplicative step.
     local : bool
-        Whether it is a majoriser at the factor it was made for, to be made anew after a step.
+        True for a majoriser at the current factor, which must be recomputed after a step.
     descends : bool
-        Whether rows are joined by the loss itself, so that only `descend` moves them.
+        True if the loss itself couples rows, so that only `descend` moves them.
     measures_change : bool
         Whether `change` is more exact than a difference of values.
     project : callable or None
-        Maps the factor to its constraint set, where that is more than Z >= 0.
+        Maps the factor to its constraint set, if that is smaller than Z >= 0.
     free : bool
-        Whether the factor may have signs: a quadratic's minimum is then a linear solve.
+        True if the factor may be negative: a quadratic's minimum is then a linear solve.
     held : array of Z's shape or None
         One where an entry does not move, else zero; `project` brings back what it is.
     size : float
-        The largest of the sums that the last `value` was a difference of, beside that of X.
+        The largest of the sums whose difference was the last `value`, other than that of X.
     """
 
     kind: str
@@ -96,7 +96,7 @@ class Subproblem(ABC):
 
 
 class Model(Protocol):
-    """What the loop asks of a model: the problem in each factor, and the objective.
+    """The interface of a model for the loop: the problem in each factor, and the objective.
 
     Attributes
     ----------
@@ -152,9 +152,9 @@ class Quadratic(Subproblem):
     constant : float
         What makes the loss whole.
     others : callable or None
-        The penalties on the other factor, asked for with a value.
+        The value of the penalties on the other factor, called only for `value`.
     sweeps : int
-        How many coordinate sweeps one product deserves.
+        Number of coordinate sweeps per product with X.
     """
 
     kind = "frobenius"
@@ -162,7 +162,7 @@ class Quadratic(Subproblem):
 
     def __init__(
         self,
-        C: Any,  # None where a subclass makes it when it is asked for
+        C: Any,  # None if a subclass computes it on first use
         G: Array,
         *,
         d: Array | None = None,
@@ -216,7 +216,7 @@ class Quadratic(Subproblem):
 
 
 class Gaps(Protocol):
-    """What a step sees of X where entries lack E of their row's weight; `masked.HalfSeen`."""
+    """Products of incomplete X for a step; E is the missing weight of each entry."""
 
     @property
     def given(self) -> Array:
@@ -224,7 +224,7 @@ class Gaps(Protocol):
 
     @property
     def drawn(self) -> Array:
-        """Products of X with its gaps filled."""
+        """Products of X with its missing entries filled."""
 
     def modelled(self, Z: Array, pull: Array) -> Array:
         """Products of what the model has at Z where entries were seen, of ``pull`` everywhere."""
@@ -233,7 +233,7 @@ class Gaps(Protocol):
         """Return ½ Σ w x² + ½ Σ d y² minus the loss at Z."""
 
     def above(self, Z: Array) -> float:
-        """How far the quadratic of the filled X is above the loss at Z."""
+        """Return the quadratic of the filled X minus the loss at Z."""
 
     @property
     def solve(self) -> Callable[..., Array] | None:
@@ -301,8 +301,8 @@ class Free(Quadratic):
 class Filled(Quadratic):
     """½ Σ w_ij (x_ij - z_i·b_j)² + terms(Z): its value, and a quadratic that is not below it.
 
-    That is the loss of X with its gaps filled. `value`, `change` and `split` are of the loss
-    itself; `gradient` is the quadratic's.
+    The majoriser is the loss of X with its missing entries filled. `value`, `change` and `split`
+    are those of the loss itself; `gradient` is that of the quadratic.
     """
 
     local = True
@@ -314,7 +314,7 @@ class Filled(Quadratic):
 
     @property
     def C(self) -> Array:
-        """What Z is drawn to; multiplicative steps never ask for it."""
+        """The linear coefficient; multiplicative steps do not use it."""
         return self.gaps.drawn
 
     @C.setter
@@ -322,7 +322,7 @@ class Filled(Quadratic):
 
     @property
     def measures_change(self) -> bool:  # type: ignore[override]
-        """Only in single precision: it takes one more look at the gaps."""
+        """True in single precision only, because it needs another pass over missing entries."""
         return bool(self.G.dtype.itemsize < 8)
 
     def value(self, Z: Array) -> float:
@@ -359,8 +359,8 @@ class Sweeps(Protocol):
 class Divergence(Subproblem):
     """The EM majoriser of a KL (or β) loss at the current point.
 
-    gradient = cost + terms - product, where ``product`` are the ratio products (X/Y) B, made when
-    first asked for, and ``cost`` (1 or n, k) the column sums with their weights.
+    gradient = cost + terms - product, where ``product`` are the ratio products (X/Y) B, computed on
+    first use, and ``cost`` (1 or n, k) the column sums with their weights.
 
     Parameters
     ----------
@@ -373,7 +373,7 @@ class Divergence(Subproblem):
     evaluate : callable
         The loss with this factor at Z.
     others : callable or None
-        The penalties on the other factor, asked for with a value.
+        The value of the penalties on the other factor, called only for `value`.
     """
 
     kind = "divergence"
@@ -418,10 +418,10 @@ LEAST_MISFIT = {"frobenius": 1.2e-7, "divergence": 1e-5}
 
 
 def misfit(value: float, size: float, least: float, tol: float = 0.0) -> float:
-    """‖X - Y‖/‖X‖: how much of the two halves of the loss's gradient is left when they cancel.
+    """Return ‖X - Y‖/‖X‖, the share of the gradient's halves that is left after cancellation.
 
-    ``value`` is the objective, ``size`` that of Y = 0 (0: not known); below ``least``, and below
-    ``tol``, a fit is perfect to what was asked for.
+    ``value`` is the objective, ``size`` that of Y = 0 (0 if unknown). Below ``least`` and ``tol``,
+    a fit is perfect to the requested tolerance.
     """
     if size <= 0:
         return 1.0
@@ -431,8 +431,8 @@ def misfit(value: float, size: float, least: float, tol: float = 0.0) -> float:
 def kkt_residual(sub: Subproblem, Z: Array, misfit: float = 1.0) -> float:
     """‖projected gradient‖ / (misfit (‖neg‖ + ‖pos‖) + Σ ‖gradient of a term‖), at most 1.
 
-    neg and pos are the halves of the loss's gradient, which cancel as far as the fit is good; the
-    halves of a term's gradient are not told apart, so that they cannot hide what is left either.
+    neg and pos are the halves of the loss's gradient, which cancel in a good fit. A term's gradient
+    is not split, so that its halves cannot hide the residual.
 
     Where the gradient is positive, entries below the mean of their column count in proportion:
     at zero not at all, and a multiplicative update that is on its way there little; in the norms
@@ -461,7 +461,7 @@ def _lengths(sub: Subproblem, Z: Array, scale: Array) -> Any:
         return _norms(here, *mine, scale=scale, d=d, free=free)
 
     lengths = results(run, blocks, threads_for(8 * PASS * Z.shape[0] * Z.shape[1]))
-    peak = np.max(lengths, initial=0) or 1.0  # beside it, squares of lengths are finite
+    peak = np.max(lengths, initial=0) or 1.0  # relative to it, squares of lengths are finite
     return np.linalg.norm(np.divide(lengths, peak), axis=0)
 
 

@@ -1,9 +1,9 @@
 """Pieces of the objective on one factor Z >= 0: the base of every term, and the plain ones.
 
-A term is asked for little: `Term.value`, and `Term.gradient` or `Term.split`. With
-`Term.lipschitz` every step can use it. What else a term can say (a tighter bound, its degree, the
-edges of a graph, an exact solve) makes steps better, and is declared, so that a step that needs
-more than a term offers is refused before any work (`solvers.steps.check_step`).
+A term needs only `Term.value`, and `Term.gradient` or `Term.split`. With `Term.lipschitz` every
+step can use it. Optional properties (a tighter bound, the degree, the edges of a graph, an exact
+solve) improve steps. They are declared, so that a step that needs a missing one is refused before
+any work (`solvers.steps.check_step`).
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Shared(Protocol):
 
 @dataclass(frozen=True)
 class Place:
-    """Where a factor lives: brings the arrays of a term there, in its dtype."""
+    """The place of a factor: converts the arrays of a term to its kind and dtype."""
 
     rows: Callable[[Array], Array]
     operator: Callable[[Any], Any]  # a product W Z, see DataMatrix.operator
@@ -89,7 +89,7 @@ class Place:
 
 
 class Term(ABC):
-    """One piece of the objective on one factor Z >= 0, (rows, k).
+    """A term of the objective on one factor Z >= 0, (rows, k).
 
     Subclasses write `value`, and `gradient` or `split`; with `lipschitz` all solvers can use them.
     They see numpy arrays and may return anything that broadcasts to Z, unless ``anywhere``.
@@ -144,7 +144,7 @@ class Term(ABC):
         """Return the term's contribution to the objective."""
 
     def change(self, new: Array, old: Array) -> float:
-        """value(new) - value(old), by the gradient half-way where that is exact.
+        """Return value(new) - value(old), by the gradient half-way if that is exact.
 
         On a device it may be a number that is still being computed, see `inner64`.
 
@@ -220,7 +220,7 @@ class Term(ABC):
 
     @property
     def offers(self) -> frozenset[str]:
-        """What steps may ask for, of "split", "bound", "lipschitz" and "solve"."""
+        """Return which of "split", "bound", "lipschitz" and "solve" steps may use."""
         smooth = bool(np.isfinite(self.lipschitz()))
         bounded = smooth or type(self).bound is not Term.bound
         words = {"split": True, "bound": bounded, "lipschitz": smooth}
@@ -228,12 +228,12 @@ class Term(ABC):
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Name in messages."""
         return type(self).__name__
 
     @property
     def of_samples(self) -> bool:
-        """True if it holds something for each row, and so cannot be asked about other rows."""
+        """True if it has data per row, and so cannot be evaluated for other rows."""
         return self.couples or any(np.shape(getattr(self, a))[0] > 1 for a in self.by_row)
 
     def check(self, shape: tuple[int, int], name: str) -> None:
@@ -278,7 +278,7 @@ class Term(ABC):
 class Guest(Term):
     """A term that is written for numpy, or for V = A Z, at home where Z lives.
 
-    The chain rule through A sums what the term says of the samples that share a row.
+    By the chain rule through A, gradients of the samples that share a row are added.
     """
 
     def __init__(self, term: Term, shared: Shared | None = None) -> None:
@@ -416,7 +416,7 @@ class Ridge(Term):
 
 
 class Price(NamedTuple):
-    """What lengths l of the columns of U cost as they enter V: at most Σ first l + ½ second l².
+    """The cost of column lengths l of U in V: at most Σ first l + ½ second l².
 
     Both have the slope of the cost at l = 1; ``value(l)`` is the cost itself, on a device a number
     that may still be computed.
@@ -498,7 +498,7 @@ class UnitLength(Term):
 
 
 def check_term(term: Term, shape: tuple[int, int], *, random_state: int = 0) -> None:
-    """Compare what a term says of itself with its value; raise with all that does not agree.
+    """Compare a term's declared properties with its value; raise an error with all differences.
 
     A fit trusts its terms: a wrong gradient or too small a bound ends as "no further progress", and
     a term that joins rows without saying so codes new samples wrongly. Here the gradient is held
@@ -520,7 +520,7 @@ def check_term(term: Term, shape: tuple[int, int], *, random_state: int = 0) -> 
     TypeError
         It is no `Term`.
     ValueError
-        What it says does not agree, one sentence for each thing.
+        If a property does not match the value; one sentence per property.
 
     Examples
     --------
@@ -556,7 +556,7 @@ def check_term(term: Term, shape: tuple[int, int], *, random_state: int = 0) -> 
 
 
 class _Looks:
-    """What `check_term` looks at, each a list of what is wrong.
+    """The checks of `check_term`; each returns a list of errors.
 
     A central difference over h has errors of about h² and eps/h, relative to the value: some 1e-9
     with h the cube root of eps. Agreement to 1e-5 is far above that, and far below a mistake.
@@ -601,8 +601,8 @@ class _Looks:
                 scale = float(np.linalg.norm(gradient) * np.linalg.norm(direction))
                 if abs(said - seen) > self.near * scale + 1e-9 * size:
                     return [
-                        f"gradient is not that of value: along a direction it says {said:.6g}, "
-                        f"finite differences of value {seen:.6g}"
+                        f"gradient is not that of value: along a direction it is {said:.6g}, "
+                        f"and finite differences of value give {seen:.6g}"
                     ]
             neg, pos = (np.broadcast_to(np.asarray(part), Z.shape) for part in term.split(Z))
             if min(neg.min(), pos.min()) < 0:
@@ -612,7 +612,7 @@ class _Looks:
         return found
 
     def joined(self) -> list[str]:
-        """Whether a row's gradient hears of other rows; those that `by_row` has are its own."""
+        """Check whether a row's gradient depends on other rows, except through `by_row`."""
         Z = self.points[0]
         if self.term.couples or len(Z) < 2:
             return []

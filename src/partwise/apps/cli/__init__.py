@@ -1,7 +1,8 @@
 """The ``partwise`` command.
 
-One module a command, imported when the command runs, so that ``--help`` answers at once. A command
-raises ordinary exceptions; :func:`main` turns what a user can cause into one line and exit code 2.
+Each command has its own module, which is imported when the command runs, so that ``--help`` is
+fast. Commands raise ordinary exceptions; :func:`main` turns user errors into one line and exit
+code 2.
 """
 
 from __future__ import annotations

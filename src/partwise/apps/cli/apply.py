@@ -34,8 +34,8 @@ def _load(model: Path, new: str, bar: Bar, reading: dict[str, Any]) -> tuple[Any
     estimator, recipe = saving.read(model)
     if recipe is None:
         raise ValueError(
-            f"{model} does not say how its data were prepared, as models of the command and the "
-            "studio do; use partwise.load in Python."
+            f"{model} does not contain the preparation of its data, as models of the command and "
+            "the studio do; use partwise.load in Python."
         )
     if not hasattr(estimator, "embedding_"):
         raise ValueError(f"{model} holds a model that was never fitted.")
@@ -45,7 +45,7 @@ def _load(model: Path, new: str, bar: Bar, reading: dict[str, Any]) -> tuple[Any
         raise ValueError(f"{model}: its recipe lacks {error}.") from error
     known = estimator.n_features_in_
     if samples.X.shape[1] != known:
-        raise ValueError(f"{new} has {samples.X.shape[1]} features, the model knows {known}.")
+        raise ValueError(f"{new} has {samples.X.shape[1]} features; the model needs {known}.")
     return estimator, samples
 
 

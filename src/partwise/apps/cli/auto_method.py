@@ -26,7 +26,7 @@ CLASS_SIZE = 15
 
 @dataclass(frozen=True)
 class Profile:
-    """What ``--method auto`` looks at."""
+    """Properties of the data that ``--method auto`` uses."""
 
     n_samples: int
     n_features: int
@@ -39,7 +39,7 @@ class Profile:
 
 @dataclass(frozen=True)
 class MethodChoice:
-    """The name of a method, and one sentence that says why."""
+    """The name of a method, and the reason in one sentence."""
 
     method: str
     reason: str
@@ -125,7 +125,7 @@ def profile(X: Any, y: Any = None, *, kind: str = "table") -> Profile:
 
 
 def _alike(X: Any, labels: Any, most: int = 2000) -> float | None:
-    """How often the closest labelled sample, by the angle, has the same label."""
+    """Return how often the closest labelled sample, by angle, has the same label."""
     from sklearn.metrics.pairwise import cosine_similarity
 
     shared = labels.mask & np.isin(labels.codes, np.flatnonzero(labels.counts > 1))

@@ -95,7 +95,7 @@ def _run(
         task, fitted = _fitted(data, bar, for_predict=for_predict, **asked)
         with whole_folder(out, force=force) as folder:
             summary = _summary(task, fitted, command)
-            named = summary["naming"] is not None  # held-out labels say how far to trust it
+            named = summary["naming"] is not None  # held-out labels measure the accuracy
             wanted = bool(runs) or (report and not named)
             stable = _stability(task, fitted, bar, runs) if wanted else None
             if stable is not None:

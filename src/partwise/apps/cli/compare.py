@@ -35,7 +35,7 @@ FOLDS = 5
 PATIENCE = 180.0
 #: Baselines that every comparison of classifiers includes.
 BASELINES = ("logistic-regression", "linear-svc", "label-spreading")
-#: The end of the name of a baseline that uses the embeddings instead of the data.
+#: Suffix of a baseline that uses the embeddings instead of the data.
 ON_EMBEDDINGS = "-on-embeddings"
 
 
@@ -313,7 +313,7 @@ class Rounds:
         )
 
     def right(self, run: Callable[[Any], Any]) -> np.ndarray:
-        """Whether each scored label was predicted; ``run`` predicts labels from those it sees."""
+        """Return whether each scored label was predicted by ``run`` from the other labels."""
         found = []
         for seen, out in self.rounds:
             names = np.array([str(name) for name in np.asarray(run(seen), dtype=object)[out]])

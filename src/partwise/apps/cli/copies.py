@@ -1,8 +1,7 @@
 """Tasks in copies of this process, for those whose Python would wait for one interpreter.
 
-A copy (fork) has all that was read and imported, and an interpreter of its own; only what a task
-yields is sent back. Threads serve where there are no copies that can be trusted: macOS has them,
-but not for what its own libraries do.
+A copy (fork) has all data and imports and its own interpreter; only the results of a task are sent
+back. Threads are used where forks are not safe: on macOS, system libraries may fail in a fork.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from partwise.backends.threads import allowed, one_blas_thread, side_by_side
 
 FORKS = sys.platform == "linux"
 
-#: What a task does: it yields whatever is to be told, and can be ended after each.
+#: A task is a generator of results; it can be stopped after each result.
 Task = Callable[..., Iterator[Any]]
 
 
@@ -33,14 +32,14 @@ def spread(
     most: int,
     meanwhile: Callable[[], None] | None = None,
 ) -> None:
-    """got(item) for each item of run(*task) of each task, as they come, at most so many at once.
+    """Call got(item) for each item of run(*task) of each task, with at most ``most`` in parallel.
 
-    After an error or an interrupt the others end with the item that they are at. ``meanwhile`` is
-    called beside the tasks; it has ended when this has.
+    After an error or an interrupt, the other tasks end with their current item. ``meanwhile`` runs
+    in parallel with the tasks and ends before this function returns.
     """
     copies = min(most, len(tasks))
     if copies > 1 and FORKS:
-        with one_blas_thread:  # a copy that had to say so would begin all threads of BLAS
+        with one_blas_thread:  # setting it in a copy would start all threads of BLAS
             _in_copies(run, tasks, got, copies, meanwhile)
         return
     other = _beside(meanwhile)
@@ -74,7 +73,7 @@ def _in_copies(
     copies: int,
     meanwhile: Callable[[], None] | None,
 ) -> None:
-    """Each copy is told the number of its next task when it has ended one."""
+    """Send each copy the number of its next task when it has finished one."""
     share, ends = max(1, allowed() // copies), {}  # type: int, dict[Connection, int]
     numbers = iter(range(len(tasks)))
     try:
@@ -117,7 +116,7 @@ def _in_copies(
 
 def _fork() -> int:
     with warnings.catch_warnings():
-        # Python warns of threads, which a copy has none of: those of BLAS begin anew, ours as well
+        # Python warns about threads, but BLAS and Partwise start new threads in the copy
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
 
@@ -125,7 +124,9 @@ def _fork() -> int:
 def _serve(run: Task, tasks: Sequence[tuple[Any, ...]], end: Connection, share: int) -> NoReturn:
     """Run tasks in a forked copy, which leaves everything that it inherited untouched."""
     try:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal tells all; who made it ends it
+        signal.signal(
+            signal.SIGINT, signal.SIG_IGN
+        )  # a terminal signals all processes; the parent ends this one
         os.environ["OMP_NUM_THREADS"] = str(share)
         while True:
             for item in run(*tasks[end.recv()]):

@@ -53,7 +53,7 @@ def _ours(name: str) -> Shown:
     """Return a method of the table."""
     method = TABLE[name]
 
-    def make(k: int, seed: int) -> Any:  # a classifier chooses its number of parts by itself
+    def make(k: int, seed: int) -> Any:  # a classifier chooses its own number of parts
         return method.make(None if method.names else k, n_clusters=k, seed=seed)
 
     loss = "KL" if method.settings.get("beta_loss") == "kullback-leibler" else "squares"
@@ -85,7 +85,7 @@ print(model.expected_accuracy_, (labels[hidden] == digits.y[hidden]).mean())
 
 @dataclass(frozen=True)
 class Result:
-    """One method's row. `objective` is ½‖X - WH‖² or the KL divergence, penalties included."""
+    """The row of a method. `objective` is ½‖X - WH‖² or the KL divergence, with penalties."""
 
     name: str
     accuracy: float
@@ -101,7 +101,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Score:
-    """All rows, and what they have in common."""
+    """All rows, and their common data."""
 
     results: tuple[Result, ...]
     dataset: Dataset = field(repr=False)
@@ -148,7 +148,7 @@ def run(
     if any(method.takes_labels for method in methods):
         hidden = known == -1
         scored = (
-            f"Methods that take labels know {LABELS_PER_CLASS} per class; "
+            f"Methods that use labels get {LABELS_PER_CLASS} per class; "
             f"all are scored on the other {hidden.sum()} samples."
         )
     results = []
@@ -173,7 +173,7 @@ def _one(
     seed: int,
 ) -> Result:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the remark says it
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the remark mentions it
         method.make(n_components, seed).set_params(max_iter=20).fit(X, y)  # compiles, untimed
         model = method.make(n_components, seed)
         start = time.perf_counter()

@@ -15,7 +15,7 @@ import typer
 from typer.models import OptionInfo
 
 EMPTY = inspect.Parameter.empty
-#: What the help shows for the value of an option; a flag has none.
+#: Placeholder in the help for the value of an option; a flag has none.
 METAVARS = {bool: "", int: "NUMBER", float: "NUMBER", str: "TEXT", Path: "FILE"}
 #: Options that ``--help`` shows at most; ``--help-all`` shows the rest.
 SHOWN = 10
@@ -289,7 +289,7 @@ for _title, _group in GROUPS:
         _option.info.rich_help_panel = _title or None
 #: The arguments of `partwise.io.read_samples`.
 READS = [name for group in READING.values() for name in group]
-#: What may differ for new data of a known model.
+#: Options that may differ for new data of an existing model.
 NEW = "label_column text_column id_column encoding separator sheet skip_rows heading missing"
 NEW += " transpose layer strict embeddings encoder download offline"
 
@@ -372,11 +372,11 @@ def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, kind, default=default, annotation=annotation)
 
 
-# -- a file beside the data -----------------------------------------------------------------------
+# -- a file next to the data ----------------------------------------------------------------------
 
 
 def from_file(ctx: typer.Context, given: dict[str, Any]) -> list[str]:
-    """Take options that were not typed from ``partwise.toml``; the words that would say them."""
+    """Read options that were not typed from ``partwise.toml``; return them as typed words."""
     import tomllib
 
     data = Path(given["data"])

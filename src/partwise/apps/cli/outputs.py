@@ -1,4 +1,4 @@
-"""What commands write and print: folders that appear whole or not at all, tables, notes, JSON."""
+"""Output of commands: complete folders, tables, notes and JSON."""
 
 from __future__ import annotations
 

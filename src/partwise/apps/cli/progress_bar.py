@@ -29,7 +29,7 @@ def duration(seconds: float) -> str:
 
 
 class Bar:
-    """What is being done, how far it is and how long it will take, on standard error.
+    """A progress bar on standard error with the current task and the remaining time.
 
     A context manager; `step` is made for callbacks ``step(done, total, what)``.
     """

@@ -1,4 +1,4 @@
-"""What `cluster`, `fit` and `compare` have in common: read, choose, fit, score."""
+"""Common steps of `cluster`, `fit` and `compare`: read, choose, fit, score."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def know(
 def n_clusters(
     task: Task, k: int | str | None, bar: Bar, *, method: str = "auto", seed: int = 0
 ) -> int:
-    """-k, or the number of classes; under auto what hidden entries say."""
+    """Return -k or the number of classes; "auto" chooses by hidden entries."""
     if isinstance(k, str):
         from partwise.apps.cli.choose import auto_k
 
@@ -225,7 +225,7 @@ def build(
     """Return the estimator, its name and the reason for it."""
     samples = task.samples
     looked = profile(samples.X, task.given, kind=samples.kind)
-    reason = f"{name}, as asked."
+    reason = f"{name}, as requested."
     if name == "auto" and task.links:
         name, reason = "gnmf", "gnmf: links between samples are kept by clusters of their codes."
     if name == "auto":
@@ -260,7 +260,7 @@ def build(
             f"{', '.join(able)} read it by blocks."
         )
     per_class, size = task.settings.get("components_per_class"), parts
-    if size is None and not method.names:  # a classifier chooses it by itself
+    if size is None and not method.names:  # a classifier chooses its own number
         size = max(k, len(task.part_names))
         if per_class or method.settings.get("class_reg") or method.estimator == "CDNMF":
             size = (per_class or 1) * max(k, len(task.classes))  # every class has a part
@@ -303,9 +303,9 @@ def beside(model: Any, samples: Samples) -> dict[str, Any]:
     """Return the second view if the model uses one; raise an error if it does not."""
     if samples.also is None:
         return {}
-    if not hasattr(model, "relabel"):  # what tells a classifier
+    if not hasattr(model, "relabel"):  # only classifiers have it
         raise ValueError(
-            f"{type(model).__name__} takes one view, and embeddings are a second one; "
+            f"{type(model).__name__} uses one view, and embeddings are a second one;  "
             "--embeddings-only uses them instead of the data, --method classify (with labels) "
             "uses both."
         )
@@ -333,8 +333,8 @@ def fit(task: Task, model: Any, name: str, reason: str, bar: Bar) -> Fitted:
 def _find_topics(task: Task, model: Any) -> None:
     """Give each topic's name to the part that has most of it now.
 
-    A topic is where a fit begins, and another part may have taken its words meanwhile. Parts that
-    no topic has are called ""; known parts, which come first, stay where they are.
+    A topic is only a start, so another part may have its words after the fit. Parts without a topic
+    are named ""; known parts come first and stay in place.
     """
     seeds = task.settings.get("seed_components")
     if seeds is None:
@@ -367,17 +367,17 @@ def same_parts(H: Any) -> list[str]:
     a, b = max(pairs.tolist(), key=lambda pair: likeness[tuple(pair)])
     more = f", and {len(pairs) - 1} more pairs" if len(pairs) > 1 else ""
     return [
-        f"Parts {a + 1} and {b + 1} are nearly the same (cosine {likeness[a, b]:.3f}{more}); fewer "
-        "parts would tell as much."
+        f"Parts {a + 1} and {b + 1} are nearly the same (cosine {likeness[a, b]:.3f}{more}); "
+        "fewer parts contain the same information."
     ]
 
 
 def _regroup(task: Task, model: Any) -> None:
     """Clusters of texts by the proportions of their parts, and numbers that parts share.
 
-    Codes of short texts are small, and k-means puts most of them beside zero: on 1,300 samples of 8
-    words of BBC news the largest of 5 clusters holds 931 texts, and 560 after this, with 12 points
-    more of accuracy; on whole articles nothing changes.
+    Part weights of short texts are small, and k-means groups most of them near zero. On 1,300 texts
+    of 8 words from BBC news, this reduces the largest of 5 clusters from 931 to 560 texts and adds
+    12 points of accuracy. On whole articles nothing changes.
     """
     found = getattr(model, "clustering_", None)
     if found is None:

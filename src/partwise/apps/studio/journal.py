@@ -1,7 +1,7 @@
 """Record of everything a person does: one line per entry, on disk before it is acknowledged.
 
-The file only grows. If the process is killed, at most one line that nobody was told about is lost:
-an unfinished last line is cut off when the journal is opened again.
+The file only grows. If the process is killed, at most one unacknowledged line is lost: an
+unfinished last line is removed when the journal is opened again.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ SECRET = 32
 class Project:
     """A folder with the journal, the part weights, the map, and a fingerprint of the data.
 
-    If data of the same name grew or shrank, labels stay with their ids, and ``news`` says so. Part
+    If data of the same name grew or shrank, labels keep their ids, and ``news`` reports it. Part
     weights are then computed again, and settings of parts, which have other numbers, are dropped.
 
     Raises

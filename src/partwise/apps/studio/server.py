@@ -133,7 +133,7 @@ def start(
     )
     secret, last = workspace.project.connection()
     try:
-        listening = _listen_first(host, (port or last, port))  # open windows know the last port
+        listening = _listen_first(host, (port or last, port))  # open windows use the last port
     except ValueError:
         workspace.close()
         raise

@@ -28,7 +28,7 @@ from partwise.io.colours import choose_colour
 from partwise.io.images import png
 from partwise.io.label_files import says_unknown
 
-#: Number of samples that the page receives in advance, so that the next one appears at once.
+#: Number of samples that the page receives in advance, so that the next one appears immediately.
 AHEAD = 9
 #: Seconds without a click before a review in another process begins, and its longest delay.
 PAUSE, PATIENCE = 0.4, 3.0

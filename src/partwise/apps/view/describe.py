@@ -66,7 +66,7 @@ def _columns(samples: Samples, means: NDArray[Any], most: int) -> list[list[str]
             if name in yes_no:
                 found.append(name if row[j] > 0 else f"{yes_no[name]} = no")
             elif " = " in name:
-                if row[j] > 0:  # a value that a cluster lacks says little
+                if row[j] > 0:  # a category that a cluster lacks does not describe it
                     found.append(name)
             else:
                 words = ("early", "late") if name in dates else ("low", "high")

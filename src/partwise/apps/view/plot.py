@@ -1,8 +1,7 @@
 """Pictures of a fitted model and of many runs, with matplotlib.
 
-Every function draws into the Axes that it is given, or into a new one, and returns it; nothing is
-shown or saved. `model` is a fitted estimator of partwise or of scikit-learn; where it says so, an
-array does as well.
+Every function draws into the given Axes or a new one, and returns it; it does not show or save the
+figure. `model` is a fitted estimator of partwise or scikit-learn, or an array where documented.
 """
 
 from __future__ import annotations
@@ -53,8 +52,8 @@ def components(
     model : estimator or array-like of shape (n_components, n_features)
         Its ``components_``, or rows that hold one picture each.
     shape : (height, width), (height, width, 3), Dataset or Samples
-        Of a picture, stored row by row; or the data that the model was fitted to, which knows the
-        shape and the order of its pixels.
+        Shape of an image, stored row by row. Alternatively the data that the model was fitted to,
+        which defines shape and order of its pixels.
     columns : int, optional
         Pictures in a row; as square as possible by default.
     titles : sequence, optional
@@ -276,7 +275,7 @@ def top_terms(
     n_terms : int, default=10
         Terms for each part.
     columns : int, default=4
-        Axes in a row, where they are made here.
+        Number of Axes per row, if the function creates them.
     axes : sequence of matplotlib Axes, optional
         One for each part.
 
@@ -541,7 +540,7 @@ def gene_heatmap(one: Any, *, most: int = 5, ax: Any = None) -> Any:
     ----------
     one : Programmes
     most : int, default=5
-        Genes of each programme; fewer where there are many programmes.
+        Number of genes per programme; fewer if there are many programmes.
     ax : matplotlib Axes, optional
 
     Returns
@@ -675,7 +674,7 @@ def choice(found: Any, *, ax: Any = None) -> Any:
     ----------
     found : Choice
         What `partwise.choose_k` returned. Bars are the standard errors of the distance to the best
-        number; stability is drawn on an axis of its own where it was asked for.
+        number; stability, if computed, is drawn on a second axis.
     ax : matplotlib Axes, optional
 
     Returns

@@ -498,7 +498,7 @@ class Report:
 
     @property
     def mean_sparseness(self) -> list[tuple[str, float]]:
-        """Mean sparseness of the parts and of the part weights, where there is one."""
+        """Mean sparseness of the parts and of the part weights, if defined."""
         means = zip(("parts", "part weights"), map(_mean, self.sparseness))
         return [(name, mean) for name, mean in means if mean is not None]
 

@@ -54,7 +54,7 @@ def programmes_page(
     command: str = "",
     notes: Sequence[str] = (),
 ) -> str:
-    """One self-contained HTML page for the programmes of one or more k."""
+    """Return a self-contained HTML page for the programmes of one or more k."""
     stable = [one.stability for one in numbers]
     best = numbers[int(np.nanargmax(stable))].k if np.isfinite(stable).any() else numbers[0].k
     return render(

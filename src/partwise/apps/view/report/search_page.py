@@ -1,4 +1,4 @@
-"""What a search for parameters found: its rows, its picture, its page."""
+"""Results of a search for parameters: rows, chart and page."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def sentence(found: Any) -> str:
 
 
 def shown_rows(found: Any) -> tuple[list[str], list[list[str]]]:
-    """Headings and cells for a reader; the last cell says what was chosen.
+    """Return headings and cells for a reader; the last cell marks the chosen row.
 
-    Excess and its standard error are in percent of the lowest error, where that is not zero.
+    Excess and its standard error are percentages of the lowest error, unless that is zero.
     """
     rows = rows_of(found)
     least = float(found.errors.mean(axis=1).min())
@@ -71,7 +71,7 @@ def shown_rows(found: Any) -> tuple[list[str], list[list[str]]]:
     return [HEADS.get(name, name) for name in names], cells
 
 
-#: What is shown for names of ours.
+#: Headings of the columns.
 HEADS = {"above_best": "above best", "standard_error": "± s.e."}
 
 
@@ -91,7 +91,7 @@ def choice_facts(found: Any) -> dict[str, Any]:
 
 
 def choice_page(found: Any, *, title: str, command: str = "", source: str = "") -> str:
-    """One self-contained HTML page with the curve and the table."""
+    """Return a self-contained HTML page with the curve and the table."""
     return render(
         "choice.html",
         title=title,
