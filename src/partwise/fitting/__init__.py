@@ -1,8 +1,8 @@
 """A fit in four plain functions over a frozen `Description`: check, state, solve, publish.
 
-An estimator says what it minimises (``_describe``); everything it does then is here. A method whose
-problem is another one (concepts, tensors) puts functions of its own in the place of `state` and
-`solve`, and keeps the others.
+An estimator describes what it minimises (``_describe``); this package does the rest. A method with
+another kind of problem (concepts, tensors) replaces `state` and `solve` by its own functions, and
+keeps the others.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def every_start(
 def checkpoint(
     estimator: Any, what: Description, problem: Problem, given: Given
 ) -> Checkpoint | None:
-    """Where the loop saves its state, if it was asked to; it goes on with this problem only."""
+    """Return where the loop saves its state, if requested; it resumes the same problem only."""
     if what.checkpoint is None:
         return None
     if len(problem.starts) > 1:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 __all__ = ["AVAILABLE", "CallbackSupportMixin", "with_callbacks"]
 
-#: Whether `set_callbacks` works.
+#: True if `set_callbacks` works.
 AVAILABLE = importlib.util.find_spec("sklearn.callback") is not None
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -17,7 +17,7 @@ if AVAILABLE and not TYPE_CHECKING:
 else:
 
     class CallbackSupportMixin:
-        """In place of scikit-learn's: says what is missing."""
+        """Stand-in for scikit-learn's class, whose method raises an error with the reason."""
 
         def set_callbacks(self, *callbacks: Any) -> Any:
             """Needs scikit-learn 1.9."""

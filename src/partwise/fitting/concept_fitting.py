@@ -142,7 +142,7 @@ def solve_concepts(what: Description, problem: ConceptProblem, report: Report) -
 
 
 def _run(problem: ConceptProblem, number: int, report: Report) -> Solution:
-    """One start to its end."""
+    """Run one start to its end."""
     model, settings = problem.model, problem.settings
     V, C = problem.starts[number]()
     if not STEPS[
@@ -187,7 +187,7 @@ def publish_concepts(
 
 
 def code_start(sub: Codes) -> AnyArray:
-    """Where the codes of samples begin."""
+    """Return the start of the samples' part weights."""
     k, G = sub.C.shape[1], np.asarray(sub.G)
     lengths = np.broadcast_to(np.diag(G), sub.C.shape)
     return np.maximum(ratio(sub.C, k * lengths), 0).astype(sub.C.dtype)

@@ -1,4 +1,4 @@
-"""What passes between the functions of a fit: frozen, and nothing else is known of an estimator."""
+"""Frozen data that the functions of a fit exchange; they use nothing else of an estimator."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ RandomState = int | np.random.RandomState | None
 
 @dataclass(frozen=True, eq=False)
 class Description:
-    """What an estimator minimises and how, as its parameters say it; nothing of any data.
+    """What an estimator minimises and how, from its parameters alone and without data.
 
-    A parameter of an estimator that has the name of a field is that field; what an estimator
-    fixes it states in ``_describe``. Weights are in the units of the papers.
+    A parameter of an estimator with the name of a field sets that field; ``_describe`` sets the
+    fields that an estimator fixes. Weights are in the units of the papers.
     """
 
     whom: str  # the estimator, in messages
-    # -- what X may be
-    labelled: bool = False  # y holds labels; otherwise nobody looks at it
-    local: bool = False  # X must be here: no tensors, no cluster
+    # -- supported X
+    labelled: bool = False  # y contains labels; otherwise it is ignored
+    local: bool = False  # X must be in memory: no tensors, no cluster
     signed: bool = False  # X may have negative entries
     free_parts: bool = False  # and so may the parts
     dense: bool = False
@@ -71,8 +71,8 @@ class Description:
     sample_weighting: str | None = None
     fixed_components: Any = None
     seed_components: Any = None
-    # -- the way down
-    own_fit: bool = False  # `fit` has a loop of its own in the place of `solve`
+    # -- solver
+    own_fit: bool = False  # `fit` has its own loop instead of `solve`
     solver: str = "auto"
     mu_rule: str = "lee-seung"
     shuffle: bool = False
@@ -120,7 +120,7 @@ class Description:
 
     @property
     def on_parts(self) -> bool:
-        """True if anything is asked of the parts."""
+        """True if there are terms on the parts."""
         return bool(self.basis_alpha or self.basis_terms)
 
     @property
@@ -147,13 +147,13 @@ class Description:
 
     @property
     def seed(self) -> int:
-        """For what is random beside the start, so that the start's own numbers stay the same."""
+        """Seed of random numbers other than the start's, which stay the same."""
         return int(self.random_state) if isinstance(self.random_state, (int, np.integer)) else 0
 
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """What a user handed to `fit` beside X, as it came."""
+    """The user's arguments of `fit` other than X, unchecked."""
 
     y: Any = None
     W: Any = None
@@ -167,7 +167,7 @@ class Given:
 
 @dataclass(frozen=True, eq=False)
 class Knowledge:
-    """What a person said about the samples: labels, a graph and links, checked."""
+    """Prior knowledge about the samples: labels, a graph and links, checked."""
 
     labels: Labels | None = None
     neighbors: Neighborhood | None = None

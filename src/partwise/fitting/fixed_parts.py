@@ -1,4 +1,4 @@
-"""Parts that a person knows before the fit: held as they are, or where it begins."""
+"""Parts that are known before the fit: fixed, or used as its start."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from partwise.backends.arrays import AnyArray, Array, namespace, to_numpy
 from partwise.knowledge.labels import with_unknown
 from partwise.model.factor_model import column_lengths
 
-#: What a start has where a seed is zero, of the seed's mean: a multiplicative step cannot leave 0.
+#: Start at zeros of a seed, relative to its mean, because multiplicative steps cannot leave 0.
 LIFT = 1e-3
 
 
@@ -60,7 +60,7 @@ class Known:
 
     @property
     def held(self) -> AnyArray | None:
-        """What a model holds of U, at length one where parts are held at it; NaN where free."""
+        """Fixed entries of U, scaled with parts of unit length; NaN where free."""
         if np.isnan(self.H).all():
             return None
         return np.ascontiguousarray((self.H / self.scale[:, None] / self.root).T)
@@ -90,7 +90,7 @@ class Known:
 
 
 def _check(values: Any, name: str, p: int, dtype: Any) -> AnyArray:
-    """Parts (m, p) >= 0, NaN where free; none where there are none."""
+    """Return parts (m, p) >= 0, NaN where free; m is 0 without values."""
     if values is None:
         return np.empty((0, p), dtype=dtype)
     H = check_array(

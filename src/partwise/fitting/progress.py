@@ -1,4 +1,4 @@
-"""What a fit tells the outside while it runs: scikit-learn's callbacks, and ``verbose``."""
+"""Output of a fit while it runs: scikit-learn's callbacks, and ``verbose``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def all_or_nothing(estimator: Any) -> Iterator[None]:
         raise
 
 
-#: What arithmetic on infinities brings out.
+#: Errors that arithmetic on infinities raises.
 _UNBOUNDED = (ArithmeticError, np.linalg.LinAlgError, RuntimeWarning, RuntimeError)
 
 
@@ -38,8 +38,8 @@ _UNBOUNDED = (ArithmeticError, np.linalg.LinAlgError, RuntimeWarning, RuntimeErr
 def in_range(estimator: Any) -> Iterator[None]:
     """Numbers that leave the range of their type, wherever that shows, as one sentence.
 
-    An overflow alone says nothing: products set the processor's flags for lanes that nobody
-    reads. Only a fit that then fails, or ends in no number, is refused.
+    An overflow alone is no error, because products set the processor's flags for unused lanes.
+    Only a fit that then fails, or ends in a value that is not a number, is refused.
     """
     seen: list[str] = []
     text = (
@@ -73,13 +73,13 @@ def full_device(whom: str) -> Iterator[None]:
         if "out of memory" not in text and "allocate memory" not in text:
             raise
         raise MemoryError(
-            f"{whom} ran out of memory beside the products with X ({text.splitlines()[0][:120]}); "
+            f"{whom} ran out of memory outside the products with X ({text.splitlines()[0][:120]}); "
             f"{NO_MEMORY}"
         ) from error
 
 
 class Progress:
-    """One task for the fit, one for each start where there are several, one for each iteration."""
+    """Tasks of callbacks: one for the fit, for each of several starts, and for each iteration."""
 
     def __init__(self, estimator: Any, X: Any, y: Any, n_starts: int) -> None:
         self.estimator, self.X, self.y = estimator, X, y

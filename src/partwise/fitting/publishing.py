@@ -112,7 +112,7 @@ def root_mean_squares(V: AnyArray, weights: AnyArray | None = None) -> Array:
 
 
 def publish_ending(estimator: Any, solver: str, found: Found) -> None:
-    """How the solver ended."""
+    """Store how the solver ended, and warn if it did not converge."""
     estimator.n_iter_ = found.solution.n_iter
     estimator.kkt_residual_ = found.residual
     estimator.status_ = found.solution.status
@@ -136,11 +136,11 @@ def publish_groups(estimator: Any, what: Description, knowledge: Knowledge, k: i
         estimator.classes_ = labels.classes
         if k < labels.n_classes:
             warn(
-                f"{what.whom} has {k} parts for {labels.n_classes} classes: classes "
-                "share parts and are told apart by how much they use of each."
+                f"{what.whom} has {k} parts for {labels.n_classes} classes, so classes "
+                "share parts and differ only in their part weights."
             )
     size = what.n_clusters or knowledge.n_classes or k
-    # codes beside parts that cancel each other have no size to speak of
+    # part weights have no meaningful size if parts cancel each other
     unit, links = what.free_parts, knowledge.links
     estimator._groups = Groups(int(size), what.seed, labels, links=links, unit=unit)
 
@@ -164,7 +164,7 @@ def _refine_groups(estimator: Any, what: Description, checked: Checked, problem:
 def _as_if_unlabelled(
     estimator: Any, what: Description, checked: Checked, problem: Problem
 ) -> AnyArray:
-    """Codes of the labelled samples by `transform`, which does not look at their labels.
+    """Return part weights of the labelled samples by `transform`, which ignores their labels.
 
     A label bends a sample's code away from those of its class that have none, and what is
     learnt on bent codes does not hold for the others.

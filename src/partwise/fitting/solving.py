@@ -43,7 +43,7 @@ TRIAL_ITER = 30
 
 
 class Report(Protocol):
-    """Who hears of each iteration."""
+    """The interface that receives each iteration."""
 
     @property
     def watched(self) -> bool: ...
@@ -54,7 +54,7 @@ def solve(
     what: Description, problem: Problem, report: Report, keeper: Checkpoint | None = None
 ) -> Found:
     """Return the factors with the lowest objective, and that objective."""
-    # large products have threads of ours; to tell BLAS each time would take as long as a small one
+    # large products use our threads; limiting BLAS each time would cost as much as a small product
     with one_blas_thread if isinstance(problem.model.R, InNumpy) else nullcontext():
         if what.printed:
             solution = as_printed(problem, report, keeper)
@@ -172,7 +172,7 @@ def as_printed(problem: Problem, report: Report, keeper: Checkpoint | None = Non
 
 
 def finish(what: Description, problem: Problem, solution: Solution) -> Found:
-    """End with a solve for V where the model allows it, and say how good the end is."""
+    """End with a solve for V if the model allows it, and compute the final KKT residual."""
     model, solver = problem.model, problem.solver
     Z, U = solution.Z, solution.U
     objective = model.exact_value(Z, U) if solution.value is None else solution.value
@@ -246,9 +246,9 @@ def _rounding(model: FactorModel, codes: Any, new: Array, old: Array) -> float:
 
 @contextmanager
 def few_iterations_will_do() -> Iterator[None]:
-    """Fits of this thread that end at max_iter say nothing.
+    """Suppress convergence warnings of fits in this thread that end at max_iter.
 
-    Filters of warnings are of the process: another thread that leaves its own takes them back.
+    Warning filters belong to the process, so another thread that leaves its own would reset them.
     """
     token = _few_will_do.set(True)
     try:
@@ -280,7 +280,7 @@ def _flush(model: FactorModel, Z: Array, U: Array, objective: float) -> tuple[Ar
     small = float(np.finfo(model.data.dtype).eps)
     Zf, Uf = (_without_small(M, small) for M in (Z, U))
     value = model.exact_value(Zf, Uf)
-    # beside tiny weights, what a penalty asks for such an entry can be seen
+    # with tiny weights, the effect of a penalty on such an entry is visible
     return (Zf, Uf, value) if value <= objective * (1 + 1e-9) else (Z, U, objective)
 
 

@@ -33,9 +33,9 @@ from partwise.solvers.many_starts import Start, group_size
 from partwise.solvers.projected import projected
 from partwise.solvers.steps import STEPS, Options, Step, mu, parts_alone
 
-#: Share of ‖X‖² beyond multiples of its mean below which parts are nearly one direction: their
-#: products cancel, in float32 to nothing. And the curvature of a graph beside parts of length one
-#: from which steps are below the last digit of a code in float32.
+#: If less than this share of ‖X‖² is not explained by the mean, parts are nearly collinear and
+#: products in float32 cancel. Above this curvature of a graph, for parts of length one, steps are
+#: below the last digit of part weights in float32.
 LEAST_BEYOND, MOST_CURVED = 1e-2, 1e5
 
 FILLED = (
@@ -126,7 +126,7 @@ def objective(
 
 
 def joined(pieces: dict[str, Any]) -> float:
-    """How curved the graphs between codes are, beside parts of length one."""
+    """Return the curvature of the graph terms on part weights, for parts of length one."""
     terms = pieces["terms_V"] if pieces["unit"] else []
     return float(sum(t.lipschitz() for t in terms if t.couples and "lipschitz" in t.offers))
 
@@ -150,14 +150,14 @@ def sweeps(data: DataMatrix, k: int) -> tuple[int, int]:
 
 
 def settings_for(what: Description, solver: str, model: FactorModel) -> Settings:
-    """How the loop runs: multiplicative updates and printed procedures exactly as they are."""
+    """Return the settings of the loop; multiplicative updates and printed procedures stay exact."""
     step = STEPS[solver]
     by_hand = step.multiplicative or what.printed
     # rows of one factor alone are swept: an extrapolated factor would cost a pass over X
     curved = step.rough is not None and "V" in model.R.curved
     informed = model.rows is not None or bool(model.terms["V"])  # else it is plain NMF
     stationary = not any(isinstance(term, GraphDivergence) for term in model.terms["V"])
-    # GNMF (21) is no descent: beside a part that is known it goes on rising
+    # GNMF (21) is no descent step: with known parts the objective keeps rising
     watched = not stationary and not what.printed
     # the paper of NMF-DC has no extrapolation between iterations
     inner = what.inner_iter is not None and step is STEPS["nesterov"]
@@ -230,7 +230,7 @@ def terms_on_codes(
     if graph is not None:
         if soft and links is not None:  # one graph: its rows can take turns
             graph = graph + links.must_graph * (soft / what.graph_reg)
-        # GNMF (6): λ tr(VᵀLV) beside ‖·‖² is λ/2 tr(VᵀLV) beside ½‖·‖², which Graph has
+        # GNMF (6): λ tr(VᵀLV) with ‖·‖² equals λ/2 tr(VᵀLV) with ½‖·‖², which Graph has
         parts = graph_operator(graph, labels, what.label_weight, rows, data.dtype)
         terms.append((Graph if frobenius else GraphDivergence)(*parts, what.graph_reg))
     elif soft and links is not None:
@@ -289,7 +289,7 @@ def class_cost(labels: Labels, k: int, per_class: int) -> AnyArray:
 def graph_operator(
     W: sp.csr_array, labels: Labels | None, label_weight: float | None, rows: Any, dtype: Any
 ) -> tuple[Neighbors, AnyArray]:
-    """Z -> W Z and the degrees, with label cliques implicit and rows shared where they are.
+    """Return Z -> W Z and the degrees, with implicit label cliques and shared rows.
 
     With ``label_weight``, samples of one label are joined by that weight, samples of different
     labels by none; the clique of a class is its sum minus the sample itself.
@@ -318,9 +318,9 @@ def graph_operator(
     return Neighbors(W, members, mask, codes, weight), degrees
 
 
-#: What makes V, U and the random numbers that are left for the way down.
+#: Function that draws V and U, and the random numbers that are left for the solver.
 Make = Callable[[], tuple[AnyArray, AnyArray, np.random.RandomState]]
-#: What makes V and U from random numbers; whether it is the first of several starts.
+#: Function of random numbers that draws V and U; the flag marks the first of several starts.
 One = Callable[[np.random.RandomState, bool], tuple[AnyArray, AnyArray]]
 
 

@@ -73,7 +73,7 @@ def check_terms(what: Description) -> None:
         if term.degree not in (1, 2) and "bound" not in term.offers:
             raise ValueError(
                 f"terms[{i}]: {term.name} has neither degree 1 or 2 nor a bound, so "
-                "scale='unit' cannot tell what length costs; give it lipschitz or bound, or "
+                "scale='unit' cannot compute the cost of length; define lipschitz or bound, or "
                 "penalise the parts too (basis_terms, alpha_H)."
             )
 
@@ -105,7 +105,7 @@ def check_fixed(what: Description, knowledge: Knowledge, k: int) -> None:
 
 
 def n_parts(what: Description, p: int, H: Any, knowledge: Knowledge) -> int:
-    """k, where it is not said: rows of a custom H, else parts for each class, else p."""
+    """Return the default of k: rows of a custom H, else parts per class, else p."""
     if what.n_components == "auto" and what.init == "custom" and H is not None:
         return int(np.shape(H)[0])
     if what.n_components == "auto" and knowledge.n_classes:

@@ -29,7 +29,7 @@ from partwise.knowledge.labels import with_unknown
 def check_matrix(
     estimator: Any, what: Description, X: Any, entry_weight: Any = None, *, reset: bool
 ) -> Any:
-    """X checked, with weights of its entries; data with gaps where not all count alike."""
+    """Return the checked X, or incomplete data if entries have different weights."""
     if what.missing_values is not None:
         X = as_missing(X, what.missing_values)
     if what.local:
@@ -57,7 +57,7 @@ def check_matrix(
 
 
 def _non_negative(what: Description, X: Any, entry_weight: Any) -> Any:
-    """X >= 0 where it is to be, as data with gaps if it has some."""
+    """Return X, checked for negative values, as incomplete data if entries are missing."""
     X, places, seen = without_gaps(X, what.missing_values)
     if what.missing_values is not None:  # else it was checked before
         check_finite(X)
@@ -77,7 +77,7 @@ def _non_negative(what: Description, X: Any, entry_weight: Any) -> Any:
 
 
 def check_special(estimator: Any, X: Any, *, reset: bool, beta: float) -> Any | None:
-    """X checked, as its back end takes it; None where scikit-learn's validation should look."""
+    """Return X checked by its back end; None if scikit-learn's validation should check it."""
     name = type(estimator).__name__
     device, missing = estimator.device, getattr(estimator, "missing_values", None)
     on_disk = isinstance(X, np.memmap) and device is None
@@ -198,11 +198,11 @@ def check_finite(X: Any) -> None:
     """Raise where X has NaN or infinity."""
     values = X.data if sp.issparse(X) else X
     if not np.isfinite(limits(values)).all():
-        raise ValueError("Input X contains NaN or infinity beside its missing values.")
+        raise ValueError("Input X contains NaN or infinity in addition to its missing values.")
 
 
 def check_non_negative(X: Any, whom: str) -> None:
-    """Raise where X has a negative entry, and say where."""
+    """Raise an error with the position of the lowest entry of X if it is negative."""
     values = X.data if sp.issparse(X) else X
     if not limits(values)[0] < 0:
         return

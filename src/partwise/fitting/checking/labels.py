@@ -42,13 +42,13 @@ def _check_doubtful(what: Description) -> None:
     """Refuse probabilities where a label has to be one or the other."""
     if what.hard_labels and not what.mixed_labels:
         raise ValueError(
-            f"{what.whom} lets samples of one label share a code, so labels must be certain; use "
-            "LpCNMF, where codes mix by probability, or CDNMF, whose costs do."
+            f"{what.whom} gives samples of a class equal part weights, so labels must be certain; "
+            "use LpCNMF or CDNMF for class probabilities."
         )
     if what.graph_reg and what.label_weight is not None:
         raise ValueError(
-            f"{what.whom} joins samples of one label in its graph, so labels must be certain; use "
-            "CDNMF or ConstrainedNMF(class_reg=...), whose costs go by probability."
+            f"{what.whom} joins samples of a class in its graph, so labels must be certain; "
+            "use CDNMF or ConstrainedNMF(class_reg=...) for class probabilities."
         )
 
 
@@ -78,7 +78,7 @@ def _check_steps_for(what: Description, links: Links) -> None:
 
 def _say_what_labels_do(what: Description, labels: Labels | None) -> None:
     if what.uses_labels and (labels is None or labels.n_labelled == 0):
-        warn(f"{what.whom} was given no label: it is the model without labels.")
+        warn(f"{what.whom}: y contains no known label, so the model is fitted without labels.")
     elif (
         labels is not None
         and what.hard_labels
@@ -129,6 +129,6 @@ def compare_index(X: Any, y: Any) -> None:
         return
     if here.is_unique and len(here) == len(there) and here.symmetric_difference(there).empty:
         warn(
-            "y has the index of X in another order, and labels go by position: the first of y to "
-            "the first row of X. If the index says which belongs to which, give y.loc[X.index]."
+            "y has the index of X in another order, but labels are matched by position: the first "
+            "of y belongs to the first row of X. Pass y.loc[X.index] to match them by index."
         )

@@ -29,7 +29,7 @@ def tame(
 ) -> Tamed:
     """Only for ``plain`` models without penalties, whose weights would have to change with X."""
     plain = not what.penalized if plain is None else plain
-    alone = what.signed and not what.free_parts  # concepts look at X through its own products
+    alone = what.signed and not what.free_parts  # concepts use X only through its own products
     factor = 1.0 if alone else extreme_factor(X)
     if factor == 1:
         return Tamed(as_data(X), W, H)

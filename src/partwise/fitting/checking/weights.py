@@ -42,7 +42,7 @@ def check_sample_weights(sample_weight: Any, X: Any) -> AnyArray | None:
 
 
 def tame_weights(weights: AnyArray) -> tuple[AnyArray, float]:
-    """Weights over their mean where that is extreme, and the mean: their scale means nothing."""
+    """Divide weights by an extreme mean; return also the mean. Their scale has no meaning."""
     scale = float(weights.mean(where=weights > 0))
     return (weights, 1.0) if 1e-3 <= scale <= 1e3 else (weights / scale, scale)
 
