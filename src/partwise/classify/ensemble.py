@@ -39,7 +39,7 @@ SECOND = ("data", "both")
 #: The same for a preparation without parts.
 FIRST_OTHER = (("logistic", "data"), ("logistic", "smooth"), ("discriminant", "data"))
 #: Number of trees of a forest, and of the forests of cross-validation.
-TREES, FEWER = 50, 12
+TREES, FEWER = 50, 30
 #: Largest number of rows, and of entries of a view, that are converted to float64 together.
 ROWS, ENTRIES = 4000, 1 << 22
 #: Weight of equal shares of the classifiers, in labels.
