@@ -5,24 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-#: A text's language is recognised if this share of its words are stop words of it. In ordinary
-#: prose it is 0.35 to 0.5, in headlines about 0.2; in a neighbouring language below 0.1.
-RECOGNISED = 0.12
-#: Number of characters at the beginning of a text that detect its language.
-TEXT_BEGINS = 3000
-#: Share of texts in a language from which on its stop words are used.
-HAS_A_SHARE = 0.05
-#: ... and by this many different words.
-OWN_WORDS = 3
+from partwise.io.languages import find_languages, stop_lists, words_of
+
 #: "frequent": words of more than this share of the texts are stop words.
 FREQUENT = 0.2
 UNSPACED = 0.3  #: share of letters in such a script from which on texts are cut by characters
-_WORD = re.compile(r"\w\w+")
 _RUN = re.compile(
     r"(?P<han>[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u3040-\u30ff々ー\U00020000-\U0003ffff]+)"
     r"|(?P<thai>[\u0e00-\u0e7f\u0e80-\u0eff\u1780-\u17ff\u1000-\u109f]+)|(?P<word>[^\W\d_]\w+)"
@@ -30,14 +20,6 @@ _RUN = re.compile(
 #: Characters that carry grammar in Chinese, and what Japanese writes in hiragana.
 _GRAMMAR = set("的了是在和就也都着与及或而但个们这那有我你他她它吗呢吧啊被把对为从到很还又")
 _HIRAGANA = re.compile(r"^[\u3040-\u309fー]+$")
-
-
-@lru_cache(maxsize=1)
-def stop_lists() -> dict[str, frozenset[str]]:
-    """Stop words by language."""
-    text = files("partwise.io").joinpath("stop_words.txt").read_text(encoding="utf-8")
-    lines = (line.split(":", 1) for line in text.splitlines() if line.strip())
-    return {name.strip(): frozenset(words.split()) for name, words in lines}
 
 
 def by_characters(texts: Iterable[str]) -> bool:
@@ -50,11 +32,6 @@ def by_characters(texts: Iterable[str]) -> bool:
         if letters > 200_000:
             break
     return unspaced > UNSPACED * max(letters, 1)
-
-
-def words_of(text: str) -> list[str]:
-    """Return the words of a text in lower case."""
-    return _WORD.findall(text.lower())
 
 
 def find_stop_words(texts: Sequence[str], asked: str, *, characters: bool) -> tuple[list[str], str]:
@@ -73,7 +50,7 @@ def find_stop_words(texts: Sequence[str], asked: str, *, characters: bool) -> tu
     if characters:
         return sorted(_GRAMMAR), "without characters of grammar"
     if asked == "auto":
-        found = _languages(texts)
+        found = find_languages(texts)
         if found:
             words = sorted(set().union(*(lists[name] for name in found)))
             *some, last = (name.capitalize() for name in found)
@@ -84,34 +61,6 @@ def find_stop_words(texts: Sequence[str], asked: str, *, characters: bool) -> tu
     limit = FREQUENT * len(texts)
     common = sorted(word for word, count in seen.items() if count > limit)
     return common, f"without {len(common)} words that more than {FREQUENT:.0%} of the texts share"
-
-
-def _languages(texts: Sequence[str]) -> list[str]:
-    """Return the languages of the texts; each text counts as one, however long it is.
-
-    A text is in the language whose stop words are most of its words, if they are enough and lead
-    those of the next language. A language counts if enough of the texts are in it, by three words
-    at least that larger ones do not have: "due" alone makes no English invoice Italian.
-    """
-    some = texts[:: max(1, len(texts) // 2000)]
-    lists = stop_lists()
-    found: Counter[str] = Counter()
-    seen: dict[str, set[str]] = {name: set() for name in lists}
-    for text in some:
-        words = words_of(text[:TEXT_BEGINS])
-        counts = {name: sum(word in stops for word in words) for name, stops in lists.items()}
-        (first, most), (_, next_) = Counter(counts).most_common(2)
-        if words and most >= RECOGNISED * len(words) and most > next_:
-            found[first] += 1
-            seen[first] |= lists[first] & set(words)
-    if found.total() < HAS_A_SHARE * len(some):
-        return []
-    enough, known, kept = max(HAS_A_SHARE * found.total(), 1), set[str](), []
-    for name, count in found.most_common():
-        if count >= enough and len(seen[name] - known) >= OWN_WORDS:
-            kept.append(name)
-            known |= lists[name]
-    return [name for name in lists if name in kept]
 
 
 def _own(path: str) -> tuple[list[str], str]:

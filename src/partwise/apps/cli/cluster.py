@@ -13,6 +13,7 @@ from rich.console import Console
 from partwise import PartsClassifier
 from partwise._versions import versions
 from partwise.apps.cli import outputs, work
+from partwise.apps.cli.encoders import language_advice
 from partwise.apps.cli.outputs import check_folder, whole_folder
 from partwise.apps.cli.progress_bar import Bar, duration
 from partwise.apps.view.describe import about, names_classes, naming
@@ -93,6 +94,7 @@ def _run(
         raise ValueError("--write-back does not go with --layer raw, whose genes are others.")
     with Bar(Console(stderr=True)) as bar:
         task, fitted = _fitted(data, bar, for_predict=for_predict, **asked)
+        task.notes += language_advice(task.samples, task.given)
         with whole_folder(out, force=force) as folder:
             summary = _summary(task, fitted, command)
             named = summary["naming"] is not None  # held-out labels measure the accuracy

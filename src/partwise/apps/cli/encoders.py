@@ -10,7 +10,9 @@ import typer
 from rich.console import Console
 
 from partwise.apps.cli import outputs
-from partwise.io.encoders import REGISTRY, find_encoder
+from partwise.io.encoders import REGISTRY, find_encoder, recommended
+from partwise.io.languages import language_notes
+from partwise.io.samples import Samples
 
 
 def run_encoders(*, as_json: bool) -> None:
@@ -54,3 +56,15 @@ def ask_for_download(reading: dict[str, Any]) -> None:
         f"Download {encoder.megabytes} MB from huggingface.co/{encoder.model} ({encoder.licence})?",
         err=True,
     )
+
+
+def language_advice(samples: Samples, given: Any) -> list[str]:
+    """Return a warning if labels of a class are all in one of several languages."""
+    if samples.whole_texts is None or given is None:
+        return []
+    notes = language_notes(samples.whole_texts, given)
+    used = REGISTRY.get(str(samples.recipe.get("encoder", "")))
+    if notes and (used is None or used.recommended != "multilingual"):
+        name = recommended("texts", "multilingual")
+        notes[0] += f" --encoder {name} adds embeddings that are alike in all languages."
+    return notes
