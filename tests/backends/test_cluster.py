@@ -228,8 +228,8 @@ def test_a_shortage_is_reported_before_the_fit(small_workers, client, monkeypatc
     from partwise.backends.dask.dask_runners import Workers
 
     monkeypatch.setattr(Workers, "run", lambda *args: pytest.fail("a pass was started"))
-    X = on_cluster(np.random.default_rng(0).random((200, 30)), 100)
-    small_workers(4 * 100 * 30 * 8)  # four chunks, of which a task needs five
+    X = on_cluster(np.random.default_rng(0).random((200, 30)), 10)
+    small_workers(4 * 10 * 30 * 8)  # four chunks, of which a task needs five
     with pytest.raises(ValueError, match="chunk"):
         partwise.NMF(3, **FEW).fit(X)
     monkeypatch.undo()

@@ -2,10 +2,10 @@
 
 Each cell is "honoured", and compares numbers with a computation written out here, or "refused", and
 expects an error that names the setting. ``python tests/selection/test_settings.py`` prints the
-table of all cells.
+table of all cells for the documentation.
 """
 
-import tempfile
+import csv
 import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -43,6 +43,7 @@ from partwise.metrics import adjusted_rand, hold_out
 from partwise.report import stability
 from partwise.terms import Ridge
 
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "repeated_fits.rst"
 N, P, K = 26, 11, 2
 KL = "kullback-leibler"
 rng = np.random.default_rng(0)
@@ -572,16 +573,21 @@ def test_settings_are_honoured_or_refused_by_name(function, name, tmp_path, monk
 
 
 def table():
-    """Print a row for each setting and a column for each function."""
-    from contextlib import chdir
+    """Return the rows of the table of all cells in docs/reference/repeated_fits.rst."""
+    rows = [["Setting", *FUNCTIONS]]
+    for name in SETTINGS:
+        cells = ["refused" if (one, name) in REFUSED else "yes" for one in FUNCTIONS]
+        rows.append([name, *cells])
+    return rows
 
-    with tempfile.TemporaryDirectory() as folder, chdir(folder):
-        width = max(map(len, SETTINGS)) + 2
-        print(" " * width + "  ".join(FUNCTIONS))
-        for name in SETTINGS:
-            cells = [answer(function, name).ljust(len(function)) for function in FUNCTIONS]
-            print(name.ljust(width) + "  ".join(cells))
+
+def test_the_documented_table_has_these_cells():
+    text = PAGE.read_text("utf-8")
+    lines = text[text.index(".. csv-table::") :].splitlines()
+    cells = list(csv.reader(line.strip() for line in lines if line.startswith('   "')))
+    assert cells == table()
 
 
 if __name__ == "__main__":
-    table()
+    for row in table():
+        print("   " + ",".join(f'"{cell}"' for cell in row))

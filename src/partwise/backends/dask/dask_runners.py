@@ -147,19 +147,22 @@ class Workers:
             return
         room, threads = self.room(), self.client.nthreads()
         largest, need = row_bytes * max(X.chunks[0]), row_bytes * X.shape[0]
-        at_once = min(bytes_ / threads.get(w, 1) for w, bytes_ in room.items())
-        if CHUNKS * largest > at_once:
-            raise ValueError(
-                f"X has a chunk of {in_units(largest)}, and a task needs {CHUNKS} times that; a "
-                f"thread of the smallest worker has {in_units(at_once)}. Rechunk X to fewer rows "
-                "per chunk, or use workers with more memory."
-            )
         self.short = need > sum(room.values())
         if self.short:
-            warnings.warn(
+            at_once = min(left / threads.get(w, 1) for w, left in room.items())
+            sizes = (
                 f"X takes {in_units(need)} and the {len(room)} workers have "
-                f"{in_units(sum(room.values()))} left, so each pass over X computes its chunks "
-                "again. With more memory, workers compute them once.",
+                f"{in_units(sum(room.values()))} left"
+            )
+            if CHUNKS * largest > at_once:
+                raise ValueError(
+                    f"{sizes}. Each pass would compute the chunks again, but {CHUNKS} copies of a "
+                    f"chunk of {in_units(largest)} are more than the {in_units(at_once)} that a "
+                    "thread has. Rechunk X to fewer rows per chunk, or use more memory."
+                )
+            warnings.warn(
+                f"{sizes}, so each pass over X computes its chunks again. With more memory, "
+                "workers compute them once.",
                 stacklevel=2,
             )
             self.homes = sorted(room)
