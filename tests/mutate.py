@@ -98,7 +98,7 @@ TESTS = {
     "partwise.selection.search_log": ["test_parameters", "test_choose"],
     "partwise.selection.intervals": ["test_intervals"],
     "partwise.selection.refits": ["test_intervals", "test_by_chunks"],
-    "partwise.evaluation.held_out": ["test_held_out", "test_by_chunks"],
+    "partwise.evaluation.held_out": ["test_held_out"],
     "partwise.evaluation.linkage": ["test_links"],
     "partwise.evaluation.metrics": ["test_metrics"],
     "partwise.evaluation.resampling": ["test_intervals", "test_consensus"],

@@ -1,7 +1,7 @@
-"""X by batches of rows, wherever it lies: memory, a file, Zarr, HDF5, a backed AnnData, Dask.
+"""Batches of rows of an X in memory, a file, Zarr, HDF5, a backed AnnData or Dask.
 
-Data outside memory is read in stored runs of rows, a few at a time. Their rows are mixed and split
-into batches, so that a pass reads everything once and only a pool of rows is in memory.
+Data that are not in memory are read in runs of rows as they are stored. The rows of a few runs are
+shuffled and divided into batches, so a pass reads everything once and memory holds these runs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from partwise.backends.data_matrix import refuse_anndata
 from partwise.backends.masks import refuse_masks
 from partwise.backends.numpy.memmap import _check_length
 
-#: Entries per read if the store defines no chunks, and entries that are mixed together.
+#: Number of entries that are read together unless the store has chunks, and shuffled together.
 RUN_ENTRIES, POOL_ENTRIES = 2**18, 2**22
 
 
@@ -29,16 +29,16 @@ class Batch(NamedTuple):
 
 
 class RowSource:
-    """Rows of an X that is read piece by piece.
+    """An X whose rows are read piece by piece.
 
     Parameters
     ----------
     shape, dtype
         Of X; batches have a float dtype.
     read : callable
-        ``read(start, stop)`` gives these rows as an ndarray or a CSR matrix.
+        ``read(start, stop)`` returns these rows as an ndarray or a CSR matrix.
     bounds : (m + 1,) array
-        Bounds of the pieces that are read together.
+        Rows at which the pieces begin and end; each piece is read in one call.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class RowSource:
         return Batch(np.arange(start, stop), X)
 
     def sample(self, entries: int, rng: Any) -> Batch:
-        """Pieces at random with about so many entries, at least one."""
+        """Read random pieces with about this many entries, at least one."""
         pool: list[Batch] = []
         rows = 0
         for number in rng.permutation(len(self.bounds) - 1).tolist():
@@ -74,7 +74,7 @@ class RowSource:
         return _joined(pool)
 
     def batches(self, size: int, rng: np.random.RandomState | None) -> Iterator[Batch]:
-        """Yield all rows once in batches of ``size``; mixed unless ``rng`` is None."""
+        """Yield all rows once, ``size`` at a time; mixed unless ``rng`` is None."""
         order = np.arange(len(self.bounds) - 1)
         order = order if rng is None else rng.permutation(order)
         least = max(size, POOL_ENTRIES // self.shape[1])
@@ -93,7 +93,7 @@ class RowSource:
 
 
 class InMemory(RowSource):
-    """An ndarray or a CSR matrix; mixed batches are copies."""
+    """An ndarray or a CSR matrix; shuffled batches copy their rows."""
 
     def __init__(self, X: Any) -> None:
         super().__init__(X.shape, X.dtype, lambda a, b: X[a:b], np.arange(2))
@@ -107,7 +107,7 @@ class InMemory(RowSource):
 
 
 def _cut(pool: Batch, size: int, rng: np.random.RandomState | None) -> Iterator[Batch]:
-    """Batches of a pool; rows of a batch stay in the order in which they lie."""
+    """Yield batches of a pool; rows of a batch stay in the order of the data."""
     n = len(pool.rows)
     order = None if rng is None or n <= size else rng.permutation(n)
     for start in range(0, n, size):
@@ -126,7 +126,7 @@ def _joined(pool: list[Batch]) -> Batch:
 
 
 def _runs(n: int, p: int, unit: int = 1) -> AnyArray:
-    """Bounds of runs of rows of about RUN_ENTRIES entries, whole multiples of the store's unit."""
+    """Return bounds of runs of about RUN_ENTRIES entries, in whole units of the store."""
     step = max(1, RUN_ENTRIES // max(1, p * unit)) * unit
     return np.append(np.arange(0, n, step), n)
 
@@ -142,7 +142,7 @@ def _memmap(X: np.memmap) -> RowSource:
 
 
 def _stored(X: Any) -> RowSource:
-    """Zarr, HDF5 and the sparse matrices of AnnData's files: rows by slices."""
+    """Read Zarr, HDF5 and the sparse matrices of AnnData's files by slices of rows."""
     chunks = getattr(X, "shards", None) or getattr(X, "chunks", None)
     unit = int(chunks[0]) if chunks else 1
     return RowSource(X.shape, X.dtype, lambda a, b: X[a:b], _runs(X.shape[0], X.shape[1], unit))

@@ -160,7 +160,7 @@ def as_cupy_data(X: Any) -> CupyData | CupySparse:
 
 
 def check(X: Any, whom: str) -> Any:
-    """X as float32 or float64, dense or CSR; raise where an entry is no non-negative number."""
+    """Return X as float32 or float64, dense or CSR; raise if an entry is invalid."""
     if cusparse.issparse(X):
         X = X.tocsr(copy=True)
         X.sum_duplicates()
@@ -174,7 +174,7 @@ def check(X: Any, whom: str) -> Any:
 
 
 def gaps(X: Any, missing: float, whom: str) -> tuple[DataMatrix, DataMatrix, bool]:
-    """X with zeros for what is missing, and an array of its kind with ones there."""
+    """Return X with zeros for missing entries, and an array with ones there."""
     sparse = cusparse.issparse(X)
     X = X.tocsr() if sparse else X
     values = X.data if sparse else X

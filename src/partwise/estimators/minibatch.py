@@ -1,4 +1,4 @@
-"""MiniBatchNMF: parts learnt from batches, for data that come piece by piece or do not fit."""
+"""Parts learned from batches, for data in pieces or larger than memory."""
 
 from __future__ import annotations
 
@@ -65,18 +65,19 @@ AFTER_FIT = (
 
 @estimator
 class MiniBatchNMF(Factorizer):
-    r"""NMF from batches of samples, in place of :class:`sklearn.decomposition.MiniBatchNMF`.
+    r"""NMF from batches of samples, like :class:`sklearn.decomposition.MiniBatchNMF`.
 
-    Minimises over U >= 0, with the codes v of each sample solved for when its batch is met,
+    It minimises over U >= 0, and solves for the part weights v of a sample when it reads its batch:
 
     .. math:: \sum_i w_i \Big( \min_{v \ge 0} d_\beta(x_i, U v)
               + \alpha_W p\,(\ell \|v\|_1 + \tfrac{1-\ell}{2} \|v\|^2)
               + \alpha_H\,(\ell \|U\|_1 + \tfrac{1-\ell}{2} \|U\|^2) \Big)
 
-    where w_i = ``forget_factor``\ :sup:`age` is one for new samples. Two sums store what U needs of
-    earlier batches: VᵀV and XᵀV under the Frobenius loss, and those of a majoriser otherwise, which
-    age sixteen times as fast. In `fit`, a sample replaces its own earlier contribution. With the
-    Frobenius loss and ``forget_factor=1``, every step therefore lowers the whole objective.
+    Here w_i = ``forget_factor``\ :sup:`age` is one for samples of the last batch. Two sums hold
+    what the batches contribute to U: VᵀV and XᵀV under the Frobenius loss, otherwise those of a
+    majoriser, which ages sixteen times as fast. In `fit`, a sample that is read again replaces its
+    earlier contribution. With the Frobenius loss and ``forget_factor=1``, every step lowers the
+    objective of all samples.
 
     Without penalties, the part weights have a root mean square of about one, as in `NMF`. The
     first call of `partial_fit` or the end of `fit` sets this scale, and later calls keep it.
@@ -97,60 +98,61 @@ class MiniBatchNMF(Factorizer):
     beta_loss : float or {"frobenius", "kullback-leibler", "itakura-saito"}, default="frobenius"
         The β-divergence to minimise (2, 1, 0).
     tol : float, default=1e-4
-        Stop when no batch of a pass changes U by more than this share of its norm. 0: never.
+        Stop if no batch of a pass changes U by more than this share of its norm. Larger values
+        stop earlier; 0 turns this rule off.
     max_no_improvement : int or None, default=10
-        Stop when the smoothed objective of batches has not fallen for so many of them, and for
-        a whole pass.
+        Stop if the smoothed objective has not fallen for this number of batches, and for a whole
+        pass. None turns this rule off.
     max_iter : int, default=200
-        Most passes over X.
+        Maximum number of passes over X.
     alpha_W : float, default=0.0
-        Weight of the penalty on the codes, times the number of features.
+        Weight of the penalty on the part weights, times the number of features.
     alpha_H : float or "same", default="same"
         Weight of the penalty on the parts, times the number of samples.
     l1_ratio : float, default=0.0
         Share ℓ of the l1 norm in the penalties.
     forget_factor : float, default=0.7
-        The share of its weight that a sample keeps while as many are met as X has; in
-        `partial_fit`, a sixteenth of those met so far. 1 forgets nothing, 0 all but the last batch.
+        The share of its weight that a sample keeps during one pass; in `partial_fit`, while a
+        sixteenth of the samples so far are read. 1 forgets nothing, 0 all but the last batch.
     fresh_restarts : bool, default=False
-        Solve for the codes of a batch from a constant instead of those of the last pass.
+        Solve for the part weights of a batch from a constant instead of those of the last pass.
     fresh_restarts_max_iter : int, default=30
-        Most sweeps of a solve from a constant.
+        Maximum number of sweeps of a solve from a constant.
     transform_max_iter : int, default=None
-        Most iterations of a solve for codes with the parts fixed, where the loss is not Frobenius.
-        None: 200, or ``max_iter`` if that is more.
+        Maximum number of iterations of a solve for part weights with the parts fixed, for other
+        losses than Frobenius. None: 200, or ``max_iter`` if that is more.
     random_state : int, RandomState instance or None, default=None
-        For the start and the order of samples.
+        Random seed for the start and the order of samples.
     verbose : int, default=0
         Print the objective of each pass.
     shuffle : bool, default=True
-        Mix the samples in each pass of `fit`; what is not in memory is read in a random order of
-        its pieces, and mixed a few at a time.
+        Shuffle the samples in each pass of `fit`. Data that are not in memory are read by pieces in
+        a random order, and a few pieces are shuffled at a time.
     hard_labels : bool, default=False
-        Whether y is used: labelled samples of one class share one code, as in `CNMF`, and so count
-        by the mean of their class. Otherwise y is ignored.
+        Use y: labelled samples of a class share their part weights, as in `CNMF`, and count by the
+        mean of their class. Otherwise y is ignored.
 
     Attributes
     ----------
     components_ : ndarray of shape (n_components, n_features)
         H = Uᵀ, the parts.
     embedding_ : ndarray of shape (n_samples, n_components)
-        Codes of the samples, made in a last pass with the parts as they are; after `fit`.
+        Part weights of the samples, from a last pass with the final parts; after `fit`.
     classes_ : ndarray
-        The classes met so far, if ``hard_labels``.
+        The classes seen so far, if ``hard_labels``.
     n_components_ : int
     reconstruction_err_ : float
         √(2 loss), as in scikit-learn; after `fit`.
     objective_ : float
         The objective with all samples of weight one; after `fit`.
     objective_history_ : ndarray
-        For each pass the sum of the objectives of its batches, each as it was when it was met.
+        The sum of the objectives of the batches of each pass, each before its own step.
     n_iter_ : int
-        Passes over X, the last one not counted.
+        Number of passes over X, without the last one.
     n_steps_ : int
-        Batches met.
+        Number of batches.
     status_ : str
-        Why it stopped, as a sentence.
+        Why the fit ended, as a sentence.
 
     References
     ----------
@@ -231,7 +233,7 @@ class MiniBatchNMF(Factorizer):
         y : array-like of shape (n_samples,), default=None
             Labels, used if ``hard_labels``; -1, None and NaN are unknown.
         W, H : array-like, default=None
-            The start of codes and parts, if ``init="custom"``; W may be left out.
+            The start of part weights and parts, if ``init="custom"``; W is optional.
 
         Returns
         -------
@@ -268,7 +270,7 @@ class MiniBatchNMF(Factorizer):
         progress.finish()
 
     def _finish(self, passes: Passes, status: str, factor: float) -> None:
-        """Code all samples with the parts as they are, and set the attributes."""
+        """Solve for all part weights with the parts fixed, and set the attributes."""
         source, online, V, codes = passes.source, passes.online, passes.V, passes.codes
         k, beta = online.U.shape[1], beta_of(self.beta_loss)
         labelled = np.zeros(len(V), dtype=bool) if codes is None else codes >= 0
@@ -310,7 +312,7 @@ class MiniBatchNMF(Factorizer):
         Parameters
         ----------
         X : as in `fit`
-            The batch. Data outside memory is read in batches of ``batch_size``.
+            The batch. Data that are not in memory are read in batches of ``batch_size``.
         y : array-like of shape (n_samples,), default=None
             Labels, used if ``hard_labels``; classes may be new.
         W : Ignored
@@ -358,7 +360,7 @@ class MiniBatchNMF(Factorizer):
                 delattr(self, name)
 
     def _resume(self, dtype: Any) -> Online:
-        """Return the learner in the state after the last batch."""
+        """Return the learner as the last batch left it."""
         lengths = 1.0 if self._state is None else self._state["lengths"]
         online = online_of(self, np.ascontiguousarray((self.components_.T / lengths).astype(dtype)))
         if self._state is not None:
@@ -366,12 +368,12 @@ class MiniBatchNMF(Factorizer):
         return online
 
     def transform(self, X: Any) -> AnyArray:
-        """Code new samples: V >= 0 with the parts fixed.
+        """Return part weights of new samples, V >= 0, with the parts fixed.
 
         Parameters
         ----------
         X : as in `fit`
-            What is not in memory is read piece by piece.
+            Data that are not in memory are read piece by piece.
 
         Returns
         -------
@@ -389,7 +391,7 @@ class MiniBatchNMF(Factorizer):
 
 
 def source_of(estimator: Factorizer, X: Any, *, reset: bool) -> RowSource:
-    """Return a reader of X by rows; X is checked now if in memory, else while reading."""
+    """Return X by rows; checked now if it is in memory, otherwise when it is read."""
     source = row_source(X)
     if source is None:
         X = check_matrix(estimator, estimator._describe(), X, reset=reset)
@@ -467,20 +469,20 @@ def meet(
     online: Online, batch: Batch, codes: AnyArray | None, among: int | None, sweeps: int,
     V: AnyArray | None = None, at: AnyArray | None = None, fresh: bool = False,
 ) -> float:  # fmt: skip
-    """Learn from a batch; the sum of its objective with the parts as they were.
+    """Learn from a batch; return the sum of its objective before the step.
 
     Parameters
     ----------
     codes : (n,) array of int or None
-        The class of each sample by ``batch.rows``, -1 where it has none.
+        The class of each sample by ``batch.rows``; -1 if unknown.
     among : int or None
-        How many samples there are; None: those met so far.
+        Number of samples; None: those read so far.
     sweeps : int
-        Most sweeps of a solve from a constant.
+        Maximum number of sweeps of a solve from a constant.
     V, at : (n, k) and (n,) arrays or None
-        Codes of all samples and when they were made (NaN: never), written to.
+        Part weights of all samples and their time (NaN: never); changed in place.
     fresh : bool
-        Whether to solve from a constant in any case.
+        Solve from a constant in any case.
     """
     rows, X = batch
     online.grow_old(len(rows), among)
@@ -504,13 +506,13 @@ def meet(
 
 
 class Passes:
-    """All passes over X, with the part weights of each sample and their age.
+    """All passes over X, with the part weights of each sample and their time.
 
     Attributes
     ----------
     V : (n, k) array
     steps, n_iter : int
-        Batches met, and passes begun.
+        Number of batches, and of passes begun.
     history : list of float
         The sum of the objectives of each pass.
     converged : bool
@@ -560,11 +562,11 @@ class Passes:
 
     @property
     def solution(self) -> Solution:
-        """Return the current solution."""
+        """The current part weights, parts and history."""
         return Solution(self.V, self.online.U, self.history, self.n_iter, self.converged)
 
     def _enough(self, before: AnyArray, cost: float, size: int) -> str:
-        """Why to stop after this batch: scikit-learn's two rules, over a whole pass at least."""
+        """Return why to stop after this batch, by scikit-learn's two rules over a pass."""
         if self.steps == 1:
             return ""
         share = min(1.0, size / (self.source.shape[0] + 1))

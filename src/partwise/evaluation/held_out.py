@@ -93,7 +93,7 @@ class HeldOut:
         return int(count), float(total)
 
     def _by_block(self, function: Any, V: Any = None, *args: Any) -> list[Any]:
-        """Results of function(rows, columns, values, weights, V, ...) for each block of rows."""
+        """Return function(rows, columns, values, weights, V, ...) for each block of rows."""
         entries = (self.rows, self.columns, self.values, self.weights)
         if not hasattr(self.X, "to_delayed"):
             return [function(*entries, None if V is None else to_numpy(V), *args)]
@@ -126,7 +126,7 @@ def _loss(
     rows: AnyArray, columns: AnyArray, values: AnyArray, weights: Any, V: AnyArray, H: AnyArray,
     least: float | None,
 ) -> tuple[float, float]:  # fmt: skip
-    """Weighted sum of the losses at some entries, and the sum of the weights."""
+    """Return the weighted sum of the losses at some entries, and the sum of the weights."""
     V, U, total = np.asarray(V, dtype=np.float64), np.ascontiguousarray(H.T), 0.0
     step = max(1, PIECE // V.shape[1])
     for start in range(0, len(values), step):
@@ -279,14 +279,14 @@ def _hidden(
 
 
 def _at(X: Any, rows: AnyArray, columns: AnyArray) -> AnyArray:
-    """Entries of X; scipy returns something else for none."""
+    """Return entries of X; scipy returns something else for none."""
     return np.asarray(X[rows, columns]).ravel() if len(rows) else np.empty(0, X.dtype)
 
 
 def _dense_places(
     seen: AnyArray, rng: np.random.Generator, share: float, *, alone: bool
 ) -> tuple[AnyArray, AnyArray]:
-    """Rows and columns of a share of the observed entries."""
+    """Return rows and columns of a share of the observed entries."""
     hidden = seen & (rng.random(seen.shape) < share)
     for axis in (1, 0):  # one observed entry of each row, then of each column, stays
         lost = np.flatnonzero(hidden.any(axis) & ~(seen & ~hidden).any(axis))
@@ -310,7 +310,7 @@ def _canonical(X: Any) -> sp.csr_array:
 def _sparse_places(
     X: sp.csr_array, rng: np.random.Generator, share: float, missing: float | None, weight: Any
 ) -> tuple[AnyArray, AnyArray]:
-    """Rows and columns of a share of the stored entries, and of as many that are not stored."""
+    """Return places of a share of the stored entries, and of as many zeros."""
     n, p = X.shape
     stored = _flat(X)
     gone = stored[is_missing(X.data, missing)] if missing else stored[:0]
@@ -338,7 +338,7 @@ def _sparse_places(
 
 
 def _flat(X: sp.csr_array) -> AnyArray:
-    """Position of each stored entry in the flat array, in the order of the data."""
+    """Return the position of each stored entry in the flat array, in their order."""
     rows = np.repeat(np.arange(X.shape[0], dtype=np.int64), np.diff(X.indptr))
     return rows * X.shape[1] + X.indices
 

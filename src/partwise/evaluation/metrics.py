@@ -24,7 +24,7 @@ __all__ = [
 
 
 def clustering_accuracy(y_true: ArrayLike, y_pred: ArrayLike) -> float:
-    """AC = max over one-to-one maps from clusters to classes of the share that agrees.
+    """Return the accuracy under the best one-to-one map from clusters to classes (AC).
 
     The best map is found by the Hungarian method. Clusters beyond the number of classes match
     nothing, and neither do classes beyond the number of clusters.
@@ -55,22 +55,23 @@ def clustering_accuracy(y_true: ArrayLike, y_pred: ArrayLike) -> float:
 
 
 def labelled_accuracy(estimator: Any, X: Any, y: ArrayLike) -> float:
-    """Share of samples with a known label that ``estimator.predict`` gives their own name.
+    """Return the share of labelled samples whose label ``estimator.predict`` returns.
 
-    A scorer for scikit-learn, ``GridSearchCV(..., scoring=labelled_accuracy)``: held-out rows of a
-    penalized model favour the smallest penalty, since their weights are refitted; labels do not.
+    It is a scorer for scikit-learn: ``GridSearchCV(..., scoring=labelled_accuracy)``. The default
+    score of held-out rows favours the smallest penalty, since their part weights are fitted again;
+    labels do not.
 
     Parameters
     ----------
     estimator : fitted estimator with ``predict``
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
     y : array-like of shape (n_samples,)
-        Labels; -1, None or NaN where unknown, which do not count.
+        Labels; unknown ones (-1, None or NaN) do not count.
 
     Returns
     -------
     float
-        NaN where no label is known.
+        Between 0 and 1; NaN if no label is known.
 
     Examples
     --------
@@ -85,15 +86,15 @@ def labelled_accuracy(estimator: Any, X: Any, y: ArrayLike) -> float:
     labels = encode_labels(y, X.shape[0])
     if labels is None or not labels.n_labelled:
         return float("nan")
-    names = np.asarray(estimator.predict(X))[labels.mask]
-    return float(np.mean(names == labels.classes[labels.codes[labels.mask]]))
+    predicted = np.asarray(estimator.predict(X))[labels.mask]
+    return float(np.mean(predicted == labels.classes[labels.codes[labels.mask]]))
 
 
 def normalized_mutual_info(y_true: ArrayLike, y_pred: ArrayLike) -> float:
-    """NMI = I(C; K) / max(H(C), H(K)), of classes C and clusters K.
+    """Return the normalised mutual information of classes and clusters (NMI).
 
-    The papers divide by the larger entropy. scikit-learn's default divides by the mean, which is
-    never smaller a result.
+    NMI = I(C; K) / max(H(C), H(K)) for classes C and clusters K, as in the papers. scikit-learn's
+    default divides by the mean entropy, so its result is never smaller.
 
     Parameters
     ----------
@@ -124,7 +125,10 @@ def normalized_mutual_info(y_true: ArrayLike, y_pred: ArrayLike) -> float:
 
 
 def adjusted_rand(y_true: ArrayLike, y_pred: ArrayLike) -> float:
-    """ARI = (index - expected) / (maximum - expected), index = pairs together on both sides.
+    """Return the adjusted Rand index (ARI): agreement on pairs, corrected for chance.
+
+    ARI = (index - expected) / (maximum - expected), where the index is the number of pairs that are
+    together on both sides.
 
     Parameters
     ----------
@@ -183,7 +187,7 @@ def purity(y_true: ArrayLike, y_pred: ArrayLike) -> float:
 def sparseness(
     M: ArrayLike | sp.sparray | sp.spmatrix, axis: int | None = None
 ) -> float | NDArray[np.float64]:
-    """Hoyer's sparseness (√n - ‖x‖₁ / ‖x‖₂) / (√n - 1) of the n entries of a matrix.
+    """Return Hoyer's sparseness (√n - ‖x‖₁ / ‖x‖₂) / (√n - 1) of the n entries of a matrix.
 
     0 if all entries are equal, 1 if a single entry is not zero. The sign of entries is ignored.
 
@@ -260,7 +264,7 @@ def _both(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[NDArray[np.int64], NDAr
 
 
 def _codes(y: ArrayLike, name: str) -> NDArray[np.int64]:
-    """Integer codes in order of appearance, so that labels need no order among themselves."""
+    """Return integer codes in order of appearance, so that labels need no order."""
     values = np.asarray(y)
     if values.dtype.kind not in "biufmM":  # as objects: numpy would write None and 1 as text
         values = np.asarray(y, dtype=object)

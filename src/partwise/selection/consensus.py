@@ -336,7 +336,7 @@ def _weighted_moments(
 
 
 def _grouped(pooled: AnyArray, k: int, n_init: int, rng: np.random.RandomState) -> AnyArray:
-    """K-means groups, without threads, since its products are too small for them."""
+    """Group the rows by k-means, without threads, since the products are too small for them."""
     from sklearn.cluster import KMeans
 
     with one_blas_thread, threadpool_limits(1, user_api="openmp"):
@@ -344,7 +344,7 @@ def _grouped(pooled: AnyArray, k: int, n_init: int, rng: np.random.RandomState) 
 
 
 def stability_of(pooled: AnyArray, k: int, rng: np.random.RandomState) -> float:
-    """Mean silhouette of the parts of all runs in k groups, with outliers; NaN for k = 1."""
+    """Return the mean silhouette of the parts of all runs in k groups; NaN for k = 1."""
     pooled = unit_rows(pooled)
     groups = _grouped(pooled, k, 3, rng)
     return float(np.mean(group_silhouettes(pooled, groups, k)))
@@ -356,7 +356,7 @@ def over_sums(H: AnyArray) -> AnyArray:
 
 
 def local_density(pooled: AnyArray, neighbors: int) -> AnyArray:
-    """Mean distance of each row to its nearest others; infinite for a row of zeros."""
+    """Return the mean distance of each row to its nearest others; infinite for zeros."""
     distances = distances_of_unit(pooled)
     np.fill_diagonal(distances, np.inf)
     nearest = min(neighbors, len(pooled) - 1)
@@ -366,12 +366,12 @@ def local_density(pooled: AnyArray, neighbors: int) -> AnyArray:
 
 
 def distances_of_unit(pooled: AnyArray) -> AnyArray:
-    """Euclidean distances between rows of length one."""
+    """Return Euclidean distances between rows of length one."""
     return np.sqrt(np.maximum(2 - 2 * pooled @ pooled.T, 0))
 
 
 def group_silhouettes(pooled: AnyArray, groups: AnyArray, k: int) -> AnyArray:
-    """Return the mean silhouette of each group; NaN for k = 1, where there is no other group.
+    """Return the mean silhouette of each group; NaN for k = 1, without another group.
 
     Zero for a group of one, and for all if fewer than two groups have parts or every part is alone.
     """

@@ -168,7 +168,7 @@ def bootstrap_intervals(
 
 
 def _known(model: Any, shape: tuple[int, int]) -> AnyArray:
-    """Entries of the parts that are fixed."""
+    """Return a mask of the fixed entries of the parts."""
     known = np.zeros(shape, bool)
     if model.fixed_components is not None:
         fixed = np.asarray(to_numpy(model.fixed_components), dtype=float)
@@ -180,7 +180,7 @@ def _one_draw(
     X: Any, V: AnyArray, H: AnyArray, draw: str, rng: np.random.RandomState, refits: Refits,
     known: AnyArray,
 ) -> AnyArray:  # fmt: skip
-    """Parts of a fit to resampled data, in the order and with the sums of H."""
+    """Fit resampled data; return the parts in the order and with the sums of H."""
     n = X.shape[0]
     # entries above zero, since a multiplicative step cannot leave zero
     W, start = (
@@ -237,7 +237,7 @@ class _Weights:
         return self.entries is None and self.missing is None
 
     def of(self, x: AnyArray, at: slice) -> AnyArray:
-        """Weights of the entries of some samples, without those of the samples."""
+        """Return the weights of entries of some samples, without those of the samples."""
         w = np.ones_like(x) if self.entries is None else dense(self.entries[at])
         if self.missing is None:
             return w
@@ -245,7 +245,7 @@ class _Weights:
 
 
 def _weights(X: Any, V: AnyArray, H: AnyArray, model: Any, refits: Refits) -> _Weights:
-    """Weights as the fit used them; raise if the model was fitted to other data or weights."""
+    """Return the weights of the fit; raise if it had other data or weights."""
     estimator = refits.copy(n_components=len(H), init="random")
     what = described(estimator)
     checked = check(estimator, what, X, Given(**refits.given))
@@ -313,7 +313,7 @@ def _curvature(
 
 
 def _roots(information: AnyArray, slope: AnyArray | float = 0.0) -> AnyArray:
-    """Square roots of the diagonals of the inverses; 0 without any information on an entry."""
+    """Return the square roots of the inverses' diagonals; 0 without information."""
     own = np.diagonal(information, axis1=-2, axis2=-1) + (np.maximum(slope, 0) / 1.5) ** 2
     root = np.sqrt(np.where(own > 0, own, 1))
     alike = information / (root[..., :, None] * root[..., None, :])

@@ -214,7 +214,7 @@ def select(
 
 
 def within_one(errors: AnyArray) -> tuple[int, AnyArray, AnyArray]:
-    """Row of the lowest mean, excess with its standard error, and rows within one of these."""
+    """Return the best row, excess with its standard error, and rows within one error."""
     best = int(errors.mean(axis=1).argmin())
     above = errors - errors[best]
     error = above.std(axis=1, ddof=1) / np.sqrt(errors.shape[1])

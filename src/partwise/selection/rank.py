@@ -301,7 +301,7 @@ def _decide(tried: AnyArray, errors: AnyArray, signs: AnyArray) -> Choice:
 
 
 def _peak(X: Any) -> float:
-    """Largest absolute value of X; of a Dask array chunk by chunk."""
+    """Return the largest absolute value of X; of a Dask array chunk by chunk."""
     if not hasattr(X, "to_delayed"):
         return float(abs(X).max())
     import dask
@@ -317,7 +317,7 @@ def _drawn(n: int, size: int, rng: np.random.RandomState) -> AnyArray:
 
 
 def _some(X: Any, k: int, rng: np.random.RandomState) -> Any:
-    """Random samples with a million entries in all, or twenty per part; here, not on a cluster."""
+    """Return random samples in this process: a million entries, or twenty per part."""
     n, p = X.shape
     X = X[_drawn(n, max(LARGE // p, 20 * k), rng)]
     return X.compute() if hasattr(X, "to_delayed") else X
@@ -326,7 +326,7 @@ def _some(X: Any, k: int, rng: np.random.RandomState) -> Any:
 def _stabilities(
     refits: Refits, X: Any, k: int, n_runs: int, rng: np.random.RandomState
 ) -> tuple[float, float]:
-    """Stability of the parts, and cophenetic correlation of the clusters, over several runs."""
+    """Return stability of parts and cophenetic correlation of clusters over runs."""
     some = _drawn(X.shape[0], COMPARED, rng)
     with few_iterations_will_do():
         found = refits.runs(X, k, n_runs, rng, rows=some)

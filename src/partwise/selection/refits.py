@@ -109,7 +109,7 @@ class Refits:
         return self
 
     def results(self, results: Any) -> Any:
-        """Return where a search stores results: as given, or the estimator's checkpoint folder."""
+        """Return where a search keeps its results: ``results`` or the checkpoint folder."""
         folder = getattr(self.estimator, "checkpoint", None)
         if results is not None or folder is None:
             return results
@@ -161,7 +161,7 @@ class Refits:
         self, X: Any, k: int, n_runs: int, rng: np.random.RandomState, *,
         rows: Sequence[int] | slice | AnyArray | None = slice(None),
     ) -> list[tuple[AnyArray, AnyArray | None]]:  # fmt: skip
-        """Parts, and part weights of some samples, of fits from several random starts.
+        """Return parts, and part weights of some samples, from several random starts.
 
         Starts run side by side where the estimator allows it. With ``rows=None``, part weights
         are None: on a device or a cluster they are large and stay there.
@@ -187,7 +187,7 @@ class Refits:
     # -- one factor with the other fixed ----------------------------------------------------
 
     def codes(self, X: Any, H: AnyArray) -> Any:
-        """Part weights V with the parts H fixed, where X is: the minimum of the objective of V.
+        """Minimise the objective of the part weights V, with the parts H fixed, where X is.
 
         That is the loss over observed and weighted entries, with smoothing and the penalties on V
         that apply to new samples. Labels, links and graphs have no part in it.
@@ -199,7 +199,7 @@ class Refits:
         return code(model, X, entry_weight=entry_weight).codes
 
     def parts(self, X: Any, V: AnyArray) -> AnyArray:
-        """Parts H (k, p) with the part weights V fixed: the minimum of the objective of H.
+        """Minimise the objective of the parts H (k, p), with the part weights V fixed.
 
         That is the loss over observed and weighted entries and samples, with smoothing, penalties
         on H and entries that are fixed.
@@ -284,7 +284,7 @@ def _solve_parts(problem: FactorModel, F: Array, U: Array) -> Any:
 
 
 def _solve_by_feature(problem: FactorModel, sub: Quadratic, F: Array, U: Array) -> AnyArray:
-    """Least squares where each feature has its own missing entries, by coordinate descent.
+    """Solve least squares where each feature has its own missing entries.
 
     Feature j minimises ½ uᵀ G u - cᵀ u with G = Σ_i w_ij v_i v_iᵀ and c = Σ_i w_ij x_ij v_i.
     """

@@ -1,9 +1,9 @@
-"""A basis learnt batch by batch: sums over all that was seen, in which the past ages.
+"""Parts learned batch by batch, from sums in which the past loses weight.
 
-With V of a batch solved for, what the batch says of U is a quadratic (two sums, VᵀV and XᵀV) or,
-under a β-divergence, a majoriser (also two sums). Sums of many batches are the problem in U of
-them all, so X is never needed twice. Codes of samples that are met again replace those they had:
-with the Frobenius loss that is a block coordinate descent of the whole objective.
+With V of a batch solved for, the batch contributes a quadratic in U (two sums, VᵀV and XᵀV) or,
+under a β-divergence, a majoriser (also two sums). The sums over many batches are the problem in U
+of all their samples, so X is not needed again. The new part weights of a sample replace its old
+ones; with the Frobenius loss, this is block coordinate descent on the whole objective.
 """
 
 from __future__ import annotations
@@ -27,36 +27,36 @@ from partwise.model.terms import Term
 from partwise.solvers.codes import start_codes
 from partwise.solvers.steps import hals, make_step, mu
 
-#: The penalties on a factor, whose rows or samples count so often.
+#: The penalties on a factor, given the weights of its rows or the number of samples.
 Penalty = Callable[[Any], Sequence[Term]]
 NEWTON = make_step("newton", sweeps=2)
 #: Sweeps over U for one batch: each costs k / batch_size of a product with the batch.
 SWEEPS = 10
-#: How often codes and U take turns while a batch is in memory; a majoriser ages with each.
+#: Number of alternations between part weights and U per batch; each makes a majoriser less exact.
 ROUNDS = {"frobenius": 4, "divergence": 2}
-#: A majoriser is stale in U as well as in V, as are codes that are never made again: both age
-#: as much faster.
+#: Factor by which the past loses weight faster if it is out of date in U as well as in V: under a
+#: majoriser, and for part weights that are never computed again.
 HASTE = 16
-#: KL: the step of EM is lengthened by this power, which converges below two.
+#: Power that lengthens the EM step under KL; below two it converges.
 RELAX = 1.6
 
 
 class Sums(ABC):
-    """What samples say of U, as sums in which the past loses weight.
+    """The contributions of samples to the problem in U, in which the past loses weight.
 
     Attributes
     ----------
     C : (p, k) array
-        What U is drawn to, in float64.
+        The linear part of the problem, in float64.
     weight : float
-        How many samples of full weight the sums hold.
+        Number of samples of full weight in the sums.
     """
 
     def __init__(self, p: int, k: int) -> None:
         self.C, self.weight = np.zeros((p, k)), 0.0
 
     def age(self, share: float) -> None:
-        """Leave this share of the past."""
+        """Multiply the past by this share."""
         self.C *= share
         self.weight *= share
 
@@ -89,7 +89,7 @@ class QuadraticSums(Sums):
         self.replace(model, V, None, 0.0)
 
     def replace(self, model: FactorModel, V: AnyArray, old: AnyArray | None, kept: Any) -> None:
-        """Replace the part weights of samples, whose old ones have weight ``kept``; one product."""
+        """Replace part weights, of which the old ones have weight ``kept``, by one product."""
         less = None if old is None else old * np.asarray(kept, V.dtype)[:, None]
         self.C += to_numpy(model.R.tdot(V if less is None else V - less))
         d = model.d
@@ -162,7 +162,7 @@ def make_sums(loss: Loss, p: int, k: int) -> QuadraticSums | MajoriserSums:
 
 
 class ClassRows:
-    """Labelled samples, of which all of one class share a code: they count by their mean.
+    """Labelled samples; those of a class share part weights and count by their mean.
 
     Attributes
     ----------
@@ -171,19 +171,19 @@ class ClassRows:
     counts : (c,) array
         Σ w.
     V : (c, k) array
-        The codes.
+        The part weights.
     """
 
     def __init__(self, p: int, k: int) -> None:
         self.sums, self.counts, self.V = np.zeros((0, p)), np.zeros(0), np.zeros((0, k))
 
     def age(self, share: float) -> None:
-        """Leave this share of the past."""
+        """Multiply the past by this share."""
         self.sums *= share
         self.counts *= share
 
     def add(self, X: Any, codes: AnyArray, weights: AnyArray) -> None:
-        """Labelled samples; a class that is new gets a row."""
+        """Add labelled samples; a new class gets a row."""
         new = int(codes.max(initial=-1)) + 1 - len(self.counts)
         if new > 0:
             self.sums = np.vstack([self.sums, np.zeros((new, self.sums.shape[1]))])
@@ -211,20 +211,20 @@ class ClassRows:
 
 @dataclass
 class Online:
-    """A basis and what was learnt so far.
+    """Parts and the sums that were learned so far.
 
     Attributes
     ----------
     loss : Loss
     U : (p, k) array
     forget : float
-        The share of its weight that a sample keeps while as many are met as there are.
+        The share of its weight that a sample keeps during one pass.
     terms_V, terms_U : callables
-        The penalties on codes and on U, for rows that count so often, and for so many samples.
+        The penalties on part weights and on U, given weights of rows or a number of samples.
     time : float
-        How often as many samples were met as there are; a sample's weight is forget^age.
+        Number of passes so far; the weight of a sample is forget^age.
     seen : int
-        Samples met so far, each time.
+        Number of samples so far; repeated ones count again.
     """
 
     loss: Loss
@@ -251,7 +251,7 @@ class Online:
         }
 
     def go_on(self, state: dict[str, Any]) -> None:
-        """Begin where another one was."""
+        """Continue from the state of another learner."""
         self.time, self.seen = state["time"], state["seen"]
         vars(self.sums).update(deepcopy(state["sums"]))
         vars(self.classes).update(deepcopy(state["classes"]))
@@ -261,7 +261,7 @@ class Online:
         return FactorModel(data, self.loss, terms_V=self.terms_V(1.0))
 
     def codes(self, model: FactorModel, V: AnyArray | None, sweeps: int) -> AnyArray:
-        """V of a batch, from where it was or from a constant."""
+        """Return V of a batch, from its last values or from a constant."""
         V = start_codes(model.data, self.U) if V is None else V
         if self.loss.beta == 2:
             sub = model.subproblem("V", V, self.U)
@@ -278,9 +278,9 @@ class Online:
         return self.forget ** ((self.time - since) * (1 if self.loss.beta == 2 else HASTE))
 
     def grow_old(self, met: int, among: int | None) -> None:
-        """``met`` samples of ``among``, or of those met so far, come in: the rest loses weight.
+        """Age the past as ``met`` samples of ``among``, or of those met so far, come in.
 
-        Of those met so far no codes are made anew, so that they grow old as a majoriser does.
+        Samples without a known number are never solved again, so they age as a majoriser does.
         """
         self.seen += met
         passed = met / (self.seen if among is None else min(among, self.seen))
@@ -294,9 +294,9 @@ class Online:
     def visit(
         self, model: FactorModel, V: AnyArray | None, sweeps: int, old: AnyArray | None, kept: Any
     ) -> tuple[AnyArray, float]:
-        """Codes of a batch from V, U with the batch in the sums instead of what it had there.
+        """Solve for V of a batch, replace its old contribution, and update U.
 
-        Returns the codes and the objective of the batch with U as it was.
+        Return V and the objective of the batch before U changed.
         """
         before = deepcopy(self.sums)
         value = 0.0
@@ -322,7 +322,7 @@ class Online:
         return model.value(V, self.U) + penalty
 
     def move(self) -> None:
-        """U by a few sweeps on all that was seen."""
+        """Update U by a few sweeps on all that was seen."""
         sums, classes = self.sums, self.classes
         met = np.flatnonzero(classes.counts >= floor(classes.counts.dtype))  # and not forgotten
         if met.size:

@@ -504,14 +504,14 @@ class _SharedGenes:
             )
 
     def parts(self, reference: Any, key: str) -> AnyArray:
-        """Parts of the reference at these genes."""
+        """Return the parts of the reference at these genes."""
         return np.ascontiguousarray(np.asarray(reference.varm[key])[self.rows].T)
 
 
 def _programs(
     adata: Any, reference: Any, layer: str | None, key: str, genes: _SharedGenes, info: Any
 ) -> AnyArray:
-    """Usages of what `consensus` found, on counts."""
+    """Return the usages on counts of the parts that `consensus` found."""
     scale = 1 / np.asarray(reference.var[f"{key}_deviation"])[genes.rows]
     H = genes.parts(reference, key) * scale
     refits = Refits(NMF(beta_loss=_plain(info["parameters"]["beta_loss"])), "project")
@@ -526,7 +526,7 @@ def _programs(
 def _estimated(
     adata: Any, reference: Any, layer: str | None, key: str, genes: _SharedGenes, info: Any
 ) -> AnyArray:
-    """Part weights of what `factorize` found, with the settings of its estimator."""
+    """Return part weights of what `factorize` found, with its estimator's settings."""
     refits = Refits(_stored_model(info["method"], info["parameters"], reference, key), "project")
     H, usages = genes.parts(reference, key), []
     for _, X in _blocks(adata, layer, refits.missing_values):
@@ -538,7 +538,7 @@ def _estimated(
 def _shared_parts(
     adata: Any, reference: Any, layer: str | None, key: str, genes: _SharedGenes, info: Any
 ) -> AnyArray:
-    """Part weights of the shared parts of `integrate`, next to those of each cell's batch."""
+    """Return part weights of the shared parts of `integrate`, and of each batch's own."""
     settings, known = info["parameters"], [str(name) for name in info["batches"]]
     names = _column(adata, str(settings["batch_key"])).to_numpy()
     new = sorted(set(names) - set(known))
@@ -697,7 +697,7 @@ def spatial_graph(
 
 
 def _values(adata: Any, layer: str | None, model: Any) -> Any:
-    """Values for an estimator: a Dask array where it can be fitted, else an array in memory."""
+    """Return a Dask array for an estimator that can fit it, else an array in memory."""
     values, _ = layer_of(adata, layer)
     missing = getattr(model, "missing_values", None)
     if hasattr(values, "to_delayed") and model._describe().local:
@@ -710,7 +710,7 @@ def _values(adata: Any, layer: str | None, model: Any) -> Any:
 def _blocks(
     adata: Any, layer: str | None, missing: float | None = None
 ) -> Iterator[tuple[int, Any]]:
-    """First cell and values of each block of cells: of a Dask array by chunks, else of all."""
+    """Yield the first cell and the values of each block of cells."""
     values, _ = layer_of(adata, layer)
     if not hasattr(values, "to_delayed"):
         X = from_anndata(adata, layer=layer).X if missing is None else in_memory(values, missing)
@@ -745,7 +745,7 @@ def _made_of(layer: str | None) -> dict[str, str]:
 
 
 def _parameters(model: Any) -> dict[str, Any]:
-    """Parameters as an .h5ad file can hold them; those that are None are left out."""
+    """Return parameters as an .h5ad file can hold them; those that are None are left out."""
     found: dict[str, Any] = {}
     for name, value in model.get_params(deep=False).items():
         array = np.asarray(value) if isinstance(value, list | tuple | np.ndarray) else None

@@ -367,7 +367,7 @@ def _scores(prepared: PreparedCounts, V: AnyArray) -> AnyArray:
 
 
 def _usages(prepared: PreparedCounts, parts: AnyArray, loss: str | float) -> AnyArray:
-    """Usages fitted to the kept genes, each over its standard deviation."""
+    """Fit usages to the kept genes, each divided by its standard deviation."""
     kept = prepared.kept
     deviation = np.where(prepared.deviation > 0, prepared.deviation, 1)
     H = parts[:, kept] / deviation[kept]

@@ -1,4 +1,4 @@
-"""What runs beside a block of a Dask array, where it lies; X is a DenseData or SparseData."""
+"""Functions that tasks apply to a block of a Dask array, a DenseData or SparseData."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def tdot(X: Any, V: AnyArray) -> AnyArray:
 
 
 def tdot_gram(X: Any, V: AnyArray) -> AnyArray:
-    """XᵀV and, below it, VᵀV."""
+    """Return XᵀV and, below it, VᵀV."""
     return np.concatenate([tdot(X, V), V.T @ V])
 
 

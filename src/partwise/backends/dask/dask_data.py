@@ -1,8 +1,8 @@
-"""Dask arrays, dense or sparse chunks along rows: V stays beside its rows of X.
+"""Dask arrays of dense or sparse chunks of rows; V stays next to its rows of X.
 
-With a `distributed` client, X is kept on the workers and each block's tasks run where it lies: U
-goes out to every worker, and one (p, k) or (k, k) sum a worker comes back. Without a client, Dask's
-threads make each chunk when a pass needs it: ``X.persist()`` keeps chunks that fit in memory.
+With a `distributed` client, the workers keep X, and the tasks of a block run where it is: every
+worker receives U and returns one sum of shape (p, k) or (k, k). Without a client, Dask's threads
+compute each chunk in every pass; ``X.persist()`` keeps chunks that fit in memory.
 """
 
 from __future__ import annotations
@@ -28,19 +28,20 @@ from partwise.backends.numpy.float64_products import double_products
 from partwise.backends.numpy.sparse import SparseData
 from partwise.backends.threads import cached_property
 
-#: Entries under which chunks are joined: a task costs as long as a product with so many.
+#: Chunks with fewer entries are joined, since a task takes as long as a product with this many.
 SMALL_BLOCK = 4_000_000
 #: Pairs of parts whose curvature is summed over the blocks at a time: each block holds that many
 #: numbers per feature.
 PAIRS = 512
-SPARSE_SHARE = 50  # entries of a sparse chunk for each one that is stored, or so
-#: Bytes of V up to which it is brought here after a fit, to outlive the cluster; more stays there,
-#: on two workers.
+#: Assumed number of entries of a sparse chunk for each stored one.
+SPARSE_SHARE = 50
+#: Up to this many bytes, V is brought to the client after a fit, so that it outlives the cluster. A
+#: larger V stays there, on two workers.
 BROUGHT = 2**28
 
 
 def look(X: Any) -> None:
-    """Refuse what is no array of real numbers whose shape is known."""
+    """Raise unless X is a Dask array of real numbers with a known shape."""
     if not isinstance(X, da.Array):
         raise TypeError(
             f"X must be a Dask array, got a Dask {type(X).__name__}; a DataFrame becomes one with "
@@ -53,7 +54,7 @@ def look(X: Any) -> None:
 
 
 def check_dask(X: Any, whom: str) -> DaskData:
-    """Wrap a Dask array; raise where a chunk has NaN or a negative entry, and say where."""
+    """Wrap a Dask array; raise if a chunk has NaN or a negative entry, and name its place."""
     return check_blocks(as_dask_data(X), whom)
 
 
@@ -72,7 +73,7 @@ def check_blocks(data: DaskData, whom: str) -> DaskData:
 
 
 def gaps(X: Any, missing: float, whom: str) -> tuple[DataMatrix, DataMatrix, bool]:
-    """X with zeros for what is missing, and blocks of ones there."""
+    """Return X with zeros for missing entries, and blocks of ones at those entries."""
     data = as_dask_data(X)
     seen = missing == 0 and _is_sparse(X._meta)
     both = (
@@ -84,7 +85,7 @@ def gaps(X: Any, missing: float, whom: str) -> tuple[DataMatrix, DataMatrix, boo
 
 
 def weighed(X: Any, W: Any, missing: float | None) -> Weighed:
-    """Blocks of W, an array of this process, go to those of X."""
+    """Apply weights W, an array of this process, to the blocks of X."""
     data = as_dask_data(X)
     W = np.asarray(W.toarray() if sp.issparse(W) else W, dtype=data.dtype)
     given, d = data.rows(W), W.max(axis=1)
@@ -100,7 +101,7 @@ def weighed(X: Any, W: Any, missing: float | None) -> Weighed:
 
 
 def as_dask_data(X: Any) -> DaskData:
-    """X with one chunk across the columns, runs of small chunks wrapped as one block each."""
+    """Wrap X with one chunk across the columns; runs of small chunks become one block."""
     dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.dtype(np.float64)
     if X.numblocks[1] > 1:
         X = X.rechunk({1: -1})
@@ -120,7 +121,7 @@ def as_dask_data(X: Any) -> DaskData:
 
 
 def _row_bytes(X: Any, dtype: Any, client: Any) -> float:
-    """Bytes of a row of X in memory; for sparse chunks, on average over the first chunk."""
+    """Return the bytes of a row of X; for sparse chunks, from the first chunk."""
     if not _is_sparse(X._meta):
         return float(X.shape[1] * dtype.itemsize)
     first = client.compute(dask.delayed(_stored)(X.to_delayed()[0, 0])).result()
@@ -175,9 +176,9 @@ def _first(shares: list[Any]) -> Any:
 
 
 class DaskData(Swept):
-    """X as a container of blocks; the factor beside it is `Rows` of the same layout."""
+    """X as blocks of rows; the factor V is `Rows` of the same layout."""
 
-    newton_sides, curved = "VU", "U"  # blocks have no whole columns, but sum the Hessian of each
+    newton_sides, curved = "VU", "U"  # no block has whole columns, so blocks sum their Hessians
 
     def __init__(
         self, blocks: Rows, p: int, dtype: Any, chunks: Sequence[int] | None = None
@@ -232,7 +233,7 @@ class DaskData(Swept):
         return Rows.of(layout, first + rest.handles(), V.meta)
 
     def _summed(self, index: AnyArray, n_rows: int) -> RowLayout:
-        """How Aᵀ X lies: a block of rows that several samples share, then each block's others."""
+        """Return the layout of AᵀX: the rows that several samples share, then the others."""
         count, _ = blocks.split_rows(index, n_rows)
         rest = [int((part >= count).sum()) for part in self.layout.split(index)]
         return RowLayout([count, *rest], self.layout.runner, first=1)

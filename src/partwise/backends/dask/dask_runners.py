@@ -244,7 +244,7 @@ class Workers:
         return combine(shares), [(values, j) for j in range(kept)]
 
     def pick(self, layout: RowLayout, handles: list[Any], j: int) -> list[Any]:
-        """One of the values that each handle holds, as a handle of its own."""
+        """Return one of the values that each handle holds, as a handle of its own."""
         submit = self.client.submit
         return [submit(itemgetter(j), h, **self._home(layout, b)) for b, h in enumerate(handles)]
 
@@ -268,12 +268,12 @@ class Workers:
 
 
 def _status(dask_scheduler: Any) -> dict[str, str]:
-    """Status of each worker, for example "running" or "paused"."""
+    """Return the status of each worker, for example "running" or "paused"."""
     return {address: worker.status.name for address, worker in dask_scheduler.workers.items()}
 
 
 def _memory(dask_worker: Any) -> tuple[float, float]:
-    """Memory limit of a worker, infinite if it has none, and the bytes in use."""
+    """Return the memory limit of a worker, infinite if it has none, and the bytes in use."""
     return (
         dask_worker.memory_manager.memory_limit or np.inf,
         dask_worker.monitor.get_process_memory(),

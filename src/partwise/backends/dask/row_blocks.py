@@ -1,10 +1,10 @@
-"""A tall array cut into row blocks that live beside their blocks of X.
+"""A tall array divided into blocks of rows that stay with their blocks of X.
 
-Operations on `Rows` that treat each row alone are noted, not done. A reduction (a sum over rows, a
-product of two tall arrays, a number) is a compute point: for each block one task does all that was
-noted and returns its share; only the shares travel. Values that the caller still holds stay with
-their block for the next task, so nothing is done twice. `Rows` answer to the array API's names,
-which is how one solver serves all back ends.
+Operations on `Rows` that treat each row alone are recorded and delayed. A reduction (a sum over
+rows, a product of two tall arrays, a number) computes: for each block, one task runs all recorded
+operations and returns its share, and only the shares are sent. Values that the caller still holds
+stay with their block for the next task, so nothing is computed twice. `Rows` have the array API's
+functions, so one solver serves all back ends.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class Recipe:
 
 
 class Node:
-    """One noted operation, or values that lie with their blocks."""
+    """One recorded operation, or values that lie with their blocks."""
 
     def __init__(self, function: Any, args: tuple[Any, ...], handles: list[Any] | None) -> None:
         self.function, self.args, self.handles = function, args, handles
         #: position in each handle, where one holds all that a task kept
         self.pick: int | None = None
         self.gram: AnyArray | None = None  # AᵀA of the values A, where it is known
-        self.held: Any = None  # weak reference to the Rows, dead once nobody asks for the value
+        self.held: Any = None  # weak reference to the Rows, dead once no caller holds the value
         self.again = False  # whether each pass computes the values again
 
 
@@ -64,7 +64,7 @@ class Rows(NDArrayOperatorsMixin):
 
     @classmethod
     def of(cls, layout: RowLayout, handles: list[Any], meta: Any) -> Rows:
-        """Values that lie with their blocks already."""
+        """Return rows whose values already lie with their blocks."""
         return cls(layout, Node(None, (), handles), meta)
 
     # -- what an array says of itself ---------------------------------------------------------
@@ -91,7 +91,7 @@ class Rows(NDArrayOperatorsMixin):
     # -- noted ----------------------------------------------------------------------------------
 
     def map(self, function: Callable[..., Any], *args: Any, like: Any = None) -> Rows:
-        """function(block, ...) for each block; Rows among the arguments give their blocks."""
+        """Return function(block, ...) for each block; Rows among the arguments give blocks."""
         meta = (
             function(*(a.meta if isinstance(a, Rows) else a for a in args))
             if like is None
@@ -156,7 +156,7 @@ class Rows(NDArrayOperatorsMixin):
         return self
 
     def derived(self) -> Rows:
-        """Blocks as large as X: workers keep them, and threads make them again for each pass."""
+        """Return blocks as large as X: workers keep them, threads compute them in each pass."""
         if self.layout.runner.keeps:
             return self.settle()
         self.node.again = True
@@ -270,7 +270,7 @@ def _(V: Rows) -> AnyArray:
 
 @arrays.orthonormal.register
 def _(Y: Rows) -> AnyArray:
-    """Cholesky QR, twice for accuracy; directions of no length are dropped to zero."""
+    """Run Cholesky QR, twice for accuracy; directions of no length become zero."""
     Q = Y
     for _ in range(2):
         G = (Q.T @ Q).astype(np.float64)
@@ -342,13 +342,13 @@ def evaluate(layout: RowLayout, target: Rows, combine: Any) -> Any:
 
 
 def _wanted(node: Node) -> bool:
-    """Return whether somebody still holds the rows that the node is the value of."""
+    """Return True if a caller still holds the rows that are the value of the node."""
     rows = node.held()
     return rows is not None and rows.node is node and not node.again
 
 
 def run_block(job: Any, constants: list[Any], inputs: list[Any]) -> tuple[Any, list[Any]]:
-    """One block's task: the noted operations in order; its share, and the values to keep."""
+    """Run one block's task in order; return its share, and the values to keep."""
     program, at, keep = job
     values: list[Any] = [None] * len(program)
     for (where, pick), value in zip(at, inputs, strict=True):

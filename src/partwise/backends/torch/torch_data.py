@@ -62,7 +62,7 @@ def as_torch_data(X: Any, *, back: bool = False) -> TorchData | TorchSparse:
 
 
 def check(X: Any, whom: str) -> Any:
-    """X as float32 or float64, dense or CSR; raise where an entry is no non-negative number."""
+    """Return X as float32 or float64, dense or CSR; raise if an entry is invalid."""
     X = X.detach()
     if X.layout != torch.strided:
         X = X.to_sparse_csr()
@@ -133,7 +133,7 @@ class TorchData(OnTensors, DeviceDense):
 
     @contextmanager
     def product(self, what: str) -> Iterator[None]:
-        """No TF32 inside, whatever the user's own setting is outside; errors of memory."""
+        """Run without TF32, whatever the user's setting is, and explain memory errors."""
         before = torch.backends.cuda.matmul.allow_tf32
         torch.backends.cuda.matmul.allow_tf32 = False
         try:
@@ -350,17 +350,17 @@ class StackedRows(TorchData):
 
 
 def _is_half(X: AnyArray) -> bool:
-    """Return whether every entry is exact in float16."""
+    """Return True if every entry is exact in float16."""
     return bool((X.half().float() == X).all())
 
 
 def _buffer(width: int, n: int, like: AnyArray) -> AnyArray:
-    """Room for (width, n) whose rows begin at places that a GPU reads fast from."""
+    """Return room for (width, n), aligned so that a GPU reads rows fast."""
     return like.new_empty((width, -(-n // WIDTH) * WIDTH))[:, :n]
 
 
 def _wide(B: AnyArray) -> AnyArray:
-    """Bᵀ with rows of zeros up to a number that a GPU's products like, on good places."""
+    """Return Bᵀ, padded with zeros and aligned as a GPU's products need it."""
     (n, k), width = B.shape, max(32, -(-B.shape[1] // WIDTH) * WIDTH)
     if width == k and B.stride(0) == 1 and B.stride(1) % WIDTH == 0:
         return B.t()
@@ -390,7 +390,7 @@ class TorchSparse(OnTensors, DeviceSparse):
 
 
 def gaps(X: Any, missing: float, whom: str) -> tuple[DataMatrix, DataMatrix, bool]:
-    """X with zeros for what is missing, and a tensor of its kind with ones there."""
+    """Return X with zeros for missing entries, and a tensor with ones there."""
     X = X.detach()
     X = X if X.layout == torch.strided else X.to_sparse_csr()
     sparse = X.layout != torch.strided

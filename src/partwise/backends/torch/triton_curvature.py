@@ -136,7 +136,7 @@ def _damped(
 
 
 def _block(k: int) -> tuple[int, int]:
-    """Pairs of a block, and of all blocks together."""
+    """Return the pairs of a block, and of all blocks together."""
     pairs = k * (k + 1) // 2
     block = 64 if pairs <= 64 else 256
     return block, triton.cdiv(pairs, block) * block
@@ -157,13 +157,13 @@ def _made_pairs(B: Tensor, width: int) -> Tensor:
 
 
 def _coarse(B: Tensor) -> Tensor:
-    """B in bfloat16 with columns of zeros up to a width that matrix units take."""
+    """Return B in bfloat16, padded with zeros to a width that matrix units take."""
     width = max(16, triton.next_power_of_2(B.shape[1]))
     return torch.nn.functional.pad(B, (0, width - B.shape[1])).to(torch.bfloat16).contiguous()
 
 
 def curvature(X: Tensor, V: Tensor, U: Tensor, low: float) -> Tensor:
-    """Σ_j x/y² u_ja u_jb by row, y = max(VUᵀ, low); columns beyond the pairs are zero."""
+    """Return Σ_j x/y² u_ja u_jb by row, y = max(VUᵀ, low); columns beyond the pairs are zero."""
     (n, p), (BT, width) = X.shape, _block(U.shape[1])
     BM, BN, warps, stages = DOT[BT]
     pairs, v, u = _made_pairs(U, width), _coarse(V), _coarse(U)
@@ -176,7 +176,7 @@ def curvature(X: Tensor, V: Tensor, U: Tensor, low: float) -> Tensor:
 
 
 def curvature_t(X: Tensor, V: Tensor, U: Tensor, low: float) -> Tensor:
-    """Σ_i x/y² v_ia v_ib by column."""
+    """Return Σ_i x/y² v_ia v_ib by column."""
     (n, p), (BT, width) = X.shape, _block(U.shape[1])
     BM, BN, warps, stages = TDOT[BT]
     pairs, v, u = _made_pairs(V, width), _coarse(V), _coarse(U)
@@ -193,7 +193,7 @@ def curvature_t(X: Tensor, V: Tensor, U: Tensor, low: float) -> Tensor:
 def damped(
     Z: Tensor, product: Tensor, H: Tensor, cost: Tensor, ridge: Tensor, sweeps: int
 ) -> Tensor:
-    """`damped_step` in float32."""
+    """Return `damped_step` in float32."""
     n, k = Z.shape
     out = torch.empty((k, n), dtype=Z.dtype, device=Z.device)
     cost, ridge = (a.to(Z.dtype).expand(n, k) for a in (cost, ridge))

@@ -126,7 +126,7 @@ def _tdot(
 
 
 def _widths(k: int) -> list[int]:
-    """Powers of two that cover k columns, each one pass over X."""
+    """Return powers of two that cover k columns, each for one pass over X."""
     widths = []
     while k > 0:
         widths.append(min(WIDEST, max(16, triton.next_power_of_2(k))))
@@ -163,7 +163,7 @@ def _split(
 def _halves(
     F: Tensor, width: int, scale: float, *, across: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows of F (k, m) as two float16 parts, padded to ``width``, and what undoes their scales.
+    """Return rows of F (k, m) as two float16 parts, and the factors of their scales.
 
     Each row is brought to at most 2¹⁴ by a power of two, so that no half over- or underflows.
     The parts are (width, m), with zeros up to a whole number of ROOM, or (m, width) if ``across``.
@@ -211,7 +211,7 @@ def prepare(product: str, X: Tensor, factor: Tensor, scale: float) -> list[Prepa
 
 
 def dot(X: Tensor, U: Tensor, scale: float, ready: list[Prepared] | None = None) -> Tensor:
-    """X U as (k, n); X is float32 with ``scale`` of `halves_scale`, or exact in float16.
+    """Return X U as (k, n); X is float32 with a scale, or exact in float16.
 
     ``ready`` is what `prepare` made of U, if it did before.
     """
@@ -231,7 +231,7 @@ def dot(X: Tensor, U: Tensor, scale: float, ready: list[Prepared] | None = None)
 
 
 def tdot(X: Tensor, V: Tensor, scale: float, ready: list[Prepared] | None = None) -> Tensor:
-    """Xᵀ V as (p, k); see `dot`."""
+    """Return Xᵀ V as (p, k); see `dot`."""
     n, p = X.shape
     exact = X.dtype == torch.float16
     out = []
@@ -277,7 +277,7 @@ def _residuals(
 
 
 def paired_halves(V: Tensor, U: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Any]:
-    """V (n, k) and U (p, k) as float16 halves (n, width), (p, width) whose product is VUᵀ / back.
+    """Return V and U as float16 halves (n, width), (p, width) whose product is VUᵀ / back.
 
     At most WIDEST columns. Last, what each column of V's and of U's halves must be multiplied by.
     """
@@ -294,7 +294,7 @@ def paired_halves(V: Tensor, U: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor,
 
 
 def residuals(X: Tensor, V: Tensor, U: Tensor) -> Tensor:
-    """Σ_j (x_ij - v_i·u_j)² by row in float64, from one pass over X; at most WIDEST columns.
+    """Return Σ_j (x_ij - v_i·u_j)² by row in float64; at most WIDEST columns.
 
     Matrix units round towards zero, an error of some 2e-7 along Y. Where V is a minimiser the
     residuals are at right angles to Y, and it does not show in their squares.

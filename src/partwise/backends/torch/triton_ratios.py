@@ -98,7 +98,7 @@ def _tdot(
 
 
 def split_ratio_dot(X: Tensor, V: Tensor, U: Tensor, low: float) -> tuple[Tensor, Tensor] | None:
-    """(X / max(VUᵀ, low)) U, and Σ_j x log y of each row in float64; X is float32.
+    """Return (X / max(VUᵀ, low)) U, and Σ_j x log y of each row in float64; X is float32.
 
     None where a ratio is too large to be split.
     """
@@ -118,7 +118,7 @@ def split_ratio_dot(X: Tensor, V: Tensor, U: Tensor, low: float) -> tuple[Tensor
 
 
 def split_ratio_tdot(X: Tensor, V: Tensor, U: Tensor, low: float) -> Tensor | None:
-    """(X / max(VUᵀ, low))ᵀ V; X is float32. None where a ratio is too large to be split."""
+    """Return (X / max(VUᵀ, low))ᵀ V for X in float32; None if a ratio is too large."""
     (n, p), k = X.shape, U.shape[1]
     vh, vl, uh, ul, back, scales = paired_halves(V, U)
     width = vh.shape[1]

@@ -117,7 +117,7 @@ def sweep(
     Z: Tensor, C: Tensor, G: Tensor, d: Tensor | None, r: Tensor, e: Tensor, sweeps: int,
     stop: float, enough: float,
 ) -> Tensor:  # fmt: skip
-    """Coordinate sweeps on the columns of Z and C, (k, n); ``enough`` is for 32 of them.
+    """Run coordinate sweeps on the columns of Z and C, (k, n); ``enough`` is for 32 of them.
 
     r, one number or one a row, is a ridge; e >= r the curvature of a step (`kernels_torch`).
     """
@@ -200,7 +200,7 @@ def _change(
 
 
 def change(new: Tensor, old: Tensor, C: Tensor, G: Tensor, d: Tensor | None) -> Tensor:
-    """⟨d ∘ (new + old) G/2 - C, new - old⟩ of float32 rows."""
+    """Return ⟨d ∘ (new + old) G/2 - C, new - old⟩ of float32 rows."""
     n, k = new.shape
     tiled, length, tiles = _in_tiles(G)
     shares = torch.empty(triton.cdiv(n, 32), dtype=torch.float64, device=new.device)
@@ -213,7 +213,7 @@ def change(new: Tensor, old: Tensor, C: Tensor, G: Tensor, d: Tensor | None) -> 
 
 
 def _in_tiles(G: Tensor) -> tuple[Tensor, int, int]:
-    """Rows of G by tiles, each in one piece, with zeros up to full ones; see `_tiles`.
+    """Return rows of G by tiles, each contiguous and padded with zeros; see `_tiles`.
 
     A sweep and the changes after it ask for the same: G has it with it.
     """
@@ -228,7 +228,7 @@ def _in_tiles(G: Tensor) -> tuple[Tensor, int, int]:
 
 
 def _tiles(k: int) -> tuple[int, int]:
-    """Length and number of the tiles that a row's coordinates are cut into.
+    """Return length and number of the tiles that a row's coordinates are cut into.
 
     At most 16 long, so that a thread loads its row of G in wide pieces; few, since compiling takes
     long with many.
@@ -289,7 +289,7 @@ def _ratio_tdot(
 
 
 def _both_ways(M: Tensor) -> tuple[Tensor, Tensor, int]:
-    """M with columns of zeros up to a width that the kernels have, and its transpose."""
+    """Return M padded with zeros to a width that the kernels have, and its transpose."""
     k = M.shape[1]
     width = max(16, triton.next_power_of_2(k))
     wide = torch.nn.functional.pad(M, (0, width - k)).contiguous()
@@ -297,7 +297,7 @@ def _both_ways(M: Tensor) -> tuple[Tensor, Tensor, int]:
 
 
 def ratio_dot(X: Tensor, V: Tensor, U: Tensor, low: float) -> tuple[Tensor, Tensor]:
-    """(X / max(VUᵀ, low)) U, and Σ_j x log y of each row in float64; X is float32."""
+    """Return (X / max(VUᵀ, low)) U, and Σ_j x log y of each row in float64; X is float32."""
     (n, p), k = X.shape, U.shape[1]
     wide, (across, along, K) = _both_ways(V)[0], _both_ways(U)
     out = torch.empty_like(wide)
@@ -311,7 +311,7 @@ def ratio_dot(X: Tensor, V: Tensor, U: Tensor, low: float) -> tuple[Tensor, Tens
 
 
 def ratio_tdot(X: Tensor, V: Tensor, U: Tensor, low: float) -> Tensor:
-    """(X / max(VUᵀ, low))ᵀ V; X is float32."""
+    """Return (X / max(VUᵀ, low))ᵀ V; X is float32."""
     (n, p), k = X.shape, U.shape[1]
     (across, along, K), wide = _both_ways(V), _both_ways(U)[0]
     BM, BN = 64, 64
@@ -355,7 +355,7 @@ def _laplacian(
 
 
 def laplacian(indptr: Tensor, indices: Tensor, values: Tensor, Z: Tensor) -> Tensor:
-    """Σ_j w_ij (z_i - z_j) for each row of Z (n, k): nothing cancels in it."""
+    """Return Σ_j w_ij (z_i - z_j) for each row of Z (n, k), without cancellation."""
     n, k = Z.shape
     out = torch.empty_like(Z)
     if out.stride() != Z.stride():

@@ -122,7 +122,7 @@ def joined(
 def weighted_edges(
     X: Any, indices: Any, distances: Any, weighting: str, t: float, new: Any = None
 ) -> sp.csr_array:
-    """Edges from each sample of X, or of ``new``, to its neighbours in X."""
+    """Return edges from each sample of X, or of ``new``, to its neighbours in X."""
     shared: Any = None
     dots: Any = None
     if isinstance(X, IncompleteSamples):
@@ -201,7 +201,7 @@ def nearest_neighbors(
 def _nearest(
     X: Any, n_neighbors: int, method: Method, random_state: Any, device: Any = None
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """`nearest_neighbors` of checked samples."""
+    """Return `nearest_neighbors` of checked samples."""
     if isinstance(n_neighbors, bool) or not isinstance(n_neighbors, (int, np.integer)):
         raise TypeError(f"n_neighbors must be an integer, got {n_neighbors!r}.")
     if n_neighbors < 1:
@@ -443,7 +443,7 @@ class Neighborhood:
     observed: bool = False
 
     def edges(self, X: Any, n_neighbors: int, weighting: str) -> sp.csr_array:
-        """Weights between new samples and training samples, (n_new, n_samples).
+        """Return the weights between new and training samples, (n_new, n_samples).
 
         A new sample is joined to its ``n_neighbors`` nearest training samples. One that equals a
         training sample is that sample, and has its neighbours.
@@ -473,7 +473,7 @@ class Neighborhood:
 
 
 def _with_entries(X: Any, entries: Any = None, observed: bool = False) -> IncompleteSamples:
-    """X with the weights of its entries; without them nothing is missing."""
+    """Return X with the weights of its entries; without them nothing is missing."""
     entries = sp.csr_array(X.shape, dtype=bool) if entries is None else entries
     return IncompleteSamples(X, entries, observed)
 

@@ -70,7 +70,7 @@ def keep_nearest(G, low, a0, b0, best, who, worst):  # type: ignore[no-untyped-d
 
 
 def sparse_products(indptr, indices, data, tptr, rows, tdata, a0, out):  # type: ignore[no-untyped-def]
-    """out_rc = x_(a0+r) · y_c, X by rows (csr) and Y by columns (csc)."""
+    """Compute out_rc = x_(a0+r) · y_c, with X by rows (csr) and Y by columns (csc)."""
     for r in range(out.shape[0]):
         for c in range(out.shape[1]):
             out[r, c] = 0.0
@@ -82,7 +82,7 @@ def sparse_products(indptr, indices, data, tptr, rows, tdata, a0, out):  # type:
 
 
 def exact_dense(X, rows, candidates, squares, start, stop):  # type: ignore[no-untyped-def]
-    """squares_it = ‖x_i - x_j‖² for j = candidates_it, i in rows, start <= t < stop."""
+    """Compute squares_it = ‖x_i - x_j‖² for j = candidates_it, i in rows, start <= t < stop."""
     for i in rows:
         for t in range(start, stop):
             j = candidates[i, t]

@@ -104,7 +104,7 @@ def search(
 def overlaps(
     X: IncompleteSamples, indices: NDArray[np.int64], new: IncompleteSamples | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Σ m_if m_jf and Σ m_if m_jf x_if x_jf for the neighbours j of each sample i."""
+    """Return Σ m_if m_jf and Σ m_if m_jf x_if x_jf for the neighbours j of each sample i."""
     left, width = X if new is None else new, indices.shape[1]
     shared, dots = np.empty(indices.shape), np.empty(indices.shape)
     for a, b in pair_blocks(X.values, len(indices), width):
@@ -119,7 +119,7 @@ def overlaps(
 def same_rows(
     X: IncompleteSamples, at: NDArray[np.int64], new: IncompleteSamples
 ) -> NDArray[np.bool_]:
-    """Return whether each new sample has the values and missing entries of the sample in X."""
+    """Return True where a new sample has the values and missing entries of its match in X."""
     apart = [
         abs(one - other).sum(axis=1)
         for one, other in zip(new.rows(np.arange(len(at))), X.rows(at), strict=True)
@@ -143,7 +143,7 @@ def _moments(X: IncompleteSamples) -> tuple[NDArray[np.float64], NDArray[np.floa
 
 
 def _factors(F: Any, M: Any, mean: NDArray[Any], twice: NDArray[Any]) -> tuple[Any, Any]:
-    """[P, M, -2F] and [M, P, F] with F from the mean and P = m x² - m var."""
+    """Return [P, M, -2F] and [M, P, F] with F from the mean and P = m x² - m var."""
     F = F - _times(M, mean)
     P = _squares(F, M) - _times(M, twice / 2)
     stack: Any = sp.hstack if sp.issparse(F) else np.hstack
@@ -151,7 +151,7 @@ def _factors(F: Any, M: Any, mean: NDArray[Any], twice: NDArray[Any]) -> tuple[A
 
 
 def _squares(F: Any, M: Any) -> Any:
-    """F² / M, zero where M is."""
+    """Return F² / M, and zero where M is zero."""
     if not sp.issparse(F):
         return np.divide(F * F, M, out=np.zeros_like(F), where=M > 0)
     inverse = M.copy()

@@ -19,7 +19,7 @@ SAME = 1e-9  # squared distances this close (relatively) are a tie
 def search_rows(
     X: Any, rows: NDArray[np.int64], k: int, new: Any = None
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Neighbours of some samples in X and their squared distances, in float64.
+    """Return the neighbours of some samples in X, and squared distances in float64.
 
     The samples are ``X[rows]``, none of which is its own neighbour, or ``new[rows]``.
 
@@ -118,7 +118,7 @@ def nearest(
 def square_distances(
     X: Any, rows: NDArray[np.int64], candidates: NDArray[np.int64], new: Any = None
 ) -> NDArray[np.float64]:
-    """‖x_i - x_j‖² from differences, for the candidates j of each row i of X, or of ``new``."""
+    """Return ‖x_i - x_j‖² from differences, for the candidates j of each row i."""
     source = X if new is None else new
     squares = np.empty(candidates.shape)
     width = candidates.shape[1]
@@ -131,7 +131,7 @@ def square_distances(
 
 
 def neighbor_dots(X: Any, indices: NDArray[np.int64], new: Any = None) -> NDArray[np.float64]:
-    """x_i·x_j for the neighbours j of each sample i of X, or of ``new``."""
+    """Return x_i·x_j for the neighbours j of each sample i of X, or of ``new``."""
     source = X if new is None else new
     dots = np.empty(indices.shape)
     width = indices.shape[1]
@@ -174,6 +174,6 @@ def column_mean(X: Any) -> NDArray[np.float64]:
 
 
 def pair_blocks(X: Any, rows: int, width: int) -> Iterable[tuple[int, int]]:
-    """Ranges of rows whose ``width`` neighbours, gathered, stay in the cache."""
+    """Return ranges of rows whose ``width`` neighbours fit into the cache."""
     per_row = (X.nnz / max(1, X.shape[0]) if sp.issparse(X) else X.shape[1]) * max(1, width)
     return cuts(rows, max(1, int(2**18 / max(1.0, per_row))))

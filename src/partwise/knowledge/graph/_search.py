@@ -40,7 +40,7 @@ FILLED = 0.1  # a sparse X with more non-zeros than this is faster in dense bloc
 
 
 def search_all(X: Any, k: int, device: Any = None) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Neighbours of all samples and their squared distances, by compiled code on all threads.
+    """Return neighbours and squared distances of all samples, by compiled code.
 
     With a torch ``device`` the candidates of a dense X are found there.
     """
@@ -90,7 +90,7 @@ def measure(
 def candidates_dense(
     X: Any, k: int, device: Any = None
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """For each row the samples with the smallest lower bounds of ‖x_i - x_j‖², and these bounds.
+    """Return, for each row, the samples with the smallest lower bounds of ‖x_i - x_j‖².
 
     With z = x - mean(x) in float32 and u = 2⁻²⁴, |fl(z_i·z_j) - z_i·z_j| <= (p + 2) u ‖z_i‖‖z_j‖
     for every order of summation, and 2‖z_i‖‖z_j‖ <= ‖z_i‖² + ‖z_j‖². So with c = (p + 10) u
@@ -126,14 +126,14 @@ def candidates_dense(
 
 
 def _blocks(X: Any, make: Callable[[int, int], Any]) -> list[Any]:
-    """make(a, b) of blocks of rows, in their order: in threads, but from a file one by one."""
+    """Run make(a, b) for blocks of rows, in order: in threads, but one by one for a file."""
     return results(make, cuts(X.shape[0]), 1 if isinstance(X, np.memmap) else allowed())
 
 
 def centred(
     X: Any, mean: NDArray[np.float64], scale: float, dtype: Any
 ) -> tuple[Callable[[int, int], NDArray[Any]], NDArray[np.float64]]:
-    """take(a, b) = (X[a:b] - mean) / scale in ``dtype``, and the squared norms of all rows.
+    """Return a reader of (X[a:b] - mean) / scale in ``dtype``, and all squared norms.
 
     They are computed once and stored; for a file each time, which is cheaper than the product.
     """
@@ -167,7 +167,7 @@ def candidates_needed(
     error: NDArray[np.float64],
     k: int,
 ) -> int:
-    """Estimate from some rows how many candidates suffice for nearly every row."""
+    """Return how many candidates settle nearly every row, estimated from some rows."""
     n = low.shape[0]
     rows = np.unique(np.linspace(0, n - 1, min(200, 16 + 2**22 // n)).astype(np.int64))
     some = np.concatenate([take(i, i + 1) for i in rows])
@@ -247,7 +247,7 @@ def blockwise(
 def _blockwise_there(
     Z: NDArray[Any], low: NDArray[Any], m: int, device: Any
 ) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """`blockwise` on a torch device: blocks of rows against all."""
+    """Search as `blockwise` does on a torch device: blocks of rows against all."""
     import torch
 
     samples, own = (torch.from_numpy(a).to(device) for a in (Z, low))
@@ -305,7 +305,7 @@ def readonly(a: NDArray[Any]) -> NDArray[Any]:
 
 
 def in_threads(work: Callable[..., None], tasks: list[tuple[int, int]]) -> None:
-    """work(*task) for each task, on as many threads as we may use, with BLAS itself on one.
+    """Run work(*task) for each task, on all allowed threads, with BLAS on one.
 
     Threads of our own keep compiled loops and BLAS from waiting for each other's pools.
     """

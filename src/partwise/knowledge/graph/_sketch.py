@@ -20,7 +20,7 @@ COMPARE_ALL = 50_000
 
 
 def sketch(X: Any, random_state: Any) -> NDArray[np.float32]:
-    """X Q, (n, min(p, WIDTH)), with orthonormal Q near the leading right singular vectors.
+    """Return X Q, (n, min(p, WIDTH)): Q is orthonormal, near the leading directions.
 
     Block power iteration with XᵀX: each pass brings (p, WIDTH), the last one (n, WIDTH). Distances
     shrink by what lies outside Q: nothing where p <= WIDTH or the rank of X is no larger.
@@ -30,7 +30,7 @@ def sketch(X: Any, random_state: Any) -> NDArray[np.float32]:
 
 
 def directions(data: Any, random_state: Any) -> NDArray[Any]:
-    """Q, (p, min(p, WIDTH))."""
+    """Return Q, (p, min(p, WIDTH))."""
     p = data.shape[1]
     if p <= WIDTH:
         return np.eye(p)
@@ -42,7 +42,7 @@ def directions(data: Any, random_state: Any) -> NDArray[Any]:
 
 
 def project(data: Any, Q: NDArray[Any]) -> NDArray[np.float32]:
-    """X Q here, in float32."""
+    """Return X Q in this process, in float32."""
     return np.asarray(to_numpy(cast(data.dot(_basis(data, Q)), np.float32)))
 
 

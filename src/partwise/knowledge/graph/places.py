@@ -20,7 +20,7 @@ def spatial_graph(
     bandwidth: float | None = None,
     samples: Any = None,
 ) -> sp.csr_array:
-    """Symmetric graph of the nearest places, exact, by a k-d tree.
+    """Return the exact symmetric graph of the nearest places, by a k-d tree.
 
     ::
 
@@ -90,7 +90,7 @@ def spatial_graph(
 def _edges(
     at: NDArray[np.float64], own: NDArray[np.int64], n_neighbors: Any, radius: float | None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Directed edges between the places of one sample, and their lengths."""
+    """Return directed edges between the places of one sample, and their lengths."""
     from scipy.spatial import cKDTree
 
     tree = cKDTree(at)
@@ -112,7 +112,7 @@ def _edges(
 def check_places(
     places: ArrayLike, names: Any = None, source: str = "places"
 ) -> NDArray[np.float64]:
-    """Coordinates as numbers, all there; a missing one is named."""
+    """Return coordinates as numbers; raise if one is missing, and give its row."""
     at = np.asarray(places, dtype=np.float64)
     if at.ndim != 2 or at.shape[1] not in (2, 3) or not len(at):
         raise ValueError(f"{source} must be x and y (and z) of each sample, got shape {at.shape}.")
@@ -150,7 +150,7 @@ def pixel_places(shape: tuple[int, int]) -> NDArray[np.float64]:
 
 
 def join_graphs(a: Any, b: Any, share: float = 0.5) -> sp.csr_array:
-    """(1 - share) a + share b, each brought to the mean degree of both first.
+    """Return (1 - share) a + share b, after bringing both to their mean degree.
 
     Joins a graph of places with one of expression: neither wins because it has more edges.
 
