@@ -31,6 +31,6 @@ ax.set_title(", ".join(f"{model.transduction_[i]}?" for i in asked))
 plt.show()
 
 # %%
-# A prediction can be explained: parts that support a class, and parts that speak against it.
+# A prediction can be explained: parts that support a class, and parts that contradict it.
 
 print(model.explain(sample=int(asked[0]), n=2))

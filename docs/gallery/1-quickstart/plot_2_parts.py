@@ -2,7 +2,7 @@
 Parts of handwritten digits
 ===========================
 
-NMF writes each picture as a sum of a few parts. Parts only add up, so they look like strokes.
+NMF represents each image as a sum of a few parts. Parts are only added, so they look like strokes.
 """
 
 from matplotlib import pyplot as plt
@@ -21,8 +21,8 @@ plot.convergence(model, ax=axes[1])
 plt.show()
 
 # %%
-# The codes ``embedding_`` say how much of each part is in each picture, and their product with
-# the parts is close to the picture.
+# The part weights ``embedding_`` are the amounts of each part in each image. Their product with the
+# parts is close to the image.
 
 again = model.inverse_transform(model.embedding_[:8])
 figure, axes = plt.subplots(2, 1, figsize=(7, 2.2), layout="constrained")

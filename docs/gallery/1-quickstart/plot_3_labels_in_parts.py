@@ -2,7 +2,7 @@
 Groups from a few labels
 ========================
 
-Five labels a class, and neighbours: what the labels say reaches the samples without one.
+Five labels per class and a neighbour graph are enough: labels spread to the unlabelled samples.
 """
 
 from matplotlib import pyplot as plt
@@ -24,8 +24,8 @@ accuracy = clustering_accuracy(truth[hidden], found[hidden])
 print(f"{accuracy:.0%} of the {hidden.sum()} samples without a label")
 
 # %%
-# The codes in two dimensions, by cluster and by the labels that were given. A cluster that no class
-# could claim gets a number of its own, after the classes.
+# Part weights in two dimensions, coloured by cluster and by given label. A cluster without a class
+# gets a number after those of the classes.
 
 given = [None if y == -1 else y for y in known]
 figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")

@@ -2,7 +2,7 @@
 Topics of documents
 ===================
 
-The documents are the docstrings of scikit-learn's estimators; a part is a topic.
+The documents are the docstrings of scikit-learn's estimators, and each part is a topic.
 """
 
 import sklearn.cluster

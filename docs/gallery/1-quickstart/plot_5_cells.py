@@ -1,10 +1,9 @@
 """
-Programmes of cells, with an AnnData
-====================================
+Gene expression programs in an AnnData
+======================================
 
-What a user of scanpy does from counts to named cells, with anndata alone: programmes that come
-back, names from a few labels, old programmes on new cells, and parts where the cells are. The
-counts are made here, so that the truth is known.
+This page goes from counts to labelled cells: programs that recur in many runs, labels for all
+cells, programs in new cells, and parts in space. The counts are synthetic, so the truth is known.
 """
 
 import anndata
@@ -31,8 +30,8 @@ adata.obsm["spatial"] = places
 adata.layers["counts"] = adata.X.copy()
 
 # %%
-# Programmes that come back in many runs, by the steps of cNMF. Usages come into ``obsm``, and
-# programmes and scores of genes into ``varm``.
+# Find programs that recur in many runs, with the steps of cNMF. Usages are written to ``obsm``, and
+# programs and scores of genes to ``varm``.
 
 found = cells.consensus(adata, n_types, layer="counts", n_runs=20, n_genes=200)
 print(f"stability {found.stability:.2f}")
@@ -45,7 +44,7 @@ plot.gene_heatmap(found, ax=axes[1])
 plt.show()
 
 # %%
-# Which of them are the markers that are known?
+# Compare them with known marker genes.
 
 markers = {
     f"type {j}": [f"gene{i}" for i in np.argsort(-programmes[j])[:8]] for j in range(n_types)
@@ -53,7 +52,8 @@ markers = {
 print(cells.score_markers(adata, markers).round(1))
 
 # %%
-# Where they are: the graph of places makes neighbours alike, and Moran's I says how much.
+# Use the positions of the cells: a spatial graph makes neighbours similar, and Moran's I measures
+# how similar they are.
 
 cells.spatial_graph(adata)
 near = cells.factorize(
@@ -67,7 +67,7 @@ plot.parts_in_place(adata.obsm["X_places"], places)
 plt.show()
 
 # %%
-# Names for all cells from three labels a zone, with the graph of places.
+# Label all cells from three labels per zone, with the spatial graph.
 
 known = np.full(side**2, None, dtype=object)
 for name, number in (("left", 0), ("right", 1)):
@@ -78,7 +78,7 @@ right = np.mean(adata.obs["parts_name"] == np.where(zone == 0, "left", "right"))
 print(f"{right:.0%} right; expected {adata.uns['parts_name']['expected_accuracy']:.0%}")
 
 # %%
-# Old programmes on new cells, in which some genes were not measured.
+# Apply the programs to new cells, in which some genes were not measured.
 
 more = rng.poisson(250 * programmes[rng.integers(n_types, size=50)]).astype(np.float32)
 new = anndata.AnnData(more[:, 30:])

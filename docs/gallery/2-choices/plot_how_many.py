@@ -2,8 +2,8 @@
 How many components?
 ====================
 
-Runs with different seeds agree where the number of parts fits the data. There is no right number;
-this is one of the signs.
+Runs with different seeds agree if the number of parts fits the data. Their agreement is one
+criterion among several, because no single number is correct.
 """
 
 import numpy as np

@@ -2,8 +2,8 @@
 Data with negative values
 =========================
 
-Standardised measurements have signs. Concept factorization takes them: basis vectors are
-combinations of samples, and only the weights are non-negative.
+Standardised measurements have negative values. Concept factorization accepts them: basis vectors
+are combinations of samples, and only the weights are non-negative.
 """
 
 from matplotlib import pyplot as plt
@@ -22,8 +22,8 @@ plot.embedding(model, wine.target_names[wine.target])
 plt.show()
 
 # %%
-# The concepts live in the space of the data, signs included: here the columns in which each lies
-# highest above the mean wine.
+# Concepts have the features of the data and may be negative. These are the columns in which each
+# concept exceeds the mean wine most.
 
 plot.top_terms(model, wine.feature_names, n_terms=6, columns=3)
 plt.show()

@@ -2,10 +2,10 @@
 Write your own penalty
 ======================
 
-A penalty is a class with a value, a gradient and a bound of its curvature. `ConstrainedNMF` takes
-it beside its named options, with every solver. Here neighbouring pixels of a part are asked to
-agree, which no option does: parts of digits become strokes. (Too much of it, and a part is a
-constant, which costs nothing.)
+A penalty is a class with a value, a gradient and a bound of its curvature. `ConstrainedNMF`
+combines it with its own options and supports it with every solver. This example penalises
+differences of neighbouring pixels, so that parts of digits become strokes. If the weight is too
+large, parts become constant, which has no cost.
 """
 
 import numpy as np

@@ -2,8 +2,8 @@
 Smoothing makes sparse parts
 ============================
 
-In nsNMF a smoothing matrix stands between codes and parts. What it blurs, the parts must make up
-for: they become sparse.
+In nsNMF a smoothing matrix is placed between part weights and parts. Parts become sparse to
+compensate for its blur.
 """
 
 from matplotlib import pyplot as plt

@@ -1,9 +1,9 @@
 """
-A penalty that fades, and one that stays
-========================================
+Penalties that vanish during long fits
+======================================
 
-GNMF's graph is a penalty on the codes alone. As printed it can be lowered for free, by small codes
-and large parts; held at unit length, parts cannot grow.
+GNMF's graph penalises part weights only. In the printed form, small part weights and large parts
+lower the penalty at no cost. With parts of unit length, this is not possible.
 """
 
 import numpy as np

@@ -1,9 +1,9 @@
 """
-Methods side by side
-====================
+Compare methods
+===============
 
-The same digits and the same few labels for each; scored on the samples without a label. One data
-set decides nothing: ``partwise compare`` does this with yours.
+Each method gets the same digits and the same few labels, and is scored on the unlabelled samples.
+Results differ between data sets: ``partwise compare`` does the same with your data.
 """
 
 import numpy as np

@@ -3,12 +3,12 @@ cdNMF: parts belong to classes
 ==============================
 
 Xiao, Zhu, Zhao, Wei: *Class-driven non-negative matrix factorization for image representation*,
-JCST 2013. Labelled samples pay for the use of another class's parts, so each class learns its own.
-One label a class is enough.
+JCST 2013. A cost on the use of another class's parts lets each class learn its own parts. One label
+per class is enough.
 
-``partwise reproduce cdnmf/table3`` runs the paper's table on ORL faces. With two labels a person
-cdNMF-F has 84.2 per cent on average and CNMF-F 80.9, print 83.1 and 82.3; with the printed ten per
-cent, which is one label a person, 78.2 and 77.6.
+``partwise reproduce cdnmf/table3`` runs the paper's table on ORL faces. With two labels per person,
+cdNMF-F has an accuracy of 84.2% on average and CNMF-F 80.9% (printed: 83.1% and 82.3%). With the
+printed 10%, which is one label per person, they have 78.2% and 77.6%.
 """
 
 from matplotlib import pyplot as plt

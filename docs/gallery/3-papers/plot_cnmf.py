@@ -1,14 +1,14 @@
 """
-CNMF: same label, same code
-===========================
+CNMF: same label, same part weights
+===================================
 
 Liu, Wu: *Non-negative matrix factorization with constraints*, AAAI 2010. Labelled samples of a
-class share one row of the codes. Counted over all samples, accuracy rises with the labels, since
-the labelled ones are right by themselves; the second line shows what the others gain, which is
-little on these digits. With one label a class there is nothing to share and CNMF is NMF.
+class share one row of part weights. The accuracy on all samples rises with the number of labels,
+because labelled samples are correct by construction. The second line shows the accuracy on the
+other samples, which rises little on these digits. With one label per class, CNMF equals NMF.
 
-``partwise reproduce cnmf/table1`` runs the paper's own table (ORL faces, two labels a person,
-2 to 10 people): CNMF 79.9 per cent on average, print 82.7; NMF 77.1, print 79.3.
+``partwise reproduce cnmf/table1`` runs the paper's table (ORL faces, two labels per person, 2 to 10
+people): CNMF has 79.9% on average (printed: 82.7%), and NMF 77.1% (printed: 79.3%).
 """
 
 import warnings

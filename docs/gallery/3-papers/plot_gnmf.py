@@ -1,13 +1,13 @@
 """
-GNMF: neighbours get similar codes
-==================================
+GNMF: neighbours get similar part weights
+=========================================
 
 Cai, He, Han, Huang: *Graph regularized nonnegative matrix factorization for data representation*,
-PAMI 2011. A penalty λ/2 tr(VᵀLV) pulls the codes of neighbours together. ``partwise
-reproduce gnmf/table3`` runs the paper's table on COIL20: over four runs for each number of objects
-GNMF has 86.0 per cent on average and NMF 67.7, print 82.5 and 68.9.
+PAMI 2011. A penalty λ/2 tr(VᵀLV) makes the part weights of neighbours similar. ``partwise reproduce
+gnmf/table3`` runs the paper's table on COIL20. Over four runs per number of objects, GNMF has 86.0%
+on average and NMF 67.7% (printed: 82.5% and 68.9%).
 
-The paper's figure on λ, for a few digits:
+This is the paper's figure on λ, for a few digits:
 """
 
 import numpy as np

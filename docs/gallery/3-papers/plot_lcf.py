@@ -1,12 +1,12 @@
 """
-LCF: concepts made of nearby samples
-====================================
+LCF: concepts of nearby samples
+===============================
 
-Liu, Yang, Wu: *Locality-constrained concept factorization*, IJCAI 2011. A sample pays for the use
-of a concept by its distance to it, so that concepts stay close to the samples that use them.
+Liu, Yang, Wu: *Locality-constrained concept factorization*, IJCAI 2011. The use of a concept costs
+its distance to the sample, so that concepts stay close to the samples that use them.
 
-``partwise reproduce lcf/table3`` runs the paper's table on ORL faces. Over three runs for each
-number of people LCF has 80.7 per cent on average, print 78.4; plain NMF has 81.2, print 65.9.
+``partwise reproduce lcf/table3`` runs the paper's table on ORL faces. Over three runs per number of
+people, LCF has 80.7% on average (printed: 78.4%), and plain NMF 81.2% (printed: 65.9%).
 """
 
 import numpy as np

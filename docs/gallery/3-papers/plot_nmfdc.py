@@ -3,12 +3,12 @@ NMF-DC: labels and sparse parts together
 ========================================
 
 Yang, Zhang, Xiang, Yan, Xie: *Non-negative matrix factorization with dual constraints for image
-clustering*, IEEE Trans. SMC 2018. Hard labels as in CNMF, and smoothing as in nsNMF; the paper's
-solver takes accelerated gradient steps.
+clustering*, IEEE Trans. SMC 2018. NMF-DC combines hard labels as in CNMF and smoothing as in nsNMF.
+The paper's solver uses accelerated gradient steps.
 
 ``partwise reproduce nmfdc/table2`` and ``nmfdc/table4`` run the paper's tables on ORL and Yale
-faces. The printed 84.5 and 69.6 per cent come back with five labels a person (84.2 and 69.3), not
-with the printed ten per cent, which is one (78.1 and 51.5).
+faces. Partwise reproduces the printed 84.5% and 69.6% with five labels per person (84.2% and
+69.3%), but not with the printed 10%, which is one label (78.1% and 51.5%).
 """
 
 from matplotlib import pyplot as plt
