@@ -39,7 +39,7 @@ ANY = [
 #: Methods of the comparison of back ends; "any" is ConstrainedNMF with most of its options.
 METHODS = [m for m in NAMED if m.everywhere] + ANY
 #: Kinds of arrays in addition to ndarrays; "workers" is "dask" with two processes.
-#: Kinds of array beside ndarrays: where numpy sees them, in rows of a cluster, all.
+#: Kinds of array other than ndarrays: those that numpy reads, those in row blocks, and all.
 HERE, ON_DASK = ("csr", "memmap"), ("dask", "dask-csr")
 KINDS = (*HERE, "torch", "torch-csr", *ON_DASK)
 ELSEWHERE = tuple(kind for kind in KINDS if kind not in HERE)
@@ -105,7 +105,7 @@ def product(model: Any) -> np.ndarray:
 def two_workers(processes: bool = True) -> Any:
     """Yield a client of two workers; use it with ``as_current()``.
 
-    In this process they start at once, and all that they are sent goes through a socket.
+    Workers in this process start immediately, and all data still passes through a socket.
     """
     from distributed import Client, LocalCluster
 

@@ -1,6 +1,6 @@
 """Compile and cache most of the numba kernels by short fits.
 
-`make test` runs this beside ruff and mypy, which leave a core free: otherwise each process of
+`make test` runs this while ruff and mypy run, which leave a core free: otherwise each process of
 pytest compiles the same kernels when it first meets them.
 """
 

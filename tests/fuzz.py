@@ -194,7 +194,7 @@ def draw_weights(rng: np.random.Generator, n: int) -> np.ndarray:
     return weights * {"large": 1e12, "small": 1e-12}.get(str(kind), 1.0)
 
 
-# -- estimators: what each can be told ------------------------------------------------------------
+# -- parameters of the estimators -----------------------------------------------------------------
 
 
 def solvers(case: Case, rng: np.random.Generator, losses: list[Any]) -> None:

@@ -174,7 +174,7 @@ def trees_of(number: int) -> Iterator[None]:
 
 
 def run(number: int) -> str:
-    """One case: "ok" or "refused"; AssertionError, or whatever a fit brought out, otherwise."""
+    """Run a case; return "ok" or "refused", or raise the error of a check or of the fit."""
     case = draw(number)
     with tempfile.TemporaryDirectory() as name, trees_of(number), warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -236,7 +236,7 @@ def check_new_samples(case: Case, model: PartsClassifier) -> None:
         assert np.isfinite(codes).all() and codes.min() >= 0, "codes of new samples"
     assert model.predict(new, also=theirs).shape == (7,)
     if "isolated" in case.words or X.shape[1] == 1:
-        return  # classes may differ by less than single precision can tell
+        return  # classes may differ by less than single precision can resolve
     # copies of a row have different neighbours, and only one of them can be found again
     _, first, copies = np.unique(X, axis=0, return_index=True, return_counts=True)
     alone = first[copies == 1]

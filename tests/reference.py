@@ -133,7 +133,7 @@ def ncw_weights(X):
 
 
 # --------------------------------------------------------------------------------------------
-# What a person knows: A, W, D, S as dense matrices. Labels: integers, -1 is unknown.
+# Prior knowledge: A, W, D, S as dense matrices. Labels: integers, -1 is unknown.
 # --------------------------------------------------------------------------------------------
 
 
@@ -389,7 +389,7 @@ def split_frobenius(
     X, Z, U, *, A=None, S=None, W=None, lam=0.0, D=None, class_reg=0.0, gamma=None,
     l1_V=0.0, l2_V=0.0, l1_U=0.0, l2_U=0.0,
 ):  # fmt: skip
-    """Of `objective_frobenius` at V = A Z. Penalties are on V, so each part gets Aᵀ in front."""
+    """Return neg, pos of `objective_frobenius` at V = A Z; Aᵀ maps penalties on V to Z."""
     n, k = len(X), U.shape[1]
     A = np.eye(n) if A is None else A
     S = np.eye(k) if S is None else S
@@ -1257,7 +1257,7 @@ def plsa_em(X, Pz, Pw_z, Pd_z, n_iter):
 
 
 # --------------------------------------------------------------------------------------------
-# New samples beside their neighbours
+# New samples and their neighbours
 # --------------------------------------------------------------------------------------------
 
 
@@ -1502,10 +1502,10 @@ def nonnegative_rows(C, G):
 
 
 def batches_frobenius(batches, U0, forget, rounds=1):
-    """U after batches of (rows, X): exact codes, then U exactly from the sums over all samples met.
+    """Return U after batches of (rows, X), each with exact part weights and then an exact U.
 
-    The sums are made anew from every sample's last X, codes and weight: forget^age, where a batch
-    makes the others older by its share of the samples met so far.
+    The sums are recomputed from every sample's last X, part weights and weight forget^age. A batch
+    increases the age of other samples by its share of all samples so far.
     """
     U, known, met = np.array(U0, dtype=np.float64), {}, 0
     for rows, X in batches:
@@ -1620,7 +1620,7 @@ def even_masses(G, y, c):
     return H / H.sum(axis=1, keepdims=True)
 
 
-# What a classifier says of itself
+# A classifier's estimates of its own accuracy
 # --------------------------------------------------------------------------------------------
 
 
@@ -1716,7 +1716,7 @@ def accuracy_range(recalls, low, high):
 
 
 def outlyingness(codes, graph, labelled, y, *, share, floors, usual, of_mean, counts):
-    """How far samples are from all labelled ones, among labelled ones that were held out.
+    """Return how far samples are from the labelled ones, relative to held-out labelled ones.
 
     Two distances: log(1 - cosine) of the codes to the nearest label, and -log of what reaches the
     sample from all labels over the graph, (1 - α)(I - αS)⁻¹. Each is centred and scaled by labels

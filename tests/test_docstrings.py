@@ -9,9 +9,9 @@ import pytest
 import partwise
 from partwise.estimators.methods import ESTIMATORS
 
-#: What numpydoc asks for and we do not: "see also" and a longer text where a line says it all, a
-#: description beside a name and type that everybody knows (``random_state``), a type where another
-#: object has it ("as in `fit`"), a capital before a formula, a verb where it takes a noun for one.
+#: Checks of numpydoc that we do not require: "see also", a longer text after the summary, a
+#: description of well-known parameters (``random_state``), a type if another object has it ("as in
+#: `fit`"), a capital before a formula, and its wrong findings of verbs.
 STYLE = {"SA01", "ES01", "PR04", "PR07", "PR08", "RT02", "RT03", "SS02", "SS05"}
 INDEX = (Path(__file__).parents[1] / "docs/api/index.rst").read_text()
 #: The estimators' page is written by docs/conf.py.

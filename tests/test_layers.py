@@ -220,7 +220,7 @@ def test_the_map_of_contributing_is_the_disk():
 
 
 def test_imports_are_light():
-    """In one process, each after those that may have less: it takes seconds to start one."""
+    """Check the imports in one process, lightest first, since starting one takes seconds."""
     code = """
 import sys
 def without(*names):

@@ -18,7 +18,7 @@ import typer
 from partwise.apps.cli import app
 
 ROOT = Path(__file__).parents[1]
-QUICK = "partwise reproduce cnmf/table1"  # minutes where README says so; here a part of it
+QUICK = "partwise reproduce cnmf/table1"  # README mentions minutes; the test runs a part of it
 
 
 def commands() -> list[str]:
@@ -83,7 +83,7 @@ def test_every_command_of_readme_works_after_a_plain_install(tmp_path):
         done = subprocess.run(
             command, shell=True, cwd=tmp_path, env=environment, text=True, capture_output=True
         )
-        needs_extra = "cells.h5ad" in command  # README says so beside it
+        needs_extra = "cells.h5ad" in command  # README mentions it
         if needs_extra:
             assert "partwise[cells]" in done.stderr and done.stderr.count("\n") == 1
         elif done.returncode:

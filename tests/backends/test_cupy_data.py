@@ -1,6 +1,6 @@
 """Every method on CuPy arrays gives what it gives on numpy's.
 
-On CuPy where it and a GPU are there; elsewhere on a stand-in, which says what it proves.
+The tests run on CuPy if it and a GPU are available, and otherwise on a stand-in with numpy.
 """
 
 import importlib.util

@@ -12,7 +12,7 @@ import reference
 from partwise import PartsClassifier
 from partwise.classify import calibration, classifiers
 
-#: What `python -m benchmarks.expected` counted.
+#: Counts of `python -m benchmarks.expected`.
 DRAWS = Path(__file__).parents[2] / "benchmarks" / "results" / "expected.json"
 
 

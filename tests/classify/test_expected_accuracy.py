@@ -194,7 +194,7 @@ def test_all_labelled_and_no_two_of_a_class(digits):
     assert "copies of a sample are one" in str(said.expected_accuracy_)
 
 
-# -- what the command and the report say ----------------------------------------------------------
+# -- texts of the command and the report -----------------------------------------------------------
 
 
 def summary_of(X, given, ids=None):
@@ -416,7 +416,7 @@ def test_priors_are_checked(digits, priors, message):
         PartsClassifier(max_iter=30, priors=priors).fit(X, known)
 
 
-# -- labels that look wrong -----------------------------------------------------------------------
+# -- suspicious labels ----------------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore:.*so every sample gets that label")

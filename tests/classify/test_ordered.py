@@ -1,4 +1,4 @@
-"""What the order of columns tells: pictures, series, spectra."""
+"""Features from the order of columns: images, series, spectra."""
 
 import numpy as np
 import pytest

@@ -100,7 +100,7 @@ def test_a_file_names_a_class_that_is_registered(tmp_path):
     finally:
         saving._REGISTERED.clear()
     with pytest.raises(PersistError, match=r"'FewWords'.*register"):
-        partwise.load(path)  # as in a process that knows nothing of it
+        partwise.load(path)  # as in a process that has not imported it
 
 
 def test_what_is_no_estimator_or_takes_a_name_of_ours_is_not_registered():

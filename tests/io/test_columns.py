@@ -72,7 +72,7 @@ def test_new_rows_are_treated_alike(orders, tmp_path):
     assert again.ids == ["7003", "7004"]  # the recipe stores how ids are read
     assert np.allclose(again.X[0], seen.X[3])
     countries = [j for j, n in enumerate(seen.feature_names) if n.startswith("land")]
-    assert not again.X[1, countries].any()  # a country that the model does not know
+    assert not again.X[1, countries].any()  # a country that the training data does not contain
 
 
 def test_columns_by_choice(orders):
@@ -130,7 +130,7 @@ def test_a_running_number_and_a_nearly_empty_column_are_left_out(tmp_path):
     assert done["line"] == "numbers the rows" and done["b"] == "empty in 75% of the rows"
 
 
-# -- missing values, as --missing says -------------------------------------------------------------
+# -- missing values and --missing -----------------------------------------------------------------
 
 
 def gappy_table(path, gaps, n=12):
@@ -175,7 +175,7 @@ def test_new_samples_are_filled_as_those_of_the_model_were(tmp_path, how):
     other = {"median": "mean", "mean": "median", "drop": "median"}[how]
     told = read_samples(new, recipe=first.recipe, missing=other)
     used = filled if filled is not None else np.median(known)
-    assert told.X[4, 0] == used  # what the model knows, whatever was typed; and the note says so
+    assert told.X[4, 0] == used  # the model's own values, whatever was typed, with a note
     assert f"their column's {how if how != 'drop' else 'median'}" in str(told.notes)
 
 

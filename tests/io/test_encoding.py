@@ -52,7 +52,7 @@ def test_what_is_no_text_is_refused(rng):
         ("a\tb\n1\t2\n", "\t"),
         ("a|b|c\n1|2|3\n", "|"),
         ("text\none, two\nthree; four\n", ","),  # a single column
-        ("a,b\n1,2\n1,2,3\n", ","),  # ragged: the reader says so
+        ("a,b\n1,2\n1,2,3\n", ","),  # ragged: the reader reports it
     ],
 )
 def test_separators(tmp_path, text, sign):

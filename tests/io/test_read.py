@@ -247,7 +247,7 @@ def test_numbers_ids_and_labels(tmp_path, pandas):
     assert samples.ids == ["x", "y", "z"] and samples.feature_names == ["a", "b"]
     assert samples.y.tolist() == ["p", None, "q"]
     assert np.allclose(samples.X, np.array([[1, 2], [3, 8], [2, 4]]) / [3, 8])
-    assert any("name" in note for note in samples.notes)  # what was left out is said
+    assert any("name" in note for note in samples.notes)  # a note lists what was left out
     assert samples.options == {"label_column": "kind"}
     by_name = read_samples(table(tmp_path, GOOD), id_column="name")
     assert by_name.ids == ["one", "two", "three"]

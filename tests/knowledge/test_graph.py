@@ -175,7 +175,7 @@ def test_rows_in_doubt_are_searched_again(compiled, monkeypatch):
     )
     nearest_neighbors(CASES["random"], 5)
     assert used == []
-    # one far sample makes the others look alike in float32 and in float64
+    # one far sample makes the others equal in float32 and in float64
     nearest_neighbors(CASES["one outlier"], 5)
     assert used and used[0] >= 140
 

@@ -307,7 +307,7 @@ def test_what_comes_out(table, tmp_path):
     assert re.search(r"NMF beats Kmeans \| holds \| (holds|fails|undecided)", text)
     lines = (folder / "results.csv").read_text().splitlines()
     assert len(lines) == 1 + 20 and "unlabelled_ac" in lines[0]
-    # One table asked for makes one page, and the terminal has its numbers too.
+    # One requested table writes one page, and the terminal prints its numbers too.
     assert not (out / "index.html").exists()
     parser = Balanced()
     parser.feed((folder / "table.html").read_text())
@@ -412,7 +412,7 @@ def test_scores_on_unlabelled_samples_leave_the_shown_ones_out(table):
 
 
 def test_of_a_paper_only_the_tables_that_have_a_method_run(tmp_path, monkeypatch):
-    monkeypatch.setenv("PARTWISE_DATA", str(tmp_path))  # Fig. 5 is of made data
+    monkeypatch.setenv("PARTWISE_DATA", str(tmp_path))  # Fig. 5 uses synthetic data
     how = ("--quick", "--jobs", "1", "--out", str(tmp_path / "out"))
     done = _invoke("lcf", "--methods", "lcf", *how)
     assert done.exit_code == 0, done.output

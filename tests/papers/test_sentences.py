@@ -95,7 +95,7 @@ def test_what_is_computed_and_what_is_not_ours():
     assert ours and all(s.number for s in ours)
 
 
-# What README and the documentation say --------------------------------------------------------
+# Sentences of README and the documentation ----------------------------------------------------
 
 ROOT = Path(__file__).parents[2]
 NUMBERS = ROOT / "docs" / "papers" / "numbers.json"

@@ -1,4 +1,4 @@
-"""What "converged" promises, in float32 as in float64, and a history that is the objective."""
+"""Tests of convergence in float32 and float64, and of histories that equal the objective."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop piece by piece, and what models and terms say of lengths, by naive formulas.
+"""Tests of the loop in pieces, and of lengths in models and terms, by naive formulas.
 
 A schedule or a rule of stopping may be wrong while fits still descend, so they are compared here
 with what their docstrings say.
@@ -266,7 +266,7 @@ def test_what_an_iteration_gained_says_how_the_next_is_measured(rng, monkeypatch
 
 
 class Exact:
-    """A model that knows its objective."""
+    """A model with a known objective."""
 
     least, size = 1e-6, 100.0
 

@@ -115,7 +115,7 @@ def test_undo_goes_back_act_by_act_over_what_others_did(tmp_path):
     assert journal.labels == {"c": "z"}
     assert journal.undo("1") is None and journal.labels == {"c": "z"}
     journal.close()
-    again = Journal(tmp_path / "j")  # and a journal that was opened again knows what was undone
+    again = Journal(tmp_path / "j")  # a journal that is opened again contains what was undone
     assert again.undo("1") is None and again.labels == {"c": "z"}
     assert again.undo("2").undoes == 4 and again.labels == {}
     assert again.entries[2].part == {"part": 0}
@@ -241,7 +241,7 @@ def test_what_comes_twice_is_done_once(tmp_path):
     journal.skip(["c"], window="1", key="1-3")
     assert set(journal.keys) == {"1-1", "1-2", "1-3"}
     journal.close()
-    again = Journal(tmp_path / "j")  # a second start knows them too
+    again = Journal(tmp_path / "j")  # a second start reads them too
     assert set(again.keys) == {"1-1", "1-2", "1-3"}
     assert again.undo("1", of="1-1").labels == {"a": None} and again.labels == {"b": "x"}
     assert again.undo("1", of="1-1") is None and again.undo("2", of="1-2") is None

@@ -114,7 +114,7 @@ def test_a_person_at_work(browser, serve, tmp_path):
     wait_for(lambda: browser.find_elements("css selector", ".part.frozen"))
     person.find("tab-progress").click()
     wait_for(lambda: person.find("advice").text)
-    # killed at once; a second start is immediate and knows everything
+    # killed immediately; a second start is fast and has lost nothing
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     _, url = serve()
@@ -228,7 +228,7 @@ def test_thirty_labels_while_the_server_comes_and_goes(browser, request, kind, t
         mark = "document.getElementById('cardBody').firstChild.dataset"
         browser.execute_script(f"{mark}.seen = arguments[0]", here)
         person.keys(*name)  # key by key, with news coming in between
-        # and the card stays, drawn once: what was scrolled stays where it is
+        # the card is not drawn again, so its scroll position stays
         assert person.sample() == here
         assert browser.execute_script(f"return {mark}.seen") == str(here)
         person.keys(Keys.ENTER)
@@ -249,7 +249,7 @@ def test_thirty_labels_while_the_server_comes_and_goes(browser, request, kind, t
     assert lines <= 34  # thirty labels, and two that were taken back and given again
     assert found == given
     assert all(names[serve.truth[i]] == label for i, label in found.items())
-    # and the server knows the same after another kill
+    # the server has the same data after another kill
     second.kill()
     second.wait()
     wait_for(lambda: person.find("trouble").is_displayed(), 30)

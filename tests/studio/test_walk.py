@@ -124,7 +124,7 @@ class Walk:
         wait_for(lambda: name in self.person.find("suggestion").text)
         other = self.classes[(self.serve.truth[here] + 1) % 3]
         self.person.type_label(other)
-        wait_for(lambda: name in self.person.find("say").text)  # it was refused, and says so
+        wait_for(lambda: name in self.person.find("say").text)  # it was refused with a message
         self.check()
         self.browser.switch_to.window(second)
         self.person.keys(Keys.ARROW_LEFT)  # this tab has its own undo

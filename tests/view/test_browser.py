@@ -78,7 +78,7 @@ def page(digits, tmp_path_factory):
 def opened(browser, page):
     from selenium.webdriver.support.ui import WebDriverWait
 
-    browser.get_log("browser")  # forget what other pages said
+    browser.get_log("browser")  # clear the log of other pages
     browser.get(page.as_uri())
     elements(browser, "#tab-map")[0].click()
     wait = WebDriverWait(browser, 30)
