@@ -198,3 +198,12 @@ def test_a_password_is_asked_for(workspace):
         token = base64.b64encode(f"partwise:{password}".encode()).decode()
         headers = {"Authorization": f"Basic {token}"}
         assert client.get("/health", headers=headers).status_code == status
+
+
+def test_many_wrong_passwords_cause_a_delay(workspace):
+    app = label_studio.Guard(label_studio.make_app(workspace), "secret")
+    client = TestClient(app, base_url="http://backend.example:9090")
+    wrong = [{"Authorization": b"Basic " + text} for text in (b"a", b"b", b"\xe9")]
+    codes = [client.get("/health", headers=wrong[i % 3]).status_code for i in range(8)]
+    assert codes[:4] == [401] * 4 and codes[-1] == 429
+    assert client.get("/health").status_code == 429

@@ -22,6 +22,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from partwise import __version__
+from partwise.apps.studio.access import Guesses
 from partwise.apps.studio.workspace import Workspace
 from partwise.io.label_files import find_names, names_in, place
 
@@ -210,17 +211,17 @@ class Guard:
     """Refuses requests of web pages, other hosts, wrong passwords, and very large ones."""
 
     def __init__(self, app: ASGIApp, password: str | None) -> None:
-        self.app, self.password = app, password
+        self.app, self.password, self._guesses = app, password, Guesses()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            refusal = self._refusal(Headers(scope=scope))
+            refusal = self._refusal(Headers(scope=scope), scope)
             if refusal is not None:
                 await refusal(scope, receive, send)
                 return
         await self.app(scope, receive, send)
 
-    def _refusal(self, headers: Headers) -> Response | None:
+    def _refusal(self, headers: Headers, scope: Scope) -> Response | None:
         if "origin" in headers:
             return PlainTextResponse("A web page may not use this backend.", 403)
         length = headers.get("content-length", "0")
@@ -230,9 +231,15 @@ class Guard:
             name = headers.get("host", "").rpartition(":")[0]
             local = name in ("127.0.0.1", "localhost", "[::1]")
             return None if local else PlainTextResponse("This backend serves this computer.", 421)
+        wait = self._guesses.wait(scope)
+        if wait > 0:
+            return PlainTextResponse(f"Wrong passwords; wait {wait:.0f} seconds.", 429)
         kind, _, given = headers.get("authorization", "").partition(" ")
-        expected = base64.b64encode(f"partwise:{self.password}".encode()).decode()
-        if kind.lower() == "basic" and hmac.compare_digest(given.strip(), expected):
+        expected = base64.b64encode(f"partwise:{self.password}".encode())
+        if kind.lower() == "basic" and hmac.compare_digest(given.strip().encode(), expected):
+            self._guesses.right(scope)
             return None
+        if given:
+            self._guesses.wrong(scope)
         asks = {"WWW-Authenticate": "Basic"}
         return PlainTextResponse("The user is partwise; the password is wrong.", 401, asks)
