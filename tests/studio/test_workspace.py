@@ -342,3 +342,27 @@ def test_the_studio_uses_public_names_alone(file):
         else:
             public = module.startswith(open_to_all) and "._" not in module
             assert public and not name.startswith("_"), f"{module}: {name}"
+
+
+def test_random_samples_come_first_and_measure_the_class_sizes(tmp_path):
+    """Two overlapping clouds of which one has nine in ten samples."""
+    from sklearn.datasets import make_blobs
+
+    X, y = make_blobs([270, 30], centers=[[0.0] * 4, [1.5] * 4], random_state=0)
+    samples = Samples(X, [f"s{i}" for i in range(300)], "table")
+    workspace = Workspace(samples, tmp_path / "project", random_first=20)
+    workspace.prepare()
+    try:
+        predictor = workspace.predictor
+        first = predictor.random
+        asked = [workspace._row[brief["id"]] for brief in workspace.next(9)]
+        assert asked == first[:9] and "20" in workspace._headline()
+        labels = {i: "ab"[y[i]] for i in first} | {int(np.flatnonzero(y == 1)[0]): "b"}
+        found = predictor.predict(labels, ["a", "b"])
+        assert predictor.model.priors == "measured"
+        assert 0.7 < predictor.model.class_shares_.shares[0] < 0.99
+        assert np.mean(found.label == y) > 0.85
+        later = predictor.suggest(5, found, [])
+        assert not set(later) & set(first)
+    finally:
+        workspace.close()

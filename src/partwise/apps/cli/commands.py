@@ -259,6 +259,12 @@ def predict() -> None:
     port=option("Port; 0 takes any free one.", 0, min=0, max=65535),
     password=option("Password that the page asks for.", envvar="PARTWISE_PASSWORD"),
     browser=option("Open the page in a browser.", True),
+    random_first=option(
+        "Number of samples drawn at random that the studio asks for first, which measure the "
+        "class sizes; 20 are enough.",
+        0,
+        min=0,
+    ),
 )
 def studio() -> None:
     """Label samples in the browser and watch the predictions change.

@@ -36,6 +36,7 @@ def run_studio(
     password: str | None,
     seed: int,
     browser: bool,
+    random_first: int,
     reading: dict[str, Any],
 ) -> None:
     """Read the data, serve the page, and wait for Ctrl-C."""
@@ -56,6 +57,7 @@ def run_studio(
         seed=seed,
         labels=task.given,
         compare_colours=open_colours,
+        random_first=random_first,
     ) as studio:
         # notes about labels that only measure a result are not for the studio
         for note in filter(None, (*task.samples.notes, studio.news)):

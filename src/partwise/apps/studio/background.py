@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from partwise.apps.studio import reviews
@@ -78,11 +78,15 @@ class ReviewProcess:
         )
 
     def review(
-        self, edition: int, labels: Mapping[int, str], history: list[reviews.Point]
+        self,
+        edition: int,
+        labels: Mapping[int, str],
+        history: list[reviews.Point],
+        random: Sequence[int] = (),
     ) -> reviews.Reviewed:
         """Return the result of `reviews.review`; OSError or EOFError if the process is gone."""
         assert self._process.stdin is not None and self._process.stdout is not None
-        pickle.dump((edition, dict(labels), history), self._process.stdin)
+        pickle.dump((edition, dict(labels), history, list(random)), self._process.stdin)
         self._process.stdin.flush()
         result: reviews.Reviewed = pickle.load(self._process.stdout)
         return result
@@ -112,10 +116,10 @@ def serve() -> None:
     model, loaded = None, None
     while True:
         try:
-            edition, labels, history = pickle.load(sys.stdin.buffer)
+            edition, labels, history, random = pickle.load(sys.stdin.buffer)
         except EOFError:
             return
         if model is None or edition != loaded:
             model, loaded = load(sys.argv[1]), edition
-        pickle.dump(reviews.review(model, labels, history), answers)
+        pickle.dump(reviews.review(model, labels, history, random), answers)
         answers.flush()

@@ -97,12 +97,15 @@ def repeat(workspace: Workspace) -> bytes:
         options["unknown_labels"] = "keep"
     arguments = ", ".join(f"{name}={value!r}" for name, value in options.items())
     also = "" if samples.also is None else ", also=[samples.also]"
+    drawn = [i for i in workspace.predictor.random if i in workspace.by_row()]
+    priors = ', priors="measured"' if drawn else ""
+    also += f", drawn={drawn}" if drawn else ""
     lines = f"""\
 from partwise import PartsClassifier
 from partwise.io import read_samples
 
 samples = read_samples({samples.source!r}, {arguments})
-model = PartsClassifier(random_state={workspace.seed!r}).fit(samples.X, samples.y{also})
+model = PartsClassifier(random_state={workspace.seed!r}{priors}).fit(samples.X, samples.y{also})
 for name, label in zip(samples.ids, model.transduction_):
     print(name, label)
 """

@@ -53,8 +53,8 @@ class Predictor:
     them by cross-validation. With many samples, a process of its own reviews.
     """
 
-    def __init__(self, samples: Samples, *, seed: int = 0) -> None:
-        self.samples, self.seed = samples, seed
+    def __init__(self, samples: Samples, *, seed: int = 0, random_first: int = 0) -> None:
+        self.samples, self.seed, self.random_first = samples, seed, random_first
         self.settings = PartSettings()
         self.history: list[reviews.Point] = []
         self.edition = 0
@@ -155,7 +155,7 @@ class Predictor:
         place = {name: c for c, name in enumerate(classes)}
         found.given[rows] = True
         if len(classes) >= 2:
-            model = self.model.relabel(reviews.column(labels, n), weigh=self.weighting or False)
+            model = reviews.relabel(self.model, labels, self.random, self.weighting or False)
             order = [place[str(name)] for name in model.classes_]
             found.distribution[:, order] = model.label_distributions_
             found.label[:] = found.distribution.argmax(axis=1)
@@ -168,7 +168,16 @@ class Predictor:
         """Return the samples whose labels would improve the predictions most."""
         model = self.model if len(predictions.classes) > 1 else self.prepared
         exclude = [*np.flatnonzero(predictions.given).tolist(), *skipped]
-        return [int(i) for i in model.suggest(n, exclude=exclude)]
+        first = [i for i in self.random if i not in set(exclude)][:n]
+        rest = model.suggest(n - len(first), exclude=[*exclude, *first])
+        return [*first, *(int(i) for i in rest)]
+
+    @property
+    def random(self) -> list[int]:
+        """Samples drawn at random that are asked for first, to measure the class sizes."""
+        if not self.random_first:
+            return []
+        return [int(i) for i in self.prepared.suggest(self.random_first, at_random=True)]
 
     def neighbours(self, i: int) -> list[int]:
         """Return the neighbours of a sample, the closest first."""
@@ -192,7 +201,7 @@ class Predictor:
 
     def with_labels(self, labels: Mapping[int, str]) -> PartsClassifier:
         """Return a classifier that cross-validation weighed with all labels."""
-        return copy.copy(self.model).relabel(reviews.column(labels, len(self.samples.ids)))
+        return reviews.relabel(copy.copy(self.model), labels, self.random)
 
     # -- reviews ------------------------------------------------------------------------------
 
@@ -213,7 +222,7 @@ class Predictor:
         if found is None:
             if self._reviewer is None or self._reviewer[0] != edition:
                 self._reviewer = edition, copy.copy(self.prepared)
-            found = reviews.review(self._reviewer[1], labels, self.history)
+            found = reviews.review(self._reviewer[1], labels, self.history, self.random)
         self.history = found.review.history
         return found._replace(edition=edition)
 
@@ -224,7 +233,7 @@ class Predictor:
             if self._process is None:
                 assert self._file is not None
                 self._process = ReviewProcess(self._file)
-            return self._process.review(edition, labels, self.history)
+            return self._process.review(edition, labels, self.history, self.random)
         except (OSError, EOFError, UnpicklingError):  # it was killed; review here this time
             self._end_process()
             return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -64,9 +64,26 @@ def column(labels: Mapping[int, str], n: int) -> Any:
     return y
 
 
-def review(model: PartsClassifier, labels: Mapping[int, str], history: list[Point]) -> Reviewed:
+def relabel(
+    model: PartsClassifier,
+    labels: Mapping[int, str],
+    random: Sequence[int] = (),
+    weigh: bool | Mapping[str, Any] = True,
+) -> PartsClassifier:
+    """Predict from these labels; those of ``random`` samples measure the class sizes."""
+    drawn = [i for i in random if i in labels]
+    model.priors = "measured" if drawn else "estimated"
+    return model.relabel(column(labels, len(model.embedding_)), weigh=weigh, drawn=drawn or None)
+
+
+def review(
+    model: PartsClassifier,
+    labels: Mapping[int, str],
+    history: list[Point],
+    random: Sequence[int] = (),
+) -> Reviewed:
     """Weigh the classifiers by cross-validation, and judge the predictions by held-out labels."""
-    model.relabel(column(labels, len(model.embedding_)))
+    relabel(model, labels, random)
     rows, p, truth = model.held_out_
     if not len(rows):
         text = "Give one class a second label; then the accuracy can be estimated."
@@ -170,6 +187,6 @@ def share_with_half(model: PartsClassifier, labels: Mapping[int, str]) -> float 
             return None
         half = copy.copy(model)
         known = dict(zip(rows[seen].tolist(), names[seen]))
-        half.relabel(column(known, len(model.embedding_)), weigh=False)
+        relabel(half, known, weigh=False)
         correct += int((half.transduction_[rows[~seen]] == names[~seen]).sum())
     return correct / len(rows)

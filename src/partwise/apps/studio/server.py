@@ -80,6 +80,7 @@ def start(
     seed: int = 0,
     labels: Any = None,
     compare_colours: bool = True,
+    random_first: int = 0,
 ) -> Studio:
     """Start the studio and return while its server runs in the background.
 
@@ -102,6 +103,9 @@ def start(
     compare_colours : bool, default=True
         Read images again in colour or greyscale if the labels are separated better that way. Both
         are compared at 10, 20, 40, ... labels.
+    random_first : int, default=0
+        Number of samples drawn at random that the studio asks for first. Their labels measure the
+        class sizes; 20 are enough to start with.
 
     Returns
     -------
@@ -129,7 +133,12 @@ def start(
     if compare_colours:
         samples = in_chosen_colours(samples, project)
     workspace = Workspace(
-        samples, project, seed=seed, labels=labels, compare_colours=compare_colours
+        samples,
+        project,
+        seed=seed,
+        labels=labels,
+        compare_colours=compare_colours,
+        random_first=random_first,
     )
     secret, last = workspace.project.connection()
     try:

@@ -74,10 +74,11 @@ class Workspace:
         seed: int = 0,
         labels: Any = None,
         compare_colours: bool = False,
+        random_first: int = 0,
     ) -> None:
         self.samples, self.seed = samples, seed
         self.project = Project(folder, samples)
-        self.predictor = Predictor(samples, seed=seed)
+        self.predictor = Predictor(samples, seed=seed, random_first=random_first)
         self.journal = Journal(self.project.journal)
         self.listener: Callable[[str, Any], None] = lambda kind, content: None
         self.start = secrets.token_hex(8)  # versions count from 0 after each start
@@ -176,7 +177,9 @@ class Workspace:
             if samples.ids != self.samples.ids:
                 raise ValueError("The image files changed; start the studio again.")
             changed = bool(samples.X.shape != self.samples.X.shape)
-            predictor = Predictor(samples, seed=self.seed) if changed else self.predictor
+            first = self.predictor.random_first
+            new = Predictor(samples, seed=self.seed, random_first=first)
+            predictor = new if changed else self.predictor
             if changed and self.ready:
                 predictor.prepare()
                 predictor.edition = self.predictor.edition + 1
@@ -370,6 +373,14 @@ class Workspace:
 
     def _headline(self) -> str:
         n_labels, classes = int(self.predictions.given.sum()), len(self.predictions.classes)
+        left = [i for i in self.predictor.random if not self.predictions.given[i]]
+        left = [i for i in left if self.samples.ids[i] not in self.journal.skipped]
+        if left:
+            return (
+                f"{n_labels} labels. The next {len(left)} samples are drawn at random, so that "
+                "their labels show how frequent each class is. Later the studio asks for the "
+                "samples that improve the predictions most."
+            )
         if classes < 2:
             return f"{n_labels} labels. Label samples of at least two classes to get predictions."
         return f"{n_labels} labels, {classes} classes. {self._last_review.headline}".strip()
