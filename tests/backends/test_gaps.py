@@ -13,7 +13,7 @@ from backends import KINDS, Forms
 from methods import FROBENIUS, KL, LOSSES, make_problem
 from partwise.backends import as_data
 from partwise.backends.arrays import to_numpy
-from partwise.backends.gaps import Lack, MaskedData
+from partwise.backends.gaps import MaskedData, WeightDeficit
 from partwise.fitting import checking
 from partwise.fitting.checking.missing import with_gaps
 
@@ -134,7 +134,7 @@ def test_no_gap_is_the_plain_model(loss, solver, monkeypatch):
     plain = partwise.NMF(3, **fit).fit(q.X)
     same = partwise.NMF(3, missing_values=np.nan, **fit).fit(q.X, entry_weight=np.ones(q.X.shape))
     assert np.array_equal(plain.components_, same.components_)
-    none = Lack(as_data(np.zeros_like(q.X)), seen=False)
+    none = WeightDeficit(as_data(np.zeros_like(q.X)), seen=False)
     masked = MaskedData(as_data(q.X), none)
     monkeypatch.setattr(checking, "check_matrix", lambda *args, reset: masked)
     through = partwise.NMF(3, **fit).fit(q.X)
@@ -492,7 +492,7 @@ def test_what_is_left_beside_gaps_is_never_below_what_was_seen(make, dtype):
     hidden = (np.random.default_rng(0).random((50, 20)) < 0.5).astype(dtype)
     F = np.random.default_rng(1).random((50, 3)).astype(dtype)
     F[:, 1] = np.where(hidden[:, 4] > 0, F[:, 1], 1e-18 * F[:, 1])  # all but that is in the gap
-    lack = Lack(as_data(make(hidden)), seen=False)
+    lack = WeightDeficit(as_data(make(hidden)), seen=False)
     seen = (1 - hidden.astype(float)).T @ F.astype(float)
     sums = lack.sums("U", F, F).astype(float)
     close = 4 * np.finfo(dtype).eps

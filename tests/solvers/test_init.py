@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from backends import KINDS, Forms
 from partwise.backends import as_data
 from partwise.backends.arrays import to_numpy
-from partwise.backends.gaps import Lack, MaskedData
+from partwise.backends.gaps import MaskedData, WeightDeficit
 from partwise.backends.numpy.dense import DenseData
 from partwise.solvers import init
 from problems import BACKENDS, DTYPES, factors, zeros_in
@@ -68,7 +68,7 @@ def test_gaps_are_filled_alike(kind, seen, tmp_path):
             as_data(Forms(*both)[kind]) for both in ((base, folder), (places, folder / "places"))
         )
         base, places = there
-        return MaskedData(base, Lack(places, seen=seen))
+        return MaskedData(base, WeightDeficit(places, seen=seen))
 
     expected = random_start(masked("numpy", np.float64, tmp_path / "double"))
     same(random_start(masked(kind, np.float32, tmp_path / "single")), expected)

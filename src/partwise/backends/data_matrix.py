@@ -113,7 +113,7 @@ class Products(Protocol):
 
     @property
     def lack(self) -> Any | None:
-        """The missing weight of each entry, `gaps.Lack`; None if all have the same weight."""
+        """What the weights of entries lack, a `gaps.WeightDeficit`; None for equal weights."""
 
     def filled(self) -> DataMatrix:
         """Return X with its missing entries filled, for starts and neighbours."""

@@ -29,7 +29,7 @@ LEFT = 0.1
 EPS = {"float32": 1e-6, "float64": 1e-14}
 
 
-class Lack:
+class WeightDeficit:
     """E = d1ᵀ - w, what the weights of entries lack of their row's ceiling.
 
     Parameters
@@ -51,7 +51,9 @@ class Lack:
         """True if every entry has all the weight of its row."""
         return not self.seen and float(self.entries.row_sums().sum()) == 0
 
-    def weighted(self, weights: AnyArray | None, index: AnyArray | None, n_rows: int) -> Lack:
+    def weighted(
+        self, weights: AnyArray | None, index: AnyArray | None, n_rows: int
+    ) -> WeightDeficit:
         """AᵀΓE."""
         n = self.entries.shape[0]
         d = np.ones(n) if self.d is None else arrays.to_numpy(self.d)
@@ -60,7 +62,7 @@ class Lack:
             d = np.bincount(index, d, n_rows)
         entries = self.entries.weighted(weights, index, n_rows)
         d = entries.rows(d.astype(self.entries.dtype))
-        return Lack(entries, seen=self.seen, d=d)
+        return WeightDeficit(entries, seen=self.seen, d=d)
 
     def _rows(self, Z: AnyArray) -> AnyArray:
         return Z if self.d is None else Z * self.d[:, None]
@@ -154,15 +156,18 @@ class MaskedData(Beside):
     ----------
     base : DataMatrix
         w ∘ X: zero where nothing was seen.
-    lack : Lack
+    lack : WeightDeficit
     moments : pair of (n,) arrays or None
         Σ_j w x² and Σ_j w x log x, where weights are more than a mask.
     """
 
-    lack: Lack
+    lack: WeightDeficit
 
     def __init__(
-        self, base: DataMatrix, lack: Lack, moments: tuple[AnyArray, AnyArray] | None = None
+        self,
+        base: DataMatrix,
+        lack: WeightDeficit,
+        moments: tuple[AnyArray, AnyArray] | None = None,
     ) -> None:
         super().__init__(base)
         self.lack, self.moments = lack, moments
@@ -330,7 +335,7 @@ def _surely(left: AnyArray, whole: AnyArray, summed: AnyArray) -> AnyArray:
     return namespace(left).maximum(left, arrays.cast(unsure * whole, left.dtype))
 
 
-def _seen_residuals(base: DenseData, lack: Lack, V: AnyArray, U: AnyArray) -> AnyArray:
+def _seen_residuals(base: DenseData, lack: WeightDeficit, V: AnyArray, U: AnyArray) -> AnyArray:
     """Return Σ_j w (x - y)² by row, independent of the model at missing entries."""
     out, blocks = np.empty(base.shape[0]), lack.entries._blocks()  # type: ignore[attr-defined]
     for rows, wX, E in _together(base._blocks(), blocks):
@@ -362,7 +367,13 @@ class FilledData(Beside):
     """(w ∘ X + E ∘ abᵀ) / d: missing entries filled with averages of rows and columns."""
 
     def __init__(
-        self, base: DataMatrix, fill: Lack, a: AnyArray, b: AnyArray, *, over: AnyArray | None
+        self,
+        base: DataMatrix,
+        fill: WeightDeficit,
+        a: AnyArray,
+        b: AnyArray,
+        *,
+        over: AnyArray | None,
     ) -> None:
         super().__init__(base)
         self.fill, self.a, self.b, self.over = fill, a, b, over

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from partwise.backends import arrays
 from partwise.backends.arrays import AnyArray, float64, namespace
 from partwise.backends.data_matrix import DataMatrix
-from partwise.backends.gaps import Beside, Lack, MaskedData
+from partwise.backends.gaps import Beside, MaskedData, WeightDeficit
 from partwise.backends.numpy.dense import DenseData
 from partwise.backends.numpy.sparse import SparseData
 from partwise.backends.threads import one_blas_thread
@@ -117,7 +117,7 @@ def _(data: MaskedData) -> Any:
         return data
     lack, d = data.lack, data.lack.d
     entries, d = double_products(lack.entries), None if d is None else float64(d)
-    return MaskedData(double_products(data.base), Lack(entries, seen=lack.seen, d=d))
+    return MaskedData(double_products(data.base), WeightDeficit(entries, seen=lack.seen, d=d))
 
 
 def beyond_mean(data: DataMatrix) -> float:

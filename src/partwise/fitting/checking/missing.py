@@ -11,7 +11,7 @@ from sklearn.utils import check_array
 
 from partwise.backends import DataMatrix, as_data, back_end
 from partwise.backends.arrays import AnyArray, is_missing, row_blocks, to_numpy
-from partwise.backends.gaps import Lack, MaskedData
+from partwise.backends.gaps import MaskedData, WeightDeficit
 from partwise.backends.numpy import memmap
 from partwise.backends.numpy.sparse import SparseData
 
@@ -37,7 +37,9 @@ def weighed(X: Any, checked: Any, entry_weight: Any, missing_values: float | Non
     base, lack, d, squares, logs = make(X, entry_weight, missing_values)
     _check_rows(d)
     moments = base.rows(squares), base.rows(logs)
-    return MaskedData(base, Lack(lack, seen=False, d=base.rows(np.asarray(d, base.dtype))), moments)
+    return MaskedData(
+        base, WeightDeficit(lack, seen=False, d=base.rows(np.asarray(d, base.dtype))), moments
+    )
 
 
 def _check_weights(W: Any, shape: tuple[int, int]) -> None:
@@ -62,7 +64,7 @@ def masked(base: DataMatrix, places: DataMatrix, *, seen: bool) -> Any:
     if not seen and not count.any():
         return base
     _check_rows(count if seen else places.shape[1] - count)
-    return MaskedData(base, Lack(places, seen=seen))
+    return MaskedData(base, WeightDeficit(places, seen=seen))
 
 
 def without_gaps(X: Any, missing_values: float | None) -> tuple[Any, Any, bool]:
@@ -133,7 +135,7 @@ def with_gaps(
         return X
     _check_rows(_count(places) if seen else X.shape[1] - _count(places))
     places, seen = _smaller(places, seen, X)
-    return MaskedData(wrap(X), Lack(_wrapped(places, X.dtype, wrap), seen=seen))
+    return MaskedData(wrap(X), WeightDeficit(_wrapped(places, X.dtype, wrap), seen=seen))
 
 
 def _wrapped(places: Any, dtype: Any, wrap: Callable[[Any], DataMatrix]) -> DataMatrix:
@@ -187,7 +189,7 @@ def _weighed(X: Any, W: Any, wrap: Callable[[Any], DataMatrix]) -> MaskedData:
         moments = (base * X64).sum(axis=1), (base * logs).sum(axis=1)
     lack = W if sp.issparse(W) else d[:, None] - W
     data = wrap(base)
-    lack = Lack(_wrapped(lack, X.dtype, wrap), seen=sp.issparse(W), d=data.rows(d))
+    lack = WeightDeficit(_wrapped(lack, X.dtype, wrap), seen=sp.issparse(W), d=data.rows(d))
     return MaskedData(data, lack, tuple(data.rows(m) for m in moments))  # type: ignore[arg-type]
 
 
