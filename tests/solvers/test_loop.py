@@ -576,7 +576,7 @@ def test_what_a_device_begins_before_its_value_is_known_is_taken_back(rng, monke
     model = getattr(partwise, estimator)(4, max_iter=80, tol=0, init="random", random_state=0)
     plain = model.fit(X, **given)
     known, back = dict(vars(plain)), []
-    monkeypatch.setattr(loop, "coming", lambda value: lambda: float(value))
+    monkeypatch.setattr(loop, "pending_scalar", lambda value: lambda: float(value))
     take_back = loop._take_back
     monkeypatch.setattr(
         loop, "_take_back", lambda state, how: (back.append(state.n), take_back(state, how))

@@ -232,7 +232,7 @@ def spectral_norm(G: AnyArray) -> float:
 
 
 @singledispatch
-def coming(value: Any) -> Callable[[], float] | None:
+def pending_scalar(value: Any) -> Callable[[], float] | None:
     """Return a function that waits for a number on a device; None for a number in memory."""
     return None
 
@@ -289,7 +289,7 @@ def column_blocks(wide: AnyArray, widths: Sequence[int]) -> list[AnyArray]:
     if len(widths) == 1:
         return [wide]
     ends = np.cumsum(widths).tolist()
-    wide = made(wide)
+    wide = materialize(wide)
     return [cut(wide, begin, end) for begin, end in zip([0, *ends], ends, strict=False)]
 
 
@@ -301,7 +301,7 @@ def cut(wide: AnyArray, begin: int, end: int) -> Array:
 
 
 @singledispatch
-def made(a: AnyArray) -> AnyArray:
+def materialize(a: AnyArray) -> AnyArray:
     """Return ``a`` with its values computed, for lazy arrays."""
     return a
 

@@ -14,7 +14,14 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from partwise.backends.arrays import Array, clip_at_zero, coming, extrapolate, namespace, norm64
+from partwise.backends.arrays import (
+    Array,
+    clip_at_zero,
+    extrapolate,
+    namespace,
+    norm64,
+    pending_scalar,
+)
 from partwise.model.subproblems import Model, Quadratic, Subproblem, kkt_residual, misfit
 from partwise.solvers.checkpoint import Checkpoint
 from partwise.solvers.state import Point, State
@@ -216,7 +223,7 @@ def advance(
 ) -> Asking[tuple[State, float]]:
     """One iteration: the state after it, and the KKT residual on the way if it is to ``look``."""
     moved = yield from _both_steps(model, state, step, settings, look)
-    wait = coming(moved.value)
+    wait = pending_scalar(moved.value)
     # a device goes on as if the value were lower, which it mostly is, while its number comes here;
     # only X waits for it
     ahead = None

@@ -401,6 +401,6 @@ def _beside(*blocks: AnyArray) -> AnyArray:
     return np.concatenate(blocks, axis=1)
 
 
-@arrays.made.register
+@arrays.materialize.register
 def _(a: Rows) -> AnyArray:
     return a.settle()  # or each block of columns would make the whole product again

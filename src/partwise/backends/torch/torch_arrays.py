@@ -71,7 +71,7 @@ def _(a: torch.Tensor, b: AnyArray) -> AnyArray:
     return (a * b).sum(dtype=torch.float64)
 
 
-@arrays.coming.register
+@arrays.pending_scalar.register
 def _(value: torch.Tensor) -> Callable[[], float] | None:
     if not value.is_cuda:
         return None
