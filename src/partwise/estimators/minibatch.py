@@ -33,7 +33,7 @@ from partwise.fitting.checking.arrays import (
     check_shape,
     check_start,
 )
-from partwise.fitting.checking.scales import tame
+from partwise.fitting.checking.scales import rescale_extremes
 from partwise.fitting.checking.solvers import solver_name
 from partwise.fitting.checking.warning import warn
 from partwise.fitting.new_samples import code_model, solve_new
@@ -248,9 +248,9 @@ class MiniBatchNMF(Factorizer):
         source = source_of(self, X, reset=True)
         factor = 1.0
         if isinstance(source, InMemory):
-            tamed = tame(what, source.X, W, H)
-            W, H, factor = tamed.W, tamed.H, tamed.factor
-            source = InMemory(tamed.data.whole())
+            rescaled = rescale_extremes(what, source.X, W, H)
+            W, H, factor = rescaled.W, rescaled.H, rescaled.factor
+            source = InMemory(rescaled.data.whole())
         self._drop("classes_")
         codes = class_codes(self, y, source.shape[0])
         k = n_parts(what, source.shape[1], H, Knowledge())

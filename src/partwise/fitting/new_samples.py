@@ -14,7 +14,7 @@ from partwise.backends.arrays import Array, to_numpy
 from partwise.backends.numpy.float64_products import in_double
 from partwise.backends.sweeps import nearly_collinear
 from partwise.fitting.checking.arrays import check_matrix, searchable
-from partwise.fitting.checking.scales import extreme_factor, tame
+from partwise.fitting.checking.scales import extreme_factor, rescale_extremes
 from partwise.fitting.checking.solvers import solver_for
 from partwise.fitting.description import Description, Knowledge
 from partwise.fitting.progress import full_device
@@ -54,17 +54,17 @@ def code(estimator: Any, X: Any, graph: Any = None, entry_weight: Any = None) ->
     what = estimator._describe()
     with full_device(what.whom):
         X = check_matrix(estimator, what, X, entry_weight, reset=False)
-        tamed = tame(what, X)
+        rescaled = rescale_extremes(what, X)
         divisor = parts_divisor(estimator, what)
         H = to_numpy(estimator.components_).astype(np.float64) / divisor
-        data = in_double(tamed.data) if nearly_collinear(H @ H.T) else tamed.data
-        model = code_model(estimator, what, data, X, graph, tamed.factor)
-        return Coded(model, *solve_new(estimator, what, model, divisor), tamed.factor, divisor)
+        data = in_double(rescaled.data) if nearly_collinear(H @ H.T) else rescaled.data
+        model = code_model(estimator, what, data, X, graph, rescaled.factor)
+        return Coded(model, *solve_new(estimator, what, model, divisor), rescaled.factor, divisor)
 
 
 def parts_divisor(estimator: Any, what: Description) -> float:
     """Return a power of four near the largest entry of extreme parts, else 1, as for X."""
-    if what.penalized:  # the size of part weights matters, and `tame` leaves X as it is
+    if what.penalized:  # the size of part weights matters, and `rescale_extremes` leaves X as it is
         return 1.0
     return extreme_factor(to_numpy(estimator.components_))
 

@@ -12,7 +12,7 @@ import numpy as np
 from partwise.backends.arrays import to_numpy, unchanged
 from partwise.fitting.checking.arrays import as_ndarray, check_matrix
 from partwise.fitting.checking.labels import check_knowledge, compare_index
-from partwise.fitting.checking.scales import tame
+from partwise.fitting.checking.scales import rescale_extremes
 from partwise.fitting.checking.solvers import solver_for, solver_name
 from partwise.fitting.checking.weights import check_weights
 from partwise.fitting.description import Checked, Description, Given, Knowledge
@@ -41,19 +41,19 @@ def check(estimator: Any, what: Description, X: Any, given: Given) -> Checked:
     k = n_parts(what, X.shape[1], given.H, knowledge)
     check_fixed(what, knowledge, k)
     plain = not what.penalized and knowledge.links is None
-    tamed = tame(what, X, given.W, given.H, plain=plain)
+    rescaled = rescale_extremes(what, X, given.W, given.H, plain=plain)
     handed = as_ndarray(given.sample_weight)
-    weights, scale = check_weights(what, tamed.data, handed, plain=plain)
+    weights, scale = check_weights(what, rescaled.data, handed, plain=plain)
     return Checked(
         X,
-        tamed.data,
+        rescaled.data,
         k,
-        solver_for(what, tamed.data),
+        solver_for(what, rescaled.data),
         knowledge,
         weights,
-        tamed.W,
-        tamed.H,
-        tamed.factor,
+        rescaled.W,
+        rescaled.H,
+        rescaled.factor,
         scale,
     )
 

@@ -15,7 +15,7 @@ from partwise.fitting.description import Description
 
 
 @dataclass(frozen=True, eq=False)
-class Tamed:
+class Rescaled:
     """X over a power of four where its values are extreme, the start over its root."""
 
     data: DataMatrix
@@ -24,23 +24,23 @@ class Tamed:
     factor: float = 1.0
 
 
-def tame(
+def rescale_extremes(
     what: Description, X: Any, W: Any = None, H: Any = None, *, plain: bool | None = None
-) -> Tamed:
+) -> Rescaled:
     """Only for ``plain`` models without penalties, whose weights would have to change with X."""
     plain = not what.penalized if plain is None else plain
     alone = what.signed and not what.free_parts  # concepts use X only through its own products
     factor = 1.0 if alone else extreme_factor(X)
     if factor == 1:
-        return Tamed(as_data(X), W, H)
+        return Rescaled(as_data(X), W, H)
     check_factor(factor, what.beta, what.whom)
     if not plain:
         check_penalized(factor, what.beta, what.whom)
-        return Tamed(in_double(as_data(X)), W, H)  # squares of float32 overflow at 1e19
+        return Rescaled(in_double(as_data(X)), W, H)  # squares of float32 overflow at 1e19
     root = np.sqrt(factor)
     W, H = (Z if Z is None else np.asarray(Z) / Z.dtype.type(root) for Z in (W, H))
     # scipy divides float32 by float32 in float64
-    return Tamed(as_data((X / X.dtype.type(factor)).astype(X.dtype, copy=False)), W, H, factor)
+    return Rescaled(as_data((X / X.dtype.type(factor)).astype(X.dtype, copy=False)), W, H, factor)
 
 
 def check_scale(constant: float, has_values: bool, whom: str) -> None:
