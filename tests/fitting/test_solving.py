@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from partwise import NMF
 from partwise.backends import as_data
 from partwise.fitting.checking import scales
-from partwise.fitting.solving import few_iterations_will_do
+from partwise.fitting.solving import suppress_convergence_warning
 from plain_fits import (
     FAST,
     FAST_IDS,
@@ -216,7 +216,7 @@ def test_a_part_that_nothing_can_begin_is_begun_again(kind, rng):
 def test_few_iterations_are_enough_for_one_thread_alone():
     """Warning filters belong to the process, so one thread must not change them for another."""
     X, model = make_data(positive=True), NMF(2, max_iter=1, tol=1e-9)
-    with warnings.catch_warnings(), ThreadPoolExecutor(1) as other, few_iterations_will_do():
+    with warnings.catch_warnings(), ThreadPoolExecutor(1) as other, suppress_convergence_warning():
         warnings.simplefilter("error", ConvergenceWarning)
         clone(model).fit(X)
         assert isinstance(other.submit(clone(model).fit, X).exception(), ConvergenceWarning)

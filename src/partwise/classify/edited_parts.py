@@ -112,7 +112,7 @@ def _refit(
 ) -> tuple[AnyArray, AnyArray]:
     """Factorize again from V and H, with fixed parts and costs for the parts to avoid."""
     from partwise.estimators.constrained import ConstrainedNMF
-    from partwise.fitting.solving import few_iterations_will_do
+    from partwise.fitting.solving import suppress_convergence_warning
     from partwise.model.terms import Linear
 
     P = first.preparation.parts_input(first.P)
@@ -129,7 +129,7 @@ def _refit(
         fixed_components=H[: len(fixed)] if fixed else None,
     )
     start = np.maximum(V, LOWEST * float(V.mean()))
-    with few_iterations_will_do():
+    with suppress_convergence_warning():
         model.fit(P, graph=sp.csr_array(first.graph), W=start, H=H)
     back = np.argsort(order)
     return np.asarray(model.embedding_)[:, back], np.asarray(model.components_)[back]

@@ -435,14 +435,14 @@ def _join_others(mine: Prepared) -> None:
 
 def _factorize(model: Any, P: Any, graph: sp.csr_array) -> tuple[AnyArray, AnyArray]:
     """Return part weights and parts; zeros if all values are zero."""
-    from partwise.fitting.solving import few_iterations_will_do
+    from partwise.fitting.solving import suppress_convergence_warning
 
     if is_local(P) and not P.sum() > 0:
         k = int(model.n_components)
         return np.zeros((P.shape[0], k)), np.zeros((k, P.shape[1]))
     if is_local(P) and not sp.issparse(P):
         P = P.astype(np.float32, copy=False)  # single precision is enough for features
-    with few_iterations_will_do():
+    with suppress_convergence_warning():
         model.fit(P, graph=graph)
     V, H = (np.asarray(to_numpy(Z), np.float64) for Z in (model.embedding_, model.components_))
     return V, H

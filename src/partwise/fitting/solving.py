@@ -37,7 +37,7 @@ from partwise.solvers.steps import STEPS
 
 #: Steps of the power method for a part that takes the place of an empty one.
 POWERS = 10
-_few_will_do: ContextVar[bool] = ContextVar("few_will_do", default=False)
+_suppressed: ContextVar[bool] = ContextVar("suppressed", default=False)
 #: Iterations of each of several starts in the authors' own procedure.
 TRIAL_ITER = 30
 
@@ -245,21 +245,21 @@ def _rounding(model: FactorModel, codes: Any, new: Array, old: Array) -> float:
 
 
 @contextmanager
-def few_iterations_will_do() -> Iterator[None]:
+def suppress_convergence_warning() -> Iterator[None]:
     """Suppress convergence warnings of fits in this thread that end at max_iter.
 
     Warning filters belong to the process, so another thread that leaves its own would reset them.
     """
-    token = _few_will_do.set(True)
+    token = _suppressed.set(True)
     try:
         yield
     finally:
-        _few_will_do.reset(token)
+        _suppressed.reset(token)
 
 
 def warn_unless_converged(what: Description, solution: Solution) -> None:
     """Say that the iterations were too few."""
-    if _few_will_do.get():
+    if _suppressed.get():
         return
     if not solution.converged and what.tol > 0 and solution.n_iter >= what.max_iter:
         warn(

@@ -23,7 +23,7 @@ from partwise.backends.data_matrix import refuse_anndata
 from partwise.evaluation.groups import unit_rows
 from partwise.evaluation.held_out import HeldOut, hold_out, label_folds
 from partwise.evaluation.linkage import linked_clusters
-from partwise.fitting.solving import few_iterations_will_do
+from partwise.fitting.solving import suppress_convergence_warning
 from partwise.knowledge.graph import check_graph
 from partwise.knowledge.labels import encode_labels
 from partwise.knowledge.links import Links, check_links
@@ -255,7 +255,7 @@ def by_entries(
         if getattr(model, "init", "") is None:
             # NNDSVD starts from an X whose missing entries are filled in, and may keep errors there
             more["init"] = "random"
-        with few_iterations_will_do():  # max_iter is the same for all: part of the comparison
+        with suppress_convergence_warning():  # max_iter is the same for all: part of the comparison
             return held.error(refits.fit(held.X, **{**settings, **more}))
 
     split(0)  # raises for an impossible share before any fit

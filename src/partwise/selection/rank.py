@@ -18,7 +18,7 @@ from partwise.backends.arrays import AnyArray
 from partwise.backends.threads import allowed, side_by_side
 from partwise.estimators.nmf import NMF
 from partwise.fitting.checking.warning import warn
-from partwise.fitting.solving import few_iterations_will_do
+from partwise.fitting.solving import suppress_convergence_warning
 from partwise.selection.consensus import stability_of
 from partwise.selection.parameters import KEPT, by_entries, check_count, within_one
 from partwise.selection.refits import Refits
@@ -328,7 +328,7 @@ def _stabilities(
 ) -> tuple[float, float]:
     """Return stability of parts and cophenetic correlation of clusters over runs."""
     some = _drawn(X.shape[0], COMPARED, rng)
-    with few_iterations_will_do():
+    with suppress_convergence_warning():
         found = refits.runs(X, k, n_runs, rng, rows=some)
     stable = stability_of(np.concatenate([H for H, _ in found]), k, rng)
     return stable, cophenetic_correlation([V.argmax(axis=1) for _, V in found if V is not None])
