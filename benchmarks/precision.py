@@ -141,7 +141,7 @@ def residual(name: str, small: bool, factors: Path) -> float | None:
     import partwise
     from partwise import fitting
     from partwise.fitting.concept_fitting import state_concepts
-    from partwise.fitting.description import Given
+    from partwise.fitting.description import FitInputs
     from partwise.fitting.sample_kernels import Kernel
     from partwise.solvers.loop import residual_at
 
@@ -150,7 +150,7 @@ def residual(name: str, small: bool, factors: Path) -> float | None:
         return None
     estimator = getattr(partwise, kind)(**params)
     what = fitting.described(estimator)
-    checked = fitting.check(estimator, what, make(small).astype(float), Given())
+    checked = fitting.check(estimator, what, make(small).astype(float), FitInputs())
     if kind == "CF":
         model: Any = state_concepts(what, Kernel("linear"), 0.0, checked).model
     else:

@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_limits
 import reference
 from partwise import NMF
 from partwise.backends import SMALL_SPARSE
-from partwise.fitting import Given, check, described, solve, state
+from partwise.fitting import FitInputs, check, described, solve, state
 from partwise.fitting.progress import Progress
 from partwise.model.losses import beta_of
 
@@ -70,7 +70,7 @@ def make(solver="hals", rule=None, loss="frobenius", **params):
 def as_solved(model, X, **start):
     """Return V and U of the solver, before the scale of the components is chosen."""
     what = described(model)
-    checked = check(model, what, X, Given(**start))
+    checked = check(model, what, X, FitInputs(**start))
     problem = state(what, checked)
     found = solve(what, problem, Progress(model, X, None, len(problem.starts)))
     return found.Z, found.U

@@ -62,7 +62,7 @@ def one_by_one(model, starts, settings):
 def ends(estimator, X, **given):
     """Return the result of every start, and the fitted estimator."""
     what = fitting.described(estimator)
-    problem = fitting.state(what, fitting.check(estimator, what, X, fitting.Given(**given)))
+    problem = fitting.state(what, fitting.check(estimator, what, X, fitting.FitInputs(**given)))
     found = list(solving.solutions(problem, Progress(estimator, X, None, len(problem.starts))))
     return found, estimator.fit(X, **given)
 

@@ -10,7 +10,16 @@ import numpy as np
 from partwise.backends.arrays import AnyArray
 from partwise.estimators._base import GroupedFactorizer
 from partwise.estimators._parameters import SHARE, estimator
-from partwise.fitting import Description, Given, Problem, check, described, finish, publish, state
+from partwise.fitting import (
+    Description,
+    FitInputs,
+    Problem,
+    check,
+    described,
+    finish,
+    publish,
+    state,
+)
 from partwise.fitting.callbacks import with_callbacks
 from partwise.fitting.progress import all_or_nothing
 from partwise.solvers.loop import Solution
@@ -112,7 +121,7 @@ class AnsNMF(GroupedFactorizer):
         # the steps of `fitting.fit`; the loop also updates S by linear programs
         with all_or_nothing(self):
             what = described(self)
-            checked = check(self, what, X, Given(y, W, H))
+            checked = check(self, what, X, FitInputs(y, W, H))
             problem = state(what, checked)
             solution, S, U = self._adapt(problem)
             publish(self, what, checked, problem, finish(what, problem, solution))

@@ -16,7 +16,7 @@ from partwise.estimators._parameters import estimator
 from partwise.fitting import (
     Checked,
     Description,
-    Given,
+    FitInputs,
     Problem,
     check,
     described,
@@ -126,7 +126,7 @@ class NTF(GroupedFactorizer):
             raise ImportError("NTF needs tensorly: pip install partwise[tensor]") from error
         with all_or_nothing(self):  # the steps of `fitting.fit`, with tensorly as the loop
             what = described(self)
-            checked = check(self, what, X, Given(y))
+            checked = check(self, what, X, FitInputs(y))
             problem = state(what, checked)
             solution = self._parafac(checked, problem)
             publish(self, what, checked, problem, finish(what, problem, solution))

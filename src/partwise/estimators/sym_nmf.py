@@ -14,7 +14,7 @@ from partwise._sklearn import StrOptions
 from partwise.backends.arrays import AnyArray
 from partwise.estimators._base import GroupedFactorizer
 from partwise.estimators._parameters import LoopParameters, estimator
-from partwise.fitting import Checked, Description, Found, Given, check, described
+from partwise.fitting import Checked, Description, FitInputs, Found, check, described
 from partwise.fitting.callbacks import with_callbacks
 from partwise.fitting.checking.arrays import check_start
 from partwise.fitting.checking.warning import warn
@@ -106,7 +106,7 @@ class SymNMF(LoopParameters, GroupedFactorizer):
         """
         with all_or_nothing(self):  # the steps of `fitting.fit`, with one factor instead of two
             what = described(self)
-            checked = check(self, what, X, Given(y, W=W))
+            checked = check(self, what, X, FitInputs(y, W=W))
             S = similarities(checked, what.whom)
             progress = Progress(self, checked.X, y, what.n_init)
             starts = self._starts(what, checked, S)

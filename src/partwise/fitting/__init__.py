@@ -14,7 +14,7 @@ from typing import Any
 from partwise.backends.arrays import AnyArray
 from partwise.backends.threads import one_blas_thread
 from partwise.fitting.checking import check
-from partwise.fitting.description import Checked, Description, Found, Given, Knowledge, Problem
+from partwise.fitting.description import Checked, Description, FitInputs, Found, Knowledge, Problem
 from partwise.fitting.progress import Progress, all_or_nothing
 from partwise.fitting.publishing import factors, publish
 from partwise.fitting.solving import finish, solutions, solve
@@ -24,8 +24,8 @@ from partwise.solvers.checkpoint import Checkpoint, identify
 __all__ = [
     "Checked",
     "Description",
+    "FitInputs",
     "Found",
-    "Given",
     "Knowledge",
     "Problem",
     "check",
@@ -45,19 +45,19 @@ REPEATED = ("sample_weight", "entry_weight", "graph", "must_link", "cannot_link"
 def fit(estimator: Any, X: Any, y: Any = None, **given: Any) -> AnyArray:
     """Fit an estimator and return V; an error or an interrupt leaves it as it was.
 
-    ``given`` are the fields of `Given`.
+    ``given`` are the fields of `FitInputs`.
     """
-    handed = Given(y, **given)
+    inputs = FitInputs(y, **given)
     with all_or_nothing(estimator):
         what = described(estimator)
-        checked = check(estimator, what, X, handed)
+        checked = check(estimator, what, X, inputs)
         problem = state(what, checked)
         progress = Progress(estimator, checked.X, y, len(problem.starts))
         with one_blas_thread:  # products with X are cut for threads of ours
-            keeper = checkpoint(estimator, what, problem, handed)
+            keeper = checkpoint(estimator, what, problem, inputs)
             found = solve(what, problem, progress, keeper)
             V = publish(estimator, what, checked, problem, found)
-        estimator._fit_arguments = [name for name in REPEATED if getattr(handed, name) is not None]
+        estimator._fit_arguments = [name for name in REPEATED if getattr(inputs, name) is not None]
         progress.finish()
     return V
 
@@ -78,7 +78,7 @@ def every_start(
     """
     with all_or_nothing(estimator):
         what = described(estimator)
-        checked = check(estimator, what, X, Given(y, **given))
+        checked = check(estimator, what, X, FitInputs(y, **given))
         problem = state(what, checked)
         if only is not None:
             problem = replace(problem, starts=[problem.starts[i] for i in only])
@@ -89,7 +89,7 @@ def every_start(
 
 
 def checkpoint(
-    estimator: Any, what: Description, problem: Problem, given: Given
+    estimator: Any, what: Description, problem: Problem, given: FitInputs
 ) -> Checkpoint | None:
     """Return where the loop saves its state, if requested; it resumes the same problem only."""
     if what.checkpoint is None:
@@ -98,8 +98,8 @@ def checkpoint(
         raise ValueError(f"checkpoint needs n_init=1, got n_init={what.n_init}.")
     free = ("checkpoint", "max_iter", "verbose", "device")
     named = {name: v for name, v in estimator.get_params().items() if name not in free}
-    handed = dict(vars(given), y=None)
+    inputs = dict(vars(given), y=None)
     if what.init != "custom":
-        handed.update(W=None, H=None)
-    named.update(handed, estimator=what.whom, labels=problem.knowledge.labels)
+        inputs.update(W=None, H=None)
+    named.update(inputs, estimator=what.whom, labels=problem.knowledge.labels)
     return Checkpoint(what.checkpoint, problem.model.R, identify(problem.model.data, named))

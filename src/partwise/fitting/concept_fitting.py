@@ -17,7 +17,7 @@ from partwise.fitting.checking import check
 from partwise.fitting.checking.arrays import check_start
 from partwise.fitting.checking.scales import check_scale, check_squares
 from partwise.fitting.checking.warning import warn
-from partwise.fitting.description import Checked, Description, Found, Given
+from partwise.fitting.description import Checked, Description, FitInputs, Found
 from partwise.fitting.progress import Progress, all_or_nothing
 from partwise.fitting.publishing import publish_ending, publish_groups
 from partwise.fitting.sample_kernels import Kernel
@@ -46,7 +46,7 @@ def fit_concepts(
     """As `fitting.fit`, with the problem of concepts."""
     with all_or_nothing(estimator):
         what = described(estimator)
-        checked = check(estimator, what, X, Given(y, W, None if C is None else C.T))
+        checked = check(estimator, what, X, FitInputs(y, W, None if C is None else C.T))
         problem = state_concepts(what, kernel, estimator.locality, checked)
         progress = Progress(estimator, checked.X, y, len(problem.starts))
         found = solve_concepts(what, problem, progress)

@@ -152,7 +152,7 @@ class Description:
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class FitInputs:
     """The user's arguments of `fit` other than X, unchecked."""
 
     y: Any = None

@@ -19,7 +19,7 @@ from partwise.backends.data_matrix import refuse_anndata
 from partwise.estimators.nmf import NMF
 from partwise.evaluation.groups import unit_rows
 from partwise.evaluation.resampling import KINDS, check_counts, resample
-from partwise.fitting import Given, check, described, state
+from partwise.fitting import FitInputs, check, described, state
 from partwise.model.losses import beta_of
 from partwise.selection.parameters import check_count
 from partwise.selection.refits import Refits, dense, rows_of
@@ -248,7 +248,7 @@ def _weights(X: Any, V: AnyArray, H: AnyArray, model: Any, refits: Refits) -> _W
     """Return the weights of the fit; raise if it had other data or weights."""
     estimator = refits.copy(n_components=len(H), init="random")
     what = described(estimator)
-    checked = check(estimator, what, X, Given(**refits.given))
+    checked = check(estimator, what, X, FitInputs(**refits.given))
     problem, root = state(what, checked).model, np.sqrt(checked.factor)
     dtype = problem.data.dtype
     factors = (

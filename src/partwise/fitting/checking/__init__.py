@@ -15,12 +15,12 @@ from partwise.fitting.checking.labels import check_knowledge, compare_index
 from partwise.fitting.checking.scales import rescale_extremes
 from partwise.fitting.checking.solvers import solver_for, solver_name
 from partwise.fitting.checking.weights import check_weights
-from partwise.fitting.description import Checked, Description, Given, Knowledge
+from partwise.fitting.description import Checked, Description, FitInputs, Knowledge
 from partwise.model.terms import Term
 
 
 @unchanged()
-def check(estimator: Any, what: Description, X: Any, given: Given) -> Checked:
+def check(estimator: Any, what: Description, X: Any, given: FitInputs) -> Checked:
     """X, labels, weights and a graph, as the rest of a fit takes them; refuses before any work."""
     check_terms(what)
     solver_name(what)
@@ -42,8 +42,8 @@ def check(estimator: Any, what: Description, X: Any, given: Given) -> Checked:
     check_fixed(what, knowledge, k)
     plain = not what.penalized and knowledge.links is None
     rescaled = rescale_extremes(what, X, given.W, given.H, plain=plain)
-    handed = as_ndarray(given.sample_weight)
-    weights, scale = check_weights(what, rescaled.data, handed, plain=plain)
+    inputs = as_ndarray(given.sample_weight)
+    weights, scale = check_weights(what, rescaled.data, inputs, plain=plain)
     return Checked(
         X,
         rescaled.data,

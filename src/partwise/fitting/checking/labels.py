@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator
 from partwise.fitting.checking.arrays import as_ndarray
 from partwise.fitting.checking.solvers import solver_name
 from partwise.fitting.checking.warning import warn
-from partwise.fitting.description import Description, Given, Knowledge
+from partwise.fitting.description import Description, FitInputs, Knowledge
 from partwise.knowledge.graph import Neighborhood, check_graph
 from partwise.knowledge.labels import Labels, read_labels, says_unknown
 from partwise.knowledge.links import Links, check_links
@@ -19,7 +19,7 @@ from partwise.model.graph_terms import CannotLink
 from partwise.solvers.steps import check_step
 
 
-def check_knowledge(what: Description, given: Given, n: int) -> Knowledge:
+def check_knowledge(what: Description, given: FitInputs, n: int) -> Knowledge:
     """Labels, a user's own graph, and links."""
     told = what.labelled and given.y is not None
     labels = read_labels(as_ndarray(given.y), n) if told else None
