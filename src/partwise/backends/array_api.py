@@ -455,7 +455,9 @@ def xlogx(X: AnyArray) -> AnyArray:
     return X * xp.log(xp.where(X > 0, X, 1.0))
 
 
-def check_values(values: AnyArray, place: Callable[[int], tuple[int, int]], whom: str) -> None:
+def check_values(
+    values: AnyArray, place: Callable[[int], tuple[int, int]], estimator_name: str
+) -> None:
     """Raise where an entry is NaN, infinite or negative; ``place`` is where the i-th lies."""
     xp = namespace(values)
     if not values.shape[0] or (float(xp.min(values)) >= 0 and float(xp.max(values)) < np.inf):
@@ -470,16 +472,19 @@ def check_values(values: AnyArray, place: Callable[[int], tuple[int, int]], whom
             f"Input X contains NaN or infinity: {value} at row {row}, column {column}. {GAPS}"
         )
     raise ValueError(
-        f"Negative values in data passed to {whom}: the lowest is {value:g} at row {row}, "
+        f"Negative values in data passed to {estimator_name}: the lowest is {value:g} at row "
+        f"{row}, "
         f"column {column}; CF and LCF take signed data."
     )
 
 
-def check_dense(X: AnyArray, whom: str) -> None:
+def check_dense(X: AnyArray, estimator_name: str) -> None:
     """Refuse NaN, infinity and negative values in a dense array."""
-    check_values(X, lambda at: divmod(at, X.shape[1]), whom)
+    check_values(X, lambda at: divmod(at, X.shape[1]), estimator_name)
 
 
-def check_csr(parts: Csr, whom: str) -> None:
+def check_csr(parts: Csr, estimator_name: str) -> None:
     """Refuse NaN, infinity and negative values in a CSR matrix."""
-    check_values(parts.values, lambda at: (int(parts.row_of[at]), int(parts.indices[at])), whom)
+    check_values(
+        parts.values, lambda at: (int(parts.row_of[at]), int(parts.indices[at])), estimator_name
+    )

@@ -159,7 +159,7 @@ def as_cupy_data(X: Any) -> CupyData | CupySparse:
     return CupySparse(X) if cusparse.issparse(X) else CupyData(X)
 
 
-def check(X: Any, whom: str) -> Any:
+def check(X: Any, estimator_name: str) -> Any:
     """Return X as float32 or float64, dense or CSR; raise if an entry is invalid."""
     if cusparse.issparse(X):
         X = X.tocsr(copy=True)
@@ -167,13 +167,13 @@ def check(X: Any, whom: str) -> Any:
     if X.dtype not in (np.float32, np.float64):
         X = X.astype(np.float32 if X.dtype == np.float16 else np.float64)
     if cusparse.issparse(X):
-        check_csr(csr_parts(X), whom)
+        check_csr(csr_parts(X), estimator_name)
     else:
-        check_dense(X, whom)
+        check_dense(X, estimator_name)
     return X
 
 
-def gaps(X: Any, missing: float, whom: str) -> tuple[DataMatrix, DataMatrix, bool]:
+def gaps(X: Any, missing: float, estimator_name: str) -> tuple[DataMatrix, DataMatrix, bool]:
     """Return X with zeros for missing entries, and an array with ones there."""
     sparse = cusparse.issparse(X)
     X = X.tocsr() if sparse else X
@@ -181,10 +181,10 @@ def gaps(X: Any, missing: float, whom: str) -> tuple[DataMatrix, DataMatrix, boo
     hidden = arrays.is_missing(values, missing)
     kept = cupy.where(hidden, cupy.zeros_like(values), values)
     if not sparse:
-        X = check(kept, whom)
+        X = check(kept, estimator_name)
         return CupyData(X), CupyData(hidden.astype(X.dtype)), False
     shape = tuple(X.shape)
-    X = check(cusparse.csr_matrix((kept, X.indices, X.indptr), shape=shape), whom)
+    X = check(cusparse.csr_matrix((kept, X.indices, X.indptr), shape=shape), estimator_name)
     places = cusparse.csr_matrix(
         ((~hidden if missing == 0 else hidden).astype(X.dtype), X.indices, X.indptr), shape=shape
     )

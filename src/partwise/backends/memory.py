@@ -14,12 +14,13 @@ def free_memory() -> float:
     return float(psutil.virtual_memory().available)
 
 
-def check_memory(need: float, whom: str, what: str, instead: str) -> None:
+def check_memory(need: float, estimator_name: str, what: str, instead: str) -> None:
     """Raise if ``need`` bytes are more than this machine has left."""
     free = free_memory()
     if need > free:
         raise ValueError(
-            f"{whom} keeps {what} in this process, which takes {in_units(need)}; {in_units(free)} "
+            f"{estimator_name} keeps {what} in this process, which takes {in_units(need)}; "
+            f"{in_units(free)} "
             f"are free. {instead}"
         )
 

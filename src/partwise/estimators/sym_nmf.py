@@ -107,7 +107,7 @@ class SymNMF(LoopParameters, GroupedFactorizer):
         with all_or_nothing(self):  # the steps of `fitting.fit`, with one factor instead of two
             what = described(self)
             checked = check(self, what, X, FitInputs(y, W=W))
-            S = similarities(checked, what.whom)
+            S = similarities(checked, what.estimator_name)
             progress = Progress(self, checked.X, y, what.n_init)
             starts = self._starts(what, checked, S)
             solution = best(
@@ -124,7 +124,7 @@ class SymNMF(LoopParameters, GroupedFactorizer):
         if what.init == "custom":
             if checked.W is None:
                 raise ValueError("init='custom' needs W.")
-            yield check_start(checked.W, (n, k), S.dtype, "W", what.whom)
+            yield check_start(checked.W, (n, k), S.dtype, "W", what.estimator_name)
             return
         if checked.W is not None:
             warn(
@@ -158,13 +158,14 @@ class SymNMF(LoopParameters, GroupedFactorizer):
         return tags
 
 
-def similarities(checked: Checked, whom: str) -> Any:
+def similarities(checked: Checked, estimator_name: str) -> Any:
     """Return S in memory; refuse a matrix that is not square and symmetric."""
     S: Any = checked.data.whole()
     n, p = S.shape
     if n != p:
         raise ValueError(
-            f"{whom} needs a square similarity matrix, got shape ({n}, {p}); pass a kernel "
+            f"{estimator_name} needs a square similarity matrix, got shape ({n}, {p}); pass a "
+            "kernel "
             "matrix or a neighbour graph."
         )
     S = sp.csr_array(S) if sp.issparse(S) else np.ascontiguousarray(S)
@@ -174,7 +175,8 @@ def similarities(checked: Checked, whom: str) -> Any:
         at = int(apart.argmax())
         i, j = sorted((at // n, at % n))
         raise ValueError(
-            f"{whom} needs a symmetric matrix, got {S[i, j]:g} at ({i}, {j}) and {S[j, i]:g} at "
+            f"{estimator_name} needs a symmetric matrix, got {S[i, j]:g} at ({i}, {j}) and "
+            f"{S[j, i]:g} at "
             f"({j}, {i}); use (X + X.T) / 2 if the difference is only rounding."
         )
     return S

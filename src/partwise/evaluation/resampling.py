@@ -14,7 +14,7 @@ KINDS = ("poisson", "multinomial")
 PIECE = 2**24
 
 
-def check_counts(X: Any, whom: str) -> None:
+def check_counts(X: Any, estimator_name: str) -> None:
     """Raise ValueError if X does not hold counts or NaN; tensors stay on their device."""
     values = X.data if sp.issparse(X) else X
     step = PIECE if values.ndim == 1 else max(1, PIECE // values.shape[1])
@@ -23,7 +23,8 @@ def check_counts(X: Any, whom: str) -> None:
         odd = ((block < 0) | (block != block.round())) & (block == block)  # NaN is missing
         if odd.any():
             raise ValueError(
-                f"{whom} needs counts (non-negative integers); X contains {float(block[odd][0]):g}."
+                f"{estimator_name} needs counts (non-negative integers); X contains "
+                f"{float(block[odd][0]):g}."
             )
 
 

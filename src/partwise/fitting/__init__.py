@@ -101,5 +101,5 @@ def checkpoint(
     inputs = dict(vars(given), y=None)
     if what.init != "custom":
         inputs.update(W=None, H=None)
-    named.update(inputs, estimator=what.whom, labels=problem.knowledge.labels)
+    named.update(inputs, estimator=what.estimator_name, labels=problem.knowledge.labels)
     return Checkpoint(what.checkpoint, problem.model.R, identify(problem.model.data, named))

@@ -64,10 +64,10 @@ def state_concepts(
     """Return the problem with this kernel and locality."""
     solver = FOR_CONCEPTS if what.solver == "auto" else what.solver
     if kernel.kind == "linear":
-        check_squares(checked.X, what.whom)
+        check_squares(checked.X, what.estimator_name)
     plain = STEPS[solver].multiplicative  # as printed
     model = ConceptModel(kernel.gram(checked.X), locality, balance=not plain, sweeps=4)
-    check_scale(model.constant, True, what.whom)
+    check_scale(model.constant, True, what.estimator_name)
     settings = Settings(
         max_iter=what.max_iter, tol=what.tol, order="UV", extrapolate=not plain, guard=not plain
     )
@@ -82,8 +82,8 @@ def starts(what: Description, checked: Checked) -> list[Callable[[], tuple[AnyAr
         if W is None or H is None:
             raise ValueError("init='custom' needs both W and C.")
         shape = (X.shape[0], k)
-        V0 = check_start(W, shape, X.dtype, "W", what.whom)
-        C0 = check_start(H.T, shape, X.dtype, "C", what.whom)
+        V0 = check_start(W, shape, X.dtype, "W", what.estimator_name)
+        C0 = check_start(H.T, shape, X.dtype, "C", what.estimator_name)
         return [lambda: (V0.copy(), C0.copy())]
     if W is not None or H is not None:
         warn(

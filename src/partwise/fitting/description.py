@@ -34,7 +34,7 @@ class Description:
     fields that an estimator fixes. Weights are in the units of the papers.
     """
 
-    whom: str  # the estimator, in messages
+    estimator_name: str  # the estimator, in messages
     # -- supported X
     labelled: bool = False  # y contains labels; otherwise it is ignored
     local: bool = False  # X must be in memory: no tensors, no cluster

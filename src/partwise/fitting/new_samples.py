@@ -52,7 +52,7 @@ class Coded:
 def code(estimator: Any, X: Any, graph: Any = None, entry_weight: Any = None) -> Coded:
     """Code new samples with the parts of a fitted estimator."""
     what = estimator._describe()
-    with full_device(what.whom):
+    with full_device(what.estimator_name):
         X = check_matrix(estimator, what, X, entry_weight, reset=False)
         rescaled = rescale_extremes(what, X)
         divisor = parts_divisor(estimator, what)
@@ -111,7 +111,7 @@ def _edges(what: Description, neighbors: Neighborhood, X: Any, graph: Any) -> sp
         return check_edges(graph, n, stored)
     if neighbors.samples is None:
         raise ValueError(
-            f"{what.whom} was fitted on a graph of your own, so new samples need "
+            f"{what.estimator_name} was fitted on a graph of your own, so new samples need "
             f"theirs: graph of shape ({n}, {stored}), the weights between new samples and "
             "those of the fit."
         )

@@ -64,7 +64,7 @@ def in_range(estimator: Any) -> Iterator[None]:
 
 
 @contextmanager
-def full_device(whom: str) -> Iterator[None]:
+def full_device(estimator_name: str) -> Iterator[None]:
     """Turn any out-of-memory error of a device into one sentence."""
     try:
         yield
@@ -73,7 +73,8 @@ def full_device(whom: str) -> Iterator[None]:
         if "out of memory" not in text and "allocate memory" not in text:
             raise
         raise MemoryError(
-            f"{whom} ran out of memory outside the products with X ({text.splitlines()[0][:120]}); "
+            f"{estimator_name} ran out of memory outside the products with X "
+            f"({text.splitlines()[0][:120]}); "
             f"{NO_MEMORY}"
         ) from error
 

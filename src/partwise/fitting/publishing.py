@@ -136,7 +136,7 @@ def publish_groups(estimator: Any, what: Description, knowledge: Knowledge, k: i
         estimator.classes_ = labels.classes
         if k < labels.n_classes:
             warn(
-                f"{what.whom} has {k} parts for {labels.n_classes} classes, so classes "
+                f"{what.estimator_name} has {k} parts for {labels.n_classes} classes, so classes "
                 "share parts and differ only in their part weights."
             )
     size = what.n_clusters or knowledge.n_classes or k

@@ -71,7 +71,7 @@ def state(what: Description, checked: Checked) -> Problem:
     )
     if model.loss.beta == 2:
         has_values = model.constant == 0 and bool(model.R.row_sums().any())
-        check_scale(model.constant, has_values, what.whom)
+        check_scale(model.constant, has_values, what.estimator_name)
     warn_of_a_free_scale(what, model)
     settings = settings_for(what, solver, model)
     makes = starts(what, checked, model, known, lambda rng: step_for(what, solver, rng, alike))
@@ -432,8 +432,8 @@ def _custom(what: Description, checked: Checked) -> tuple[AnyArray, AnyArray]:
         raise ValueError("init='custom' needs both W and H.")
     (n, p), k, data = checked.data.shape, checked.k, checked.data
     W, H = as_ndarray(checked.W), as_ndarray(checked.H)
-    V = check_start(W, (n, k), data.given, "W", what.whom)
-    U = check_start(H, (k, p), data.given, "H", what.whom).T
+    V = check_start(W, (n, k), data.given, "W", what.estimator_name)
+    U = check_start(H, (k, p), data.given, "H", what.estimator_name).T
     return V.astype(data.dtype, copy=False), U.astype(data.dtype, copy=False)
 
 

@@ -53,12 +53,12 @@ def look(X: Any) -> None:
         raise ValueError(f"X must hold numbers, got dtype {X.dtype}; use X.astype(float).")
 
 
-def check_dask(X: Any, whom: str) -> DaskData:
+def check_dask(X: Any, estimator_name: str) -> DaskData:
     """Wrap a Dask array; raise if a chunk has NaN or a negative entry, and name its place."""
-    return check_blocks(as_dask_data(X), whom)
+    return check_blocks(as_dask_data(X), estimator_name)
 
 
-def check_blocks(data: DaskData, whom: str) -> DaskData:
+def check_blocks(data: DaskData, estimator_name: str) -> DaskData:
     found = data.blocks.reduce(_problem, data.blocks, data.index_rows(), combine=_first)
     if found is None:
         return data
@@ -68,11 +68,12 @@ def check_blocks(data: DaskData, whom: str) -> DaskData:
     if what == "finite":
         raise ValueError(f"Input X contains NaN or infinity: {value} {place}. {GAPS}")
     raise ValueError(
-        f"Negative values in data passed to {whom}: {value:g} {place}; CF and LCF take signed data."
+        f"Negative values in data passed to {estimator_name}: {value:g} {place}; CF and LCF take "
+        "signed data."
     )
 
 
-def gaps(X: Any, missing: float, whom: str) -> tuple[DataMatrix, DataMatrix, bool]:
+def gaps(X: Any, missing: float, estimator_name: str) -> tuple[DataMatrix, DataMatrix, bool]:
     """Return X with zeros for missing entries, and blocks of ones at those entries."""
     data = as_dask_data(X)
     seen = missing == 0 and _is_sparse(X._meta)
@@ -81,7 +82,7 @@ def gaps(X: Any, missing: float, whom: str) -> tuple[DataMatrix, DataMatrix, boo
         for f in (beside.kept, beside.places)
     )
     base, places = (DaskData(made, data.p, data.dtype, data.chunks) for made in both)
-    return check_blocks(base, whom), places, seen
+    return check_blocks(base, estimator_name), places, seen
 
 
 def weighed(X: Any, W: Any, missing: float | None) -> Weighed:

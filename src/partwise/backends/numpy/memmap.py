@@ -165,7 +165,7 @@ def weighed(X: np.memmap, W: Any, missing: float | None) -> Weighed:
     return Weighed(MemmapData(X, see=times), MemmapData(X, see=lack), d, squares, logs)
 
 
-def check_memmap(X: np.memmap | MemmapData, whom: str, *, positive: bool = False) -> None:
+def check_memmap(X: np.memmap | MemmapData, estimator_name: str, *, positive: bool = False) -> None:
     """Raise an error with the position of NaN, infinity or a negative entry; one pass."""
     for rows, block in (X if isinstance(X, MemmapData) else MemmapData(X)).read():
         low, high = block.min(initial=0), block.max(initial=0)
@@ -181,7 +181,8 @@ def check_memmap(X: np.memmap | MemmapData, whom: str, *, positive: bool = False
         if low < 0:
             row, column = (int(i) for i in np.unravel_index(block.argmin(), block.shape))
             raise ValueError(
-                f"Negative values in data passed to {whom}: {low:g} at row {rows.start + row}, "
+                f"Negative values in data passed to {estimator_name}: {low:g} at row "
+                f"{rows.start + row}, "
                 f"column {column}; CF and LCF take signed data."
             )
         if positive and block.size and block.min() == 0:

@@ -61,7 +61,7 @@ def as_torch_data(X: Any, *, back: bool = False) -> TorchData | TorchSparse:
     return TorchSparse(X, back=back)
 
 
-def check(X: Any, whom: str) -> Any:
+def check(X: Any, estimator_name: str) -> Any:
     """Return X as float32 or float64, dense or CSR; raise if an entry is invalid."""
     X = X.detach()
     if X.layout != torch.strided:
@@ -69,9 +69,9 @@ def check(X: Any, whom: str) -> Any:
     if X.dtype not in (torch.float32, torch.float64):
         X = X.to(torch.float32 if X.dtype in (torch.float16, torch.bfloat16) else torch.float64)
     if X.layout == torch.strided:
-        check_dense(X, whom)
+        check_dense(X, estimator_name)
     else:
-        check_csr(csr_parts(X), whom)
+        check_csr(csr_parts(X), estimator_name)
     return X
 
 
@@ -389,7 +389,7 @@ class TorchSparse(OnTensors, DeviceSparse):
             return self._XT @ V
 
 
-def gaps(X: Any, missing: float, whom: str) -> tuple[DataMatrix, DataMatrix, bool]:
+def gaps(X: Any, missing: float, estimator_name: str) -> tuple[DataMatrix, DataMatrix, bool]:
     """Return X with zeros for missing entries, and a tensor with ones there."""
     X = X.detach()
     X = X if X.layout == torch.strided else X.to_sparse_csr()
@@ -398,10 +398,10 @@ def gaps(X: Any, missing: float, whom: str) -> tuple[DataMatrix, DataMatrix, boo
     hidden = is_missing(values, missing)
     kept = torch.where(hidden, torch.zeros_like(values), values)
     if not sparse:
-        X = check(kept, whom)
+        X = check(kept, estimator_name)
         return as_torch_data(X), as_torch_data(hidden.to(X.dtype)), False
     indptr, indices, _, shape = csr_parts(X)
-    X = check(csr_tensor(indptr, indices, kept, shape), whom)
+    X = check(csr_tensor(indptr, indices, kept, shape), estimator_name)
     places = (~hidden if missing == 0 else hidden).to(X.dtype)
     return as_torch_data(X), as_torch_data(csr_tensor(indptr, indices, places, shape)), missing == 0
 

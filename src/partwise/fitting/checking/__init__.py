@@ -26,9 +26,11 @@ def check(estimator: Any, what: Description, X: Any, given: FitInputs) -> Checke
     solver_name(what)
     entry_weight = as_ndarray(given.entry_weight)
     if what.mixed_labels and entry_weight is not None:
-        raise ValueError(f"{what.whom} takes no entry_weight, since codes are mixed; use CDNMF.")
+        raise ValueError(
+            f"{what.estimator_name} takes no entry_weight, since codes are mixed; use CDNMF."
+        )
     if what.signed and entry_weight is not None:
-        raise ValueError(f"{what.whom} takes no entry_weight; NMF and GNMF do.")
+        raise ValueError(f"{what.estimator_name} takes no entry_weight; NMF and GNMF do.")
     if what.robust and (what.missing_values is not None or entry_weight is not None):
         raise ValueError(
             "missing_values and entry_weight need beta_loss 'frobenius' or 'kullback-leibler', got "

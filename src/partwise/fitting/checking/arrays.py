@@ -33,7 +33,7 @@ def check_matrix(
     if what.missing_values is not None:
         X = as_missing(X, what.missing_values)
     if what.local:
-        check_local(X, what.whom)
+        check_local(X, what.estimator_name)
     if not (what.signed or what.dense):
         special = check_special(estimator, X, reset=reset, beta=what.beta)
         if special is not None:
@@ -44,7 +44,7 @@ def check_matrix(
     ours = whole is True and isinstance(X, np.ndarray) and X.dtype in (np.float64, np.float32)
     with in_plain_words(estimator, X):
         if ours and X.ndim == 2 and not np.isfinite(limits(X)).all():  # in threads
-            assert_all_finite(X, estimator_name=what.whom, input_name="X")
+            assert_all_finite(X, estimator_name=what.estimator_name, input_name="X")
         X = validate_data(
             estimator,
             X,
@@ -61,7 +61,7 @@ def _non_negative(what: Description, X: Any, entry_weight: Any) -> Any:
     X, places, seen = without_gaps(X, what.missing_values)
     if what.missing_values is not None:  # else it was checked before
         check_finite(X)
-    check_non_negative(X, what.whom)
+    check_non_negative(X, what.estimator_name)
     if what.beta <= 0 and (X.min() == 0):
         raise ValueError(ZEROS)
     wrap = as_data if what.device is None else partial(move, device=what.device)
@@ -116,13 +116,14 @@ def check_special(estimator: Any, X: Any, *, reset: bool, beta: float) -> Any | 
     return masked(base, places, seen=seen)
 
 
-def check_local(X: Any, whom: str) -> None:
+def check_local(X: Any, estimator_name: str) -> None:
     """Refuse what would be copied here without a word."""
     found = back_end(X)
     if found is not None:
         found.look(X)
         raise ValueError(
-            f"{whom} needs X as a numpy or scipy array or a memmap and takes no {found.kind}; use "
+            f"{estimator_name} needs X as a numpy or scipy array or a memmap and takes no "
+            f"{found.kind}; use "
             f"{found.home}, or NMF, NSNMF, GNMF, SemiGNMF, CNMF, CDNMF, NMFDC or ConstrainedNMF, "
             "which fit X where it is."
         )
@@ -168,7 +169,7 @@ def as_ndarray(a: Any) -> AnyArray:
 
 
 NAMED = (
-    "Input X contains NaN. {whom} takes entries that were not measured with "
+    "Input X contains NaN. {estimator_name} takes entries that were not measured with "
     "missing_values=np.nan; otherwise fill them in or leave those samples out."
 )
 
@@ -181,7 +182,7 @@ def in_plain_words(estimator: Any, X: Any) -> Iterator[None]:
     except (TypeError, ValueError) as error:
         said = str(error)
         if "contains NaN" in said and "missing_values" in estimator.get_params(deep=False):
-            raise ValueError(NAMED.format(whom=type(estimator).__name__)) from error
+            raise ValueError(NAMED.format(estimator_name=type(estimator).__name__)) from error
         if "could not convert" in said or "argument must be a string or a" in said:
             came = f"got {type(X).__name__}"
             if hasattr(X, "select_dtypes"):
@@ -201,7 +202,7 @@ def check_finite(X: Any) -> None:
         raise ValueError("Input X contains NaN or infinity in addition to its missing values.")
 
 
-def check_non_negative(X: Any, whom: str) -> None:
+def check_non_negative(X: Any, estimator_name: str) -> None:
     """Raise an error with the position of the lowest entry of X if it is negative."""
     values = X.data if sp.issparse(X) else X
     if not limits(values)[0] < 0:
@@ -214,28 +215,34 @@ def check_non_negative(X: Any, whom: str) -> None:
         row, column = (int(i) for i in np.unravel_index(X.argmin(), X.shape))
         low = X[row, column]
     raise ValueError(
-        f"Negative values in data passed to {whom}: the lowest is {low:g} at row {row}, "
+        f"Negative values in data passed to {estimator_name}: the lowest is {low:g} at row {row}, "
         f"column {column}; {SIGNED}."
     )
 
 
 def check_start(
-    Z: Any, shape: tuple[int, int], dtype: Any, name: str, whom: str, *, zeros: bool = False
+    Z: Any,
+    shape: tuple[int, int],
+    dtype: Any,
+    name: str,
+    estimator_name: str,
+    *,
+    zeros: bool = False,
 ) -> AnyArray:
     """Check a custom start: shape, dtype, non-negative, not all zero."""
     Z = check_array(Z, dtype=[np.float64, np.float32], input_name=name)
     for axis, word in enumerate(("first", "second")):
         if Z.shape[axis] != shape[axis]:
             raise ValueError(
-                f"Array with wrong {word} dimension passed to {whom} (input {name}). "
+                f"Array with wrong {word} dimension passed to {estimator_name} (input {name}). "
                 f"Expected {shape[axis]}, but got {Z.shape[axis]}."
             )
     if Z.dtype != dtype:
         raise TypeError(f"{name} should have the same dtype as X. Got {Z.dtype}, expected {dtype}.")
     if (Z < 0).any():
-        raise ValueError(f"Negative values in data passed to {whom} (input {name})")
+        raise ValueError(f"Negative values in data passed to {estimator_name} (input {name})")
     if not zeros and not Z.any():
-        raise ValueError(f"Array passed to {whom} (input {name}) is full of zeros.")
+        raise ValueError(f"Array passed to {estimator_name} (input {name}) is full of zeros.")
     return Z
 
 

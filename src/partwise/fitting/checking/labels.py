@@ -42,12 +42,14 @@ def _check_doubtful(what: Description) -> None:
     """Refuse probabilities where a label has to be one or the other."""
     if what.hard_labels and not what.mixed_labels:
         raise ValueError(
-            f"{what.whom} gives samples of a class equal part weights, so labels must be certain; "
+            f"{what.estimator_name} gives samples of a class equal part weights, so labels must "
+            "be certain; "
             "use LpCNMF or CDNMF for class probabilities."
         )
     if what.graph_reg and what.label_weight is not None:
         raise ValueError(
-            f"{what.whom} joins samples of a class in its graph, so labels must be certain; "
+            f"{what.estimator_name} joins samples of a class in its graph, so labels must be "
+            "certain; "
             "use CDNMF or ConstrainedNMF(class_reg=...) for class probabilities."
         )
 
@@ -55,7 +57,9 @@ def _check_doubtful(what: Description) -> None:
 def _check_steps_for(what: Description, links: Links) -> None:
     """Refuse steps that may rise with links, and procedures that would lower them for free."""
     if what.mixed_labels:
-        raise ValueError(f"{what.whom} takes no links, since codes are mixed; use CNMF or CDNMF.")
+        raise ValueError(
+            f"{what.estimator_name} takes no links, since codes are mixed; use CNMF or CDNMF."
+        )
     if len(links.cannot) and what.cannot_link_reg:
         if what.graph_reg and what.beta == 1:
             raise ValueError(
@@ -78,7 +82,10 @@ def _check_steps_for(what: Description, links: Links) -> None:
 
 def _say_what_labels_do(what: Description, labels: Labels | None) -> None:
     if what.uses_labels and (labels is None or labels.n_labelled == 0):
-        warn(f"{what.whom}: y contains no known label, so the model is fitted without labels.")
+        warn(
+            f"{what.estimator_name}: y contains no known label, so the model is fitted without "
+            "labels."
+        )
     elif (
         labels is not None
         and what.hard_labels
@@ -86,7 +93,8 @@ def _say_what_labels_do(what: Description, labels: Labels | None) -> None:
         and not (what.propagate or labels.doubtful)
     ):
         warn(
-            f"{what.whom}: no class has two labelled samples, so hard labels change nothing; "
+            f"{what.estimator_name}: no class has two labelled samples, so hard labels change "
+            "nothing; "
             "label at least two samples of a class."
         )
 

@@ -33,9 +33,9 @@ def rescale_extremes(
     factor = 1.0 if alone else extreme_factor(X)
     if factor == 1:
         return Rescaled(as_data(X), W, H)
-    check_factor(factor, what.beta, what.whom)
+    check_factor(factor, what.beta, what.estimator_name)
     if not plain:
-        check_penalized(factor, what.beta, what.whom)
+        check_penalized(factor, what.beta, what.estimator_name)
         return Rescaled(in_double(as_data(X)), W, H)  # squares of float32 overflow at 1e19
     root = np.sqrt(factor)
     W, H = (Z if Z is None else np.asarray(Z) / Z.dtype.type(root) for Z in (W, H))
@@ -43,12 +43,12 @@ def rescale_extremes(
     return Rescaled(as_data((X / X.dtype.type(factor)).astype(X.dtype, copy=False)), W, H, factor)
 
 
-def check_scale(constant: float, has_values: bool, whom: str) -> None:
+def check_scale(constant: float, has_values: bool, estimator_name: str) -> None:
     """Raise where the squares of X overflow or vanish."""
     if not np.isfinite(constant) or (constant == 0 and has_values):
         size = "small" if constant == 0 else "large"
         raise ValueError(
-            f"{whom}: values of X are too {size} for this loss; divide X by its maximum."
+            f"{estimator_name}: values of X are too {size} for this loss; divide X by its maximum."
         )
 
 
@@ -67,21 +67,24 @@ def extreme_factor(X: Any) -> float:
     return float(4.0 ** round(np.log2(peak) / 2))
 
 
-def check_squares(X: Any, whom: str) -> None:
+def check_squares(X: Any, estimator_name: str) -> None:
     """Raise where the squares of squares of X overflow or vanish, or X is zero."""
     values = X.data if sp.issparse(X) else X
     if not values.size or not np.any(values):
-        raise ValueError(f"{whom}: X holds only zeros; there is nothing to learn from it.")
+        raise ValueError(
+            f"{estimator_name}: X holds only zeros; there is nothing to learn from it."
+        )
     factor = extreme_factor(X)
     if factor != 1:
         size = "large" if factor > 1 else "small"
         raise ValueError(
-            f"{whom}: values of X are too {size} for products of X with itself in {values.dtype}; "
+            f"{estimator_name}: values of X are too {size} for products of X with itself in "
+            f"{values.dtype}; "
             "divide X by its maximum."
         )
 
 
-def check_penalized(factor: float, beta: float, whom: str) -> None:
+def check_penalized(factor: float, beta: float, estimator_name: str) -> None:
     """Raise where norms of gradients, which hold fourth powers of X, overflow.
 
     And where X is below the least VUᵀ whose powers do not.
@@ -89,17 +92,19 @@ def check_penalized(factor: float, beta: float, whom: str) -> None:
     large = np.log10(factor) * 4 > 305
     if large or (factor < 1 and beta not in (1, 2)):
         raise ValueError(
-            f"{whom}: values of X are too {'large' if large else 'small'} for a model with "
+            f"{estimator_name}: values of X are too {'large' if large else 'small'} for a model "
+            "with "
             "penalties, whose weights would have to change with its unit; divide X by its maximum."
         )
 
 
-def check_factor(factor: float, beta: float, whom: str) -> None:
+def check_factor(factor: float, beta: float, estimator_name: str) -> None:
     """Raise where the objective of such values leaves the range of numbers."""
     log = np.log10(factor) * beta
     if abs(log) > 305:
         size = "large" if log > 0 else "small"
         raise ValueError(
-            f"{whom}: values of X are too {size} for beta_loss={beta:g}, whose objective grows "
+            f"{estimator_name}: values of X are too {size} for beta_loss={beta:g}, whose "
+            "objective grows "
             "like their power; divide X by its maximum."
         )
