@@ -120,11 +120,11 @@ class AnsNMF(GroupedFactorizer):
         """
         # the steps of `fitting.fit`; the loop also updates S by linear programs
         with all_or_nothing(self):
-            what = described(self)
-            checked = check(self, what, X, FitInputs(y, W, H))
-            problem = state(what, checked)
+            spec = described(self)
+            checked = check(self, spec, X, FitInputs(y, W, H))
+            problem = state(spec, checked)
             solution, S, U = self._adapt(problem)
-            publish(self, what, checked, problem, finish(what, problem, solution))
+            publish(self, spec, checked, problem, finish(spec, problem, solution))
             self.basis_ = np.ascontiguousarray(U.T)
             total = float((S @ self.basis_).sum())  # parts carry a share of the units of X
             self.mixing_ = S * (float(self.components_.sum()) / total if total else 1.0)

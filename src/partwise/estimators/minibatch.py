@@ -211,14 +211,14 @@ class MiniBatchNMF(Factorizer):
     def _describe(self) -> Description:
         """Return the problem that `transform` solves, without y and the order of samples."""
         most = self.transform_max_iter or max(self.max_iter, 200)
-        what = super()._describe()
-        return replace(what, local=True, hard_labels=False, shuffle=False, max_iter=most)
+        spec = super()._describe()
+        return replace(spec, local=True, hard_labels=False, shuffle=False, max_iter=most)
 
     def _codes(self, data: Any) -> tuple[FactorModel, AnyArray]:
         """Return the problem of some samples with the parts fixed, and its solution."""
-        what = self._describe()
-        model = code_model(self, what, data, None, None)
-        return model, solve_new(self, what, model)[0]
+        spec = self._describe()
+        model = code_model(self, spec, data, None, None)
+        return model, solve_new(self, spec, model)[0]
 
     # -- learning ---------------------------------------------------------------------------
 
@@ -244,16 +244,16 @@ class MiniBatchNMF(Factorizer):
         return self
 
     def _fit_passes(self, X: Any, y: Any, W: Any, H: Any) -> None:
-        what = described(self)
+        spec = described(self)
         source = source_of(self, X, reset=True)
         factor = 1.0
         if isinstance(source, InMemory):
-            rescaled = rescale_extremes(what, source.X, W, H)
+            rescaled = rescale_extremes(spec, source.X, W, H)
             W, H, factor = rescaled.W, rescaled.H, rescaled.factor
             source = InMemory(rescaled.data.whole())
         self._drop("classes_")
         codes = class_codes(self, y, source.shape[0])
-        k = n_parts(what, source.shape[1], H, Knowledge())
+        k = n_parts(spec, source.shape[1], H, Knowledge())
         rng = check_random_state(self.random_state)
         progress = Progress(self, X, y, 1)
         with blas_threads(float(min(self.batch_size, source.shape[0])) * source.shape[1] * k):
@@ -328,11 +328,11 @@ class MiniBatchNMF(Factorizer):
         return self
 
     def _learn_more(self, X: Any, y: Any, H: Any) -> None:
-        what = described(self)
+        spec = described(self)
         first = not hasattr(self, "components_")
         source = source_of(self, X, reset=first)
         codes = class_codes(self, y, source.shape[0])
-        k = n_parts(what, source.shape[1], H, Knowledge()) if first else self.components_.shape[0]
+        k = n_parts(spec, source.shape[1], H, Knowledge()) if first else self.components_.shape[0]
         most = self.fresh_restarts_max_iter
         size = source.shape[0] if isinstance(source, InMemory) else self.batch_size
         online: Online | None = None if first else self._resume(source.dtype)

@@ -215,12 +215,12 @@ class NMF(Factorizer):
 
     def _fit_codes(self, X: Any, W: Any, H: Any) -> tuple[AnyArray, AnyArray, int]:
         """Return W for a given H, H and the number of iterations."""
-        what = described(self)
-        checked = check_matrix(self, what, X, reset=True)
+        spec = described(self)
+        checked = check_matrix(self, spec, X, reset=True)
         if H is None:
             raise ValueError("update_H=False needs H.")
         p = checked.shape[1]
-        k = n_parts(replace(what, init="custom"), p, H, Knowledge())
+        k = n_parts(replace(spec, init="custom"), p, H, Knowledge())
         H = check_start(H, (k, p), numpy_dtype(checked.dtype), "H", "NMF", zeros=True)
         if W is not None:
             warn("When update_H=False, the provided initial W is not used.", RuntimeWarning)

@@ -125,11 +125,11 @@ class NTF(GroupedFactorizer):
         except ImportError as error:
             raise ImportError("NTF needs tensorly: pip install partwise[tensor]") from error
         with all_or_nothing(self):  # the steps of `fitting.fit`, with tensorly as the loop
-            what = described(self)
-            checked = check(self, what, X, FitInputs(y))
-            problem = state(what, checked)
+            spec = described(self)
+            checked = check(self, spec, X, FitInputs(y))
+            problem = state(spec, checked)
             solution = self._parafac(checked, problem)
-            publish(self, what, checked, problem, finish(what, problem, solution))
+            publish(self, spec, checked, problem, finish(spec, problem, solution))
         return self
 
     def _parafac(self, checked: Checked, problem: Problem) -> Solution:

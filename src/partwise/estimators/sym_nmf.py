@@ -105,49 +105,49 @@ class SymNMF(LoopParameters, GroupedFactorizer):
         self
         """
         with all_or_nothing(self):  # the steps of `fitting.fit`, with one factor instead of two
-            what = described(self)
-            checked = check(self, what, X, FitInputs(y, W=W))
-            S = similarities(checked, what.estimator_name)
-            progress = Progress(self, checked.X, y, what.n_init)
-            starts = self._starts(what, checked, S)
+            spec = described(self)
+            checked = check(self, spec, X, FitInputs(y, W=W))
+            S = similarities(checked, spec.estimator_name)
+            progress = Progress(self, checked.X, y, spec.n_init)
+            starts = self._starts(spec, checked, S)
             solution = best(
-                descend(Symmetric(S), V, what.max_iter, what.tol, progress(number))
+                descend(Symmetric(S), V, spec.max_iter, spec.tol, progress(number))
                 for number, V in enumerate(starts)
             )
-            warn_unless_converged(what, solution)
-            self._publish(what, checked, Symmetric(S), solution)
+            warn_unless_converged(spec, solution)
+            self._publish(spec, checked, Symmetric(S), solution)
             progress.finish()
         return self
 
-    def _starts(self, what: Description, checked: Checked, S: Any) -> Iterator[AnyArray]:
+    def _starts(self, spec: Description, checked: Checked, S: Any) -> Iterator[AnyArray]:
         n, k = S.shape[0], checked.k
-        if what.init == "custom":
+        if spec.init == "custom":
             if checked.W is None:
                 raise ValueError("init='custom' needs W.")
-            yield check_start(checked.W, (n, k), S.dtype, "W", what.estimator_name)
+            yield check_start(checked.W, (n, k), S.dtype, "W", spec.estimator_name)
             return
         if checked.W is not None:
             warn(
                 "When init!='custom', provided W is ignored. Set init='custom' to use it.",
                 RuntimeWarning,
             )
-        rng = check_random_state(what.random_state)
-        for _ in range(what.n_init):
+        rng = check_random_state(spec.random_state)
+        for _ in range(spec.n_init):
             yield 2 * np.sqrt(float(S.mean()) / k) * rng.uniform(size=(n, k))
 
     def _publish(
-        self, what: Description, checked: Checked, model: Symmetric, solution: Solution
+        self, spec: Description, checked: Checked, model: Symmetric, solution: Solution
     ) -> None:
         V, value, factor = solution.Z, solution.history[-1], checked.factor
-        residual = model.residual(V, value, what.tol)
+        residual = model.residual(V, value, spec.tol)
         V = (V * np.sqrt(factor)).astype(model.S.dtype)
         self._n_components = self.n_components_ = checked.k
         self.embedding_, self.components_ = V, np.ascontiguousarray(V.T)
         self.objective_ = value * factor**2
         self.objective_history_ = np.asarray(solution.history) * factor**2
         self.reconstruction_err_ = float(np.sqrt(2 * self.objective_))
-        publish_ending(self, what.solver, Found(V, V, value, residual, solution))
-        publish_groups(self, what, checked.knowledge, checked.k)
+        publish_ending(self, spec.solver, Found(V, V, value, residual, solution))
+        publish_groups(self, spec, checked.knowledge, checked.k)
         self._groups.unit = (
             True  # rows of samples with many neighbours are long for that reason alone
         )

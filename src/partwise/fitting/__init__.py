@@ -49,14 +49,14 @@ def fit(estimator: Any, X: Any, y: Any = None, **given: Any) -> AnyArray:
     """
     inputs = FitInputs(y, **given)
     with all_or_nothing(estimator):
-        what = described(estimator)
-        checked = check(estimator, what, X, inputs)
-        problem = state(what, checked)
+        spec = described(estimator)
+        checked = check(estimator, spec, X, inputs)
+        problem = state(spec, checked)
         progress = Progress(estimator, checked.X, y, len(problem.starts))
         with one_blas_thread:  # products with X are cut for threads of ours
-            keeper = checkpoint(estimator, what, problem, inputs)
-            found = solve(what, problem, progress, keeper)
-            V = publish(estimator, what, checked, problem, found)
+            keeper = checkpoint(estimator, spec, problem, inputs)
+            found = solve(spec, problem, progress, keeper)
+            V = publish(estimator, spec, checked, problem, found)
         estimator._fit_arguments = [name for name in REPEATED if getattr(inputs, name) is not None]
         progress.finish()
     return V
@@ -65,8 +65,8 @@ def fit(estimator: Any, X: Any, y: Any = None, **given: Any) -> AnyArray:
 def described(estimator: Any) -> Description:
     """Return what an estimator minimises, with its parameters checked."""
     estimator._validate_params()
-    what: Description = estimator._describe()
-    return what
+    spec: Description = estimator._describe()
+    return spec
 
 
 def every_start(
@@ -77,9 +77,9 @@ def every_start(
     ``only``: the numbers of the starts that are wanted; each has a seed of its own.
     """
     with all_or_nothing(estimator):
-        what = described(estimator)
-        checked = check(estimator, what, X, FitInputs(y, **given))
-        problem = state(what, checked)
+        spec = described(estimator)
+        checked = check(estimator, spec, X, FitInputs(y, **given))
+        problem = state(spec, checked)
         if only is not None:
             problem = replace(problem, starts=[problem.starts[i] for i in only])
         progress = Progress(estimator, checked.X, y, len(problem.starts))
@@ -89,17 +89,17 @@ def every_start(
 
 
 def checkpoint(
-    estimator: Any, what: Description, problem: Problem, given: FitInputs
+    estimator: Any, spec: Description, problem: Problem, given: FitInputs
 ) -> Checkpoint | None:
     """Return where the loop saves its state, if requested; it resumes the same problem only."""
-    if what.checkpoint is None:
+    if spec.checkpoint is None:
         return None
     if len(problem.starts) > 1:
-        raise ValueError(f"checkpoint needs n_init=1, got n_init={what.n_init}.")
+        raise ValueError(f"checkpoint needs n_init=1, got n_init={spec.n_init}.")
     free = ("checkpoint", "max_iter", "verbose", "device")
     named = {name: v for name, v in estimator.get_params().items() if name not in free}
     inputs = dict(vars(given), y=None)
-    if what.init != "custom":
+    if spec.init != "custom":
         inputs.update(W=None, H=None)
-    named.update(inputs, estimator=what.estimator_name, labels=problem.knowledge.labels)
-    return Checkpoint(what.checkpoint, problem.model.R, identify(problem.model.data, named))
+    named.update(inputs, estimator=spec.estimator_name, labels=problem.knowledge.labels)
+    return Checkpoint(spec.checkpoint, problem.model.R, identify(problem.model.data, named))

@@ -45,12 +45,12 @@ def fit_concepts(
 ) -> AnyArray:
     """As `fitting.fit`, with the problem of concepts."""
     with all_or_nothing(estimator):
-        what = described(estimator)
-        checked = check(estimator, what, X, FitInputs(y, W, None if C is None else C.T))
-        problem = state_concepts(what, kernel, estimator.locality, checked)
+        spec = described(estimator)
+        checked = check(estimator, spec, X, FitInputs(y, W, None if C is None else C.T))
+        problem = state_concepts(spec, kernel, estimator.locality, checked)
         progress = Progress(estimator, checked.X, y, len(problem.starts))
-        found = solve_concepts(what, problem, progress)
-        V = publish_concepts(estimator, what, checked, problem, found)
+        found = solve_concepts(spec, problem, progress)
+        V = publish_concepts(estimator, spec, checked, problem, found)
         progress.finish()
     return V
 
@@ -59,39 +59,39 @@ def fit_concepts(
 
 
 def state_concepts(
-    what: Description, kernel: Kernel, locality: float, checked: Checked
+    spec: Description, kernel: Kernel, locality: float, checked: Checked
 ) -> ConceptProblem:
     """Return the problem with this kernel and locality."""
-    solver = FOR_CONCEPTS if what.solver == "auto" else what.solver
+    solver = FOR_CONCEPTS if spec.solver == "auto" else spec.solver
     if kernel.kind == "linear":
-        check_squares(checked.X, what.estimator_name)
+        check_squares(checked.X, spec.estimator_name)
     plain = STEPS[solver].multiplicative  # as printed
     model = ConceptModel(kernel.gram(checked.X), locality, balance=not plain, sweeps=4)
-    check_scale(model.constant, True, what.estimator_name)
+    check_scale(model.constant, True, spec.estimator_name)
     settings = Settings(
-        max_iter=what.max_iter, tol=what.tol, order="UV", extrapolate=not plain, guard=not plain
+        max_iter=spec.max_iter, tol=spec.tol, order="UV", extrapolate=not plain, guard=not plain
     )
-    return ConceptProblem(model, kernel, solver, settings, starts(what, checked))
+    return ConceptProblem(model, kernel, solver, settings, starts(spec, checked))
 
 
-def starts(what: Description, checked: Checked) -> list[Callable[[], tuple[AnyArray, AnyArray]]]:
+def starts(spec: Description, checked: Checked) -> list[Callable[[], tuple[AnyArray, AnyArray]]]:
     """Return the functions that draw V and C of each start."""
     X, k, W, H = checked.X, checked.k, checked.W, checked.H
-    rng = check_random_state(what.random_state)
-    if what.init == "custom":
+    rng = check_random_state(spec.random_state)
+    if spec.init == "custom":
         if W is None or H is None:
             raise ValueError("init='custom' needs both W and C.")
         shape = (X.shape[0], k)
-        V0 = check_start(W, shape, X.dtype, "W", what.estimator_name)
-        C0 = check_start(H.T, shape, X.dtype, "C", what.estimator_name)
+        V0 = check_start(W, shape, X.dtype, "W", spec.estimator_name)
+        C0 = check_start(H.T, shape, X.dtype, "C", spec.estimator_name)
         return [lambda: (V0.copy(), C0.copy())]
     if W is not None or H is not None:
         warn(
             "When init!='custom', provided W or C are ignored. Set init='custom' to use them.",
             RuntimeWarning,
         )
-    make = _from_clusters if what.init == "kmeans" else _random
-    seeds = rng.randint(np.iinfo(np.int32).max, size=what.n_init)
+    make = _from_clusters if spec.init == "kmeans" else _random
+    seeds = rng.randint(np.iinfo(np.int32).max, size=spec.n_init)
     return [partial(make, X, k, seed) for seed in seeds]
 
 
@@ -118,7 +118,7 @@ def _from_clusters(X: Any, k: int, seed: int) -> tuple[AnyArray, AnyArray]:
 # -- solve --------------------------------------------------------------------------------------
 
 
-def solve_concepts(what: Description, problem: ConceptProblem, report: Report) -> Found:
+def solve_concepts(spec: Description, problem: ConceptProblem, report: Report) -> Found:
     """V and C with the lowest objective."""
     model = problem.model
     found = best(_run(problem, number, report) for number in range(len(problem.starts)))
@@ -136,8 +136,8 @@ def solve_concepts(what: Description, problem: ConceptProblem, report: Report) -
                 V, objective = final, sub.value(final)
                 found.history[-1] = min(objective, found.history[-1])
                 break
-    residual = residual_at(model, {"V": V, "U": C}, objective, what.tol)
-    warn_unless_converged(what, found)
+    residual = residual_at(model, {"V": V, "U": C}, objective, spec.tol)
+    warn_unless_converged(spec, found)
     return Found(V, C, objective, residual, found)
 
 
@@ -162,11 +162,11 @@ def _run(problem: ConceptProblem, number: int, report: Report) -> Solution:
 
 
 def publish_concepts(
-    estimator: Any, what: Description, checked: Checked, problem: ConceptProblem, found: Found
+    estimator: Any, spec: Description, checked: Checked, problem: ConceptProblem, found: Found
 ) -> AnyArray:
     """Set the attributes; returns V."""
     X, model, C = checked.X, problem.model, found.U
-    publish_groups(estimator, what, checked.knowledge, checked.k)
+    publish_groups(estimator, spec, checked.knowledge, checked.k)
     estimator._n_components = estimator.n_components_ = checked.k
     estimator.concept_weights_, estimator.embedding_ = C, found.Z
     estimator._basis_gram = C.T @ model.product(C)

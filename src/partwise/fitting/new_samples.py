@@ -51,76 +51,76 @@ class Coded:
 
 def code(estimator: Any, X: Any, graph: Any = None, entry_weight: Any = None) -> Coded:
     """Code new samples with the parts of a fitted estimator."""
-    what = estimator._describe()
-    with full_device(what.estimator_name):
-        X = check_matrix(estimator, what, X, entry_weight, reset=False)
-        rescaled = rescale_extremes(what, X)
-        divisor = parts_divisor(estimator, what)
+    spec = estimator._describe()
+    with full_device(spec.estimator_name):
+        X = check_matrix(estimator, spec, X, entry_weight, reset=False)
+        rescaled = rescale_extremes(spec, X)
+        divisor = parts_divisor(estimator, spec)
         H = to_numpy(estimator.components_).astype(np.float64) / divisor
         data = in_double(rescaled.data) if nearly_collinear(H @ H.T) else rescaled.data
-        model = code_model(estimator, what, data, X, graph, rescaled.factor)
-        return Coded(model, *solve_new(estimator, what, model, divisor), rescaled.factor, divisor)
+        model = code_model(estimator, spec, data, X, graph, rescaled.factor)
+        return Coded(model, *solve_new(estimator, spec, model, divisor), rescaled.factor, divisor)
 
 
-def parts_divisor(estimator: Any, what: Description) -> float:
+def parts_divisor(estimator: Any, spec: Description) -> float:
     """Return a power of four near the largest entry of extreme parts, else 1, as for X."""
-    if what.penalized:  # the size of part weights matters, and `rescale_extremes` leaves X as it is
+    if spec.penalized:  # the size of part weights matters, and `rescale_extremes` leaves X as it is
         return 1.0
     return extreme_factor(to_numpy(estimator.components_))
 
 
 def code_model(
-    estimator: Any, what: Description, data: DataMatrix, X: Any, graph: Any, factor: float = 1.0
+    estimator: Any, spec: Description, data: DataMatrix, X: Any, graph: Any, factor: float = 1.0
 ) -> FactorModel:
     """Return the problem of new samples: no labels, and neighbours among the training samples."""
-    loss = what.loss
+    loss = spec.loss
     if isinstance(loss, RowLengths):
         known = vars(estimator).get("l21_epsilon_")  # not where somebody brought the parts
         loss = RowLengths(None if known is None else known / factor)
     k = estimator.components_.shape[0]
-    pieces = objective(what, data, k, Knowledge(), new=True)
+    pieces = objective(spec, data, k, Knowledge(), new=True)
     kept = vars(estimator).get("_neighborhood")
-    if kept is not None and what.graph_reg:
-        W = _edges(what, Neighborhood(**kept), X, graph).astype(data.dtype)
+    if kept is not None and spec.graph_reg:
+        W = _edges(spec, Neighborhood(**kept), X, graph).astype(data.dtype)
         V = to_numpy(estimator.embedding_).astype(data.dtype, copy=False)
-        make = Anchored if what.beta == 2 else AnchoredDivergence
-        pieces["terms_V"].append(make.to(W, V, what.graph_reg))
+        make = Anchored if spec.beta == 2 else AnchoredDivergence
+        pieces["terms_V"].append(make.to(W, V, spec.graph_reg))
     elif graph is not None:
         raise ValueError("graph is for models that were fitted on one: graph_reg > 0.")
     return FactorModel(data, loss, **pieces)
 
 
 def solve_new(
-    estimator: Any, what: Description, model: FactorModel, divisor: float = 1.0
+    estimator: Any, spec: Description, model: FactorModel, divisor: float = 1.0
 ) -> tuple[Array, Array]:
     """Solve for V; returns it with the parts U over ``divisor``, on the device of the data."""
-    data, solver = model.data, solver_for(what, model.data)
+    data, solver = model.data, solver_for(spec, model.data)
     H = to_numpy(estimator.components_).astype(data.dtype, copy=False)
     if divisor != 1:
         H = H / H.dtype.type(divisor)
     U = data.small(np.ascontiguousarray(H.T))
-    step = step_for(what, solver, check_random_state(what.random_state))
+    step = step_for(spec, solver, check_random_state(spec.random_state))
     Z = start_codes(data, U)
-    return solve_codes(model, Z, U, step, tol=what.tol, max_iter=what.max_iter)[0], U
+    return solve_codes(model, Z, U, step, tol=spec.tol, max_iter=spec.max_iter)[0], U
 
 
-def _edges(what: Description, neighbors: Neighborhood, X: Any, graph: Any) -> sp.csr_array:
+def _edges(spec: Description, neighbors: Neighborhood, X: Any, graph: Any) -> sp.csr_array:
     """Weights between new samples and those of the fit."""
     n, stored = X.shape[0], neighbors.graph.shape[0]
     if graph is not None:
         return check_edges(graph, n, stored)
     if neighbors.samples is None:
         raise ValueError(
-            f"{what.estimator_name} was fitted on a graph of your own, so new samples need "
+            f"{spec.estimator_name} was fitted on a graph of your own, so new samples need "
             f"theirs: graph of shape ({n}, {stored}), the weights between new samples and "
             "those of the fit."
         )
     if neighbors.directions is not None:
-        return neighbors.edges(X, what.n_neighbors, what.weighting)
+        return neighbors.edges(X, spec.n_neighbors, spec.weighting)
     samples, method = searchable(X)
     if method == "approximate":
         raise ValueError(
             "new samples of a Dask array are searched for neighbours on its cluster, where a "
             "model that was fitted here has no samples; use X.compute(), by parts if need be."
         )
-    return neighbors.edges(samples, what.n_neighbors, what.weighting)
+    return neighbors.edges(samples, spec.n_neighbors, spec.weighting)

@@ -29,33 +29,33 @@ from partwise.model.l21 import RowLengths
 
 
 def publish(
-    estimator: Any, what: Description, checked: Checked, problem: Problem, found: Found
+    estimator: Any, spec: Description, checked: Checked, problem: Problem, found: Found
 ) -> AnyArray:
     """Set the attributes; returns V."""
     vars(estimator).pop("_neighborhood", None)
-    if problem.knowledge.neighbors is not None and what.graph_reg:
+    if problem.knowledge.neighbors is not None and spec.graph_reg:
         estimator._neighborhood = dict(vars(problem.knowledge.neighbors))
     for term in problem.model.terms["V"]:
         if isinstance(term, GraphDivergence):
             estimator.cg_iterations_ = term.cg_iterations
-    V = publish_factors(estimator, what, checked, problem, found)
+    V = publish_factors(estimator, spec, checked, problem, found)
     publish_ending(estimator, problem.solver, found)
-    if what.mixed_labels:
+    if spec.mixed_labels:
         publish_distributions(estimator, problem)
-    if what.labelled:
-        publish_groups(estimator, what, problem.knowledge, checked.k)
-        _refine_groups(estimator, what, checked, problem)
+    if spec.labelled:
+        publish_groups(estimator, spec, problem.knowledge, checked.k)
+        _refine_groups(estimator, spec, checked, problem)
     return V
 
 
 def publish_factors(
-    estimator: Any, what: Description, checked: Checked, problem: Problem, found: Found
+    estimator: Any, spec: Description, checked: Checked, problem: Problem, found: Found
 ) -> AnyArray:
     """Set part weights, parts and objective in the units of X and of the sample weights."""
     model, Z, U = problem.model, found.Z, found.U
     loss = found.objective - model.penalty("V", Z, U) - model.penalty("U", Z, U)
     grow = checked.factor**model.loss.degree * checked.weight_scale
-    V, H = factors(checked, problem, *with_unit_weights(what, checked, model, Z, U))
+    V, H = factors(checked, problem, *with_unit_weights(spec, checked, model, Z, U))
     estimator._n_components = estimator.n_components_ = checked.k
     estimator.components_, estimator.embedding_ = H, V
     vars(estimator).pop("l21_epsilon_", None)
@@ -79,7 +79,7 @@ def factors(checked: Checked, problem: Problem, Z: Array, U: Array) -> tuple[Any
 
 
 def with_unit_weights(
-    what: Description, checked: Checked, model: FactorModel, Z: Array, U: Array
+    spec: Description, checked: Checked, model: FactorModel, Z: Array, U: Array
 ) -> tuple[Array, Array]:
     """Scale components so that each column of V has a root mean square of one.
 
@@ -89,7 +89,7 @@ def with_unit_weights(
     with penalties, constraints, smoothing, known entries, the authors' procedure, or a loop of the
     estimator's own.
     """
-    scaled = what.printed or what.own_fit or what.project or model.unit or model.S.delta
+    scaled = spec.printed or spec.own_fit or spec.project or model.unit or model.S.delta
     if scaled or model.terms["V"] or model.terms["U"]:
         return Z, U
     lengths = root_mean_squares(model.expand(Z), model.weights)
@@ -128,7 +128,7 @@ def publish_distributions(estimator: Any, problem: Problem) -> None:
         estimator.label_distributions_ = np.where(mask, P, np.nan)
 
 
-def publish_groups(estimator: Any, what: Description, knowledge: Knowledge, k: int) -> None:
+def publish_groups(estimator: Any, spec: Description, knowledge: Knowledge, k: int) -> None:
     """Store what `labels_` and `predict` need; they compute on first use."""
     labels = knowledge.labels
     vars(estimator).pop("classes_", None)
@@ -136,33 +136,33 @@ def publish_groups(estimator: Any, what: Description, knowledge: Knowledge, k: i
         estimator.classes_ = labels.classes
         if k < labels.n_classes:
             warn(
-                f"{what.estimator_name} has {k} parts for {labels.n_classes} classes, so classes "
+                f"{spec.estimator_name} has {k} parts for {labels.n_classes} classes, so classes "
                 "share parts and differ only in their part weights."
             )
-    size = what.n_clusters or knowledge.n_classes or k
+    size = spec.n_clusters or knowledge.n_classes or k
     # part weights have no meaningful size if parts cancel each other
-    unit, links = what.free_parts, knowledge.links
-    estimator._groups = Groups(int(size), what.seed, labels, links=links, unit=unit)
+    unit, links = spec.free_parts, knowledge.links
+    estimator._groups = Groups(int(size), spec.seed, labels, links=links, unit=unit)
 
 
-def _refine_groups(estimator: Any, what: Description, checked: Checked, problem: Problem) -> None:
+def _refine_groups(estimator: Any, spec: Description, checked: Checked, problem: Problem) -> None:
     """Refine groups with what a factorization of X itself provides."""
     groups, labels, model = estimator._groups, problem.knowledge.labels, problem.model
     if model.weights is not None:
         groups.weights = np.asarray(to_numpy(model.weights), dtype=np.float64)
     if labels is None:
         return
-    if what.class_weight:
-        groups.owners = component_owners(labels.n_classes, checked.k, what.components_per_class)
+    if spec.class_weight:
+        groups.owners = component_owners(labels.n_classes, checked.k, spec.components_per_class)
     own = checked.knowledge.labels
     if own is not None and own is not labels:
         groups.given = own.mask
-    if labels.n_labelled and what.uses_labels:
-        groups.labelled = _as_if_unlabelled(estimator, what, checked, problem)
+    if labels.n_labelled and spec.uses_labels:
+        groups.labelled = _as_if_unlabelled(estimator, spec, checked, problem)
 
 
 def _as_if_unlabelled(
-    estimator: Any, what: Description, checked: Checked, problem: Problem
+    estimator: Any, spec: Description, checked: Checked, problem: Problem
 ) -> AnyArray:
     """Return part weights of the labelled samples by `transform`, which ignores their labels.
 
@@ -178,9 +178,9 @@ def _as_if_unlabelled(
     if local:
         data = as_data(X[data.rows(rows) if on_device else rows])
         graph = None if graph is None else graph[rows]
-    edges = graph if what.graph_reg else None
-    model = code_model(estimator, what, data, data, edges, checked.factor)
-    divisor = parts_divisor(estimator, what)
-    codes = model.data.result(solve_new(estimator, what, model, divisor)[0])
+    edges = graph if spec.graph_reg else None
+    model = code_model(estimator, spec, data, data, edges, checked.factor)
+    divisor = parts_divisor(estimator, spec)
+    codes = model.data.result(solve_new(estimator, spec, model, divisor)[0])
     codes = np.asarray(to_numpy(codes)) * (checked.factor / divisor)
     return codes if local else codes[rows]

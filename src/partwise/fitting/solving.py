@@ -51,17 +51,17 @@ class Report(Protocol):
 
 
 def solve(
-    what: Description, problem: Problem, report: Report, keeper: Checkpoint | None = None
+    spec: Description, problem: Problem, report: Report, keeper: Checkpoint | None = None
 ) -> Found:
     """Return the factors with the lowest objective, and that objective."""
     # large products use our threads; limiting BLAS each time would cost as much as a small product
     with one_blas_thread if isinstance(problem.model.R, InNumpy) else nullcontext():
-        if what.printed:
+        if spec.printed:
             solution = as_printed(problem, report, keeper)
         else:
             solution = best(solutions(problem, report, keeper))
-            solution = with_empty_parts_filled(what, problem, solution)
-        return finish(what, problem, solution)
+            solution = with_empty_parts_filled(spec, problem, solution)
+        return finish(spec, problem, solution)
 
 
 def best(found: Iterator[Solution]) -> Solution:
@@ -82,7 +82,7 @@ def solutions(
         yield alternate(model, Z, U, step, settings, report(number), keeper)
 
 
-def with_empty_parts_filled(what: Description, problem: Problem, solution: Solution) -> Solution:
+def with_empty_parts_filled(spec: Description, problem: Problem, solution: Solution) -> Solution:
     """Return the solution, or a lower one with parts that a penalty had emptied.
 
     If both factors of a part are zero, no single step changes either, however much of X the part
@@ -90,9 +90,9 @@ def with_empty_parts_filled(what: Description, problem: Problem, solution: Solut
     """
     model, settings = problem.model, problem.settings
     quadratic = model.loss.beta == 2 and not STEPS[problem.solver].multiplicative
-    if not quadratic or model.project or what.free_parts:
+    if not quadratic or model.project or spec.free_parts:
         return solution
-    rng, step = np.random.RandomState(0), step_for(what, problem.solver, np.random.RandomState(0))
+    rng, step = np.random.RandomState(0), step_for(spec, problem.solver, np.random.RandomState(0))
     while solution.converged and settings.max_iter > solution.n_iter:
         begun = _filled(model, solution.Z, solution.U, rng)
         if begun is None:
@@ -171,7 +171,7 @@ def as_printed(problem: Problem, report: Report, keeper: Checkpoint | None = Non
     return solution
 
 
-def finish(what: Description, problem: Problem, solution: Solution) -> Found:
+def finish(spec: Description, problem: Problem, solution: Solution) -> Found:
     """End with a solve for V if the model allows it, and compute the final KKT residual."""
     model, solver = problem.model, problem.solver
     Z, U = solution.Z, solution.U
@@ -181,7 +181,7 @@ def finish(what: Description, problem: Problem, solution: Solution) -> Found:
         Z, U, objective = _flush(model, Z, U, objective)
     elif _ends_with_codes(model):
         step, codes = STEPS[solver], model.subproblem("V", Z, U)
-        final, _ = solve_codes(model, Z, U, step, tol=what.tol, max_iter=what.max_iter, sub=codes)
+        final, _ = solve_codes(model, Z, U, step, tol=spec.tol, max_iter=spec.max_iter, sub=codes)
         if solution.summed:
             value = _value_after(model, codes, final, Z, U, objective)
         else:
@@ -195,11 +195,11 @@ def finish(what: Description, problem: Problem, solution: Solution) -> Found:
             Z, objective = final, value
             solution.history[-1] = min(value, solution.history[-1])  # ends at what is returned
     codes = None if codes is None or codes.local else codes
-    residual = residual_at(model, {"V": Z, "U": U}, objective, what.tol, codes)
+    residual = residual_at(model, {"V": Z, "U": U}, objective, spec.tol, codes)
     if solution.converged and problem.settings.stationary and residual > problem.settings.tol > 0:
         # better codes are a lower point, at which the parts may have farther to go
         solution.status += f"; {residual:.1e} with the codes solved to the end"
-    warn_unless_converged(what, solution)
+    warn_unless_converged(spec, solution)
     if isinstance(model.data, FromSingle):
         Z, U, objective = _rounded(problem, Z, U, objective, solution)
     return Found(Z, U, objective, residual, solution)
@@ -257,13 +257,13 @@ def suppress_convergence_warning() -> Iterator[None]:
         _suppressed.reset(token)
 
 
-def warn_unless_converged(what: Description, solution: Solution) -> None:
+def warn_unless_converged(spec: Description, solution: Solution) -> None:
     """Say that the iterations were too few."""
     if _suppressed.get():
         return
-    if not solution.converged and what.tol > 0 and solution.n_iter >= what.max_iter:
+    if not solution.converged and spec.tol > 0 and solution.n_iter >= spec.max_iter:
         warn(
-            f"Maximum number of iterations {what.max_iter} reached. "
+            f"Maximum number of iterations {spec.max_iter} reached. "
             "Increase it to improve convergence.",
             ConvergenceWarning,
         )

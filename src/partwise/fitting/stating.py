@@ -46,43 +46,43 @@ FILLED = (
 IGNORED = "When init!='custom', provided W or H are ignored. Set init='custom' to use them."
 
 
-def state(what: Description, checked: Checked) -> Problem:
+def state(spec: Description, checked: Checked) -> Problem:
     """Return the problem that a description defines for the data."""
     k, solver = checked.k, checked.solver
-    knowledge = with_graph(what, checked)
-    pieces = objective(what, checked.data, k, knowledge)
+    knowledge = with_graph(spec, checked)
+    pieces = objective(spec, checked.data, k, knowledge)
     data, alike = checked.data, beyond_mean(checked.data) < LEAST_BEYOND
     # parts from normal equations, in a history that nothing guards: codes may be collinear
-    unsure = what.free_parts and STEPS[solver].multiplicative
+    unsure = spec.free_parts and STEPS[solver].multiplicative
     if alike or unsure or joined(pieces) > MOST_CURVED:
         data = in_double(data)
     if data is not checked.data:
         checked = replace(checked, data=data)
-        pieces = objective(what, data, k, knowledge)
-    known = known_parts(what, checked, unit=pieces["unit"])
+        pieces = objective(spec, data, k, knowledge)
+    known = known_parts(spec, checked, unit=pieces["unit"])
     model = FactorModel(
         data,
-        what.loss,
+        spec.loss,
         weights=checked.weights,
         held=None if known is None else known.held,
-        project=what.project,
+        project=spec.project,
         sweeps=sweeps(data, k),
         **pieces,
     )
     if model.loss.beta == 2:
         has_values = model.constant == 0 and bool(model.R.row_sums().any())
-        check_scale(model.constant, has_values, what.estimator_name)
-    warn_of_a_free_scale(what, model)
-    settings = settings_for(what, solver, model)
-    makes = starts(what, checked, model, known, lambda rng: step_for(what, solver, rng, alike))
+        check_scale(model.constant, has_values, spec.estimator_name)
+    warn_of_a_free_scale(spec, model)
+    settings = settings_for(spec, solver, model)
+    makes = starts(spec, checked, model, known, lambda rng: step_for(spec, solver, rng, alike))
     return Problem(model, k, solver, settings, makes, knowledge, known)
 
 
-def warn_of_a_free_scale(what: Description, model: FactorModel) -> None:
+def warn_of_a_free_scale(spec: Description, model: FactorModel) -> None:
     """Say that a penalty on one factor alone has no minimum, where nothing holds the scale."""
     on = [side for side in "VU" if model.terms[side]]
     known = model.held is not None and bool(to_numpy(model.held.known).all())
-    if len(on) != 1 or known or model.unit or what.printed or what.project:
+    if len(on) != 1 or known or model.unit or spec.printed or spec.project:
         return
     here, there = ("codes W", "parts H") if on == ["V"] else ("parts H", "codes W")
     warn(
@@ -92,33 +92,33 @@ def warn_of_a_free_scale(what: Description, model: FactorModel) -> None:
     )
 
 
-def with_graph(what: Description, checked: Checked) -> Knowledge:
+def with_graph(spec: Description, checked: Checked) -> Knowledge:
     """Return labels and graph; labels are spread on the graph if it is used."""
     knowledge, labels = checked.knowledge, checked.knowledge.labels
-    spread = what.propagate and labels is not None and labels.n_labelled > 0
-    if knowledge.neighbors is None and (what.graph_reg or spread):
+    spread = spec.propagate and labels is not None and labels.n_labelled > 0
+    if knowledge.neighbors is None and (spec.graph_reg or spread):
         samples, method = searchable(checked.X)
         if isinstance(samples, FilledData):
             warn(FILLED)
-        how = (what.n_neighbors, what.weighting, what.bandwidth, method)
-        knowledge = replace(knowledge, neighbors=learn_neighborhood(samples, *how, what.seed))
+        how = (spec.n_neighbors, spec.weighting, spec.bandwidth, method)
+        knowledge = replace(knowledge, neighbors=learn_neighborhood(samples, *how, spec.seed))
     if spread and labels is not None and knowledge.graph is not None:
         return replace(knowledge, labels=propagate(knowledge.graph, labels))
     return knowledge
 
 
 def objective(
-    what: Description, data: DataMatrix, k: int, knowledge: Knowledge, *, new: bool = False
+    spec: Description, data: DataMatrix, k: int, knowledge: Knowledge, *, new: bool = False
 ) -> dict[str, Any]:
     """Return the map and the terms of a `FactorModel`; for ``new`` samples parts are fixed."""
-    rows = shared_rows(what, knowledge, data.shape[0])
-    terms_V = terms_on_codes(what, data, k, knowledge, rows, new=new)
-    terms_U = terms_on_parts(what, data, k)
+    rows = shared_rows(spec, knowledge, data.shape[0])
+    terms_V = terms_on_codes(spec, data, k, knowledge, rows, new=new)
+    terms_U = terms_on_parts(spec, data, k)
     # what only NMF leaves open: without a scale, codes would shrink until links cost nothing
-    held = what.scale == "unit" or knowledge.links is not None
+    held = spec.scale == "unit" or knowledge.links is not None
     return {
         "rows": rows,
-        "smoothing": what.smoothing,
+        "smoothing": spec.smoothing,
         "terms_V": terms_V,
         "terms_U": terms_U,
         "unit": held and bool(terms_V) and not terms_U and not new,
@@ -131,13 +131,13 @@ def joined(pieces: dict[str, Any]) -> float:
     return float(sum(t.lipschitz() for t in terms if t.couples and "lipschitz" in t.offers))
 
 
-def known_parts(what: Description, checked: Checked, *, unit: bool) -> Known | None:
+def known_parts(spec: Description, checked: Checked, *, unit: bool) -> Known | None:
     """Return the parts that are known before the fit."""
-    fixed, seeds = what.fixed_components, what.seed_components
+    fixed, seeds = spec.fixed_components, spec.seed_components
     if fixed is None and seeds is None:
         return None
     shape = (checked.k, checked.data.shape[1])
-    norm = what.loss.unit_norm if unit and not what.smoothing else None
+    norm = spec.loss.unit_norm if unit and not spec.smoothing else None
     return Known(
         fixed, seeds, shape, checked.data.dtype, unit_norm=norm, root=np.sqrt(checked.factor)
     )
@@ -149,57 +149,57 @@ def sweeps(data: DataMatrix, k: int) -> tuple[int, int]:
     return data.sweeps(p, k), data.sweeps(n, k)
 
 
-def settings_for(what: Description, solver: str, model: FactorModel) -> Settings:
+def settings_for(spec: Description, solver: str, model: FactorModel) -> Settings:
     """Return the settings of the loop; multiplicative updates and printed procedures stay exact."""
     step = STEPS[solver]
-    by_hand = step.multiplicative or what.printed
+    by_hand = step.multiplicative or spec.printed
     # rows of one factor alone are swept: an extrapolated factor would cost a pass over X
     curved = step.rough is not None and "V" in model.R.curved
     informed = model.rows is not None or bool(model.terms["V"])  # else it is plain NMF
     stationary = not any(isinstance(term, GraphDivergence) for term in model.terms["V"])
     # GNMF (21) is no descent step: with known parts the objective keeps rising
-    watched = not stationary and not what.printed
+    watched = not stationary and not spec.printed
     # the paper of NMF-DC has no extrapolation between iterations
-    inner = what.inner_iter is not None and step is STEPS["nesterov"]
-    order = what.paper_order if step.multiplicative and informed else "VU"
-    if what.free_parts:  # they are solved for, and begin by that
+    inner = spec.inner_iter is not None and step is STEPS["nesterov"]
+    order = spec.paper_order if step.multiplicative and informed else "VU"
+    if spec.free_parts:  # they are solved for, and begin by that
         order = "UV"
     return Settings(
-        max_iter=what.max_iter,
-        tol=0.0 if what.printed else what.tol,
+        max_iter=spec.max_iter,
+        tol=0.0 if spec.printed else spec.tol,
         order=order,
         # a value that ends at the same factors as a step serves the next one: no extrapolation
-        extrapolate=not (by_hand or inner or what.project or what.free_parts or curved),
+        extrapolate=not (by_hand or inner or spec.project or spec.free_parts or curved),
         guard=not by_hand or watched,
-        stationary=stationary and not what.project,
+        stationary=stationary and not spec.project,
         warmup=step.warmup,
         rough=None if step.rough is None or curved else step.bound_to(**step.rough),
         # without sweeps for a factor "newton" is multiplicative there, and must not meet zero
         keep=0.1 if step.rough is not None and model.newton_sides != "VU" else 0.0,
         # a multiplicative update would leave the constraint set: no last resort but to stay
-        safe=None if what.project else parts_alone if watched else mu,
+        safe=None if spec.project else parts_alone if watched else mu,
     )
 
 
 def step_for(
-    what: Description, solver: str, rng: np.random.RandomState, alike: bool = False
+    spec: Description, solver: str, rng: np.random.RandomState, alike: bool = False
 ) -> Step:
     """Return the step of a solver; if all samples are ``alike``, parts become equal."""
-    if what.project:
+    if spec.project:
         return projected
     step = STEPS[solver]
     if step.configured is None:
         return step
-    return step.configured(step, Options(rng, what.mu_rule, what.shuffle, what.inner_iter, alike))
+    return step.configured(step, Options(rng, spec.mu_rule, spec.shuffle, spec.inner_iter, alike))
 
 
-def shared_rows(what: Description, knowledge: Knowledge, n: int) -> SharedRows | MixedRows | None:
+def shared_rows(spec: Description, knowledge: Knowledge, n: int) -> SharedRows | MixedRows | None:
     """Return the map A of hard labels and hard must-links; None for the identity."""
-    labels = knowledge.labels if what.hard_labels else None
+    labels = knowledge.labels if spec.hard_labels else None
     links = knowledge.links
     if labels is not None and labels.shares is not None:
         return MixedRows(labels.shares)
-    if links is not None and len(links.must) and what.must_link_reg is None:
+    if links is not None and len(links.must) and spec.must_link_reg is None:
         labels = links.groups(labels)
     if labels is None:
         return None
@@ -208,7 +208,7 @@ def shared_rows(what: Description, knowledge: Knowledge, n: int) -> SharedRows |
 
 
 def terms_on_codes(
-    what: Description,
+    spec: Description,
     data: DataMatrix,
     k: int,
     knowledge: Knowledge,
@@ -218,27 +218,27 @@ def terms_on_codes(
 ) -> list[Term]:
     """Return the terms on V, written for Z; for ``new`` samples those that apply."""
     counts = np.ones(1) if rows is None else rows.counts
-    labels, frobenius = knowledge.labels, what.beta == 2
-    terms = elastic_net(what.alpha_W * data.shape[1], what.l1_ratio, data.dtype, counts[:, None])
-    if what.class_weight and labels is not None and labels.n_labelled:
+    labels, frobenius = knowledge.labels, spec.beta == 2
+    terms = elastic_net(spec.alpha_W * data.shape[1], spec.l1_ratio, data.dtype, counts[:, None])
+    if spec.class_weight and labels is not None and labels.n_labelled:
         # cdNMF (10), (23): the printed λ is halved under ½‖·‖² and γ stays whole under KL
-        weight = 0.5 * what.class_weight if frobenius else what.class_weight
-        D = weight * class_cost(labels, k, what.components_per_class)
+        weight = 0.5 * spec.class_weight if frobenius else spec.class_weight
+        D = weight * class_cost(labels, k, spec.components_per_class)
         terms.append(Linear((D if rows is None else rows.reduce(D)).astype(data.dtype)))
-    graph, links = knowledge.graph if what.graph_reg else None, knowledge.links
-    soft = what.must_link_reg if links is not None and len(links.must) else None
+    graph, links = knowledge.graph if spec.graph_reg else None, knowledge.links
+    soft = spec.must_link_reg if links is not None and len(links.must) else None
     if graph is not None:
         if soft and links is not None:  # one graph: its rows can take turns
-            graph = graph + links.must_graph * (soft / what.graph_reg)
+            graph = graph + links.must_graph * (soft / spec.graph_reg)
         # GNMF (6): λ tr(VᵀLV) with ‖·‖² equals λ/2 tr(VᵀLV) with ½‖·‖², which Graph has
-        parts = graph_operator(graph, labels, what.label_weight, rows, data.dtype)
-        terms.append((Graph if frobenius else GraphDivergence)(*parts, what.graph_reg))
+        parts = graph_operator(graph, labels, spec.label_weight, rows, data.dtype)
+        terms.append((Graph if frobenius else GraphDivergence)(*parts, spec.graph_reg))
     elif soft and links is not None:
         terms.append(Graph(*graph_operator(links.must_graph, None, None, rows, data.dtype), soft))
-    if links is not None and len(links.cannot) and what.cannot_link_reg:
+    if links is not None and len(links.cannot) and spec.cannot_link_reg:
         parts = graph_operator(links.cannot_graph, None, None, rows, data.dtype)
-        terms.append(CannotLink(*parts, what.cannot_link_reg))
-    for i, term in enumerate(what.terms or ()):
+        terms.append(CannotLink(*parts, spec.cannot_link_reg))
+    for i, term in enumerate(spec.terms or ()):
         if not (new and term.of_samples):
             term.check((data.shape[0], k), f"terms[{i}]")
             # through V = A Z by the chain rule
@@ -246,11 +246,11 @@ def terms_on_codes(
     return terms
 
 
-def terms_on_parts(what: Description, data: DataMatrix, k: int) -> list[Term]:
+def terms_on_parts(spec: Description, data: DataMatrix, k: int) -> list[Term]:
     """Return the terms on U."""
     n, p = data.shape
-    terms = elastic_net(what.basis_alpha * n, what.l1_ratio, data.dtype)
-    for i, term in enumerate(what.basis_terms or ()):
+    terms = elastic_net(spec.basis_alpha * n, spec.l1_ratio, data.dtype)
+    for i, term in enumerate(spec.basis_terms or ()):
         term.check((p, k), f"basis_terms[{i}]")
         terms.append(term)
     return terms
@@ -325,7 +325,7 @@ One = Callable[[np.random.RandomState, bool], tuple[AnyArray, AnyArray]]
 
 
 def starts(
-    what: Description,
+    spec: Description,
     checked: Checked,
     model: FactorModel,
     known: Known | None,
@@ -335,37 +335,37 @@ def starts(
     # what stands for NNDSVD's zeros has the scale of X, not of V or U: entries in gaps would be
     # as far off as that makes them, and the first parts would follow
     lack = model.data.lack
-    by_svd = what.init is not None and what.init.startswith("nndsvd")
+    by_svd = spec.init is not None and spec.init.startswith("nndsvd")
     may_run_away = by_svd and lack is not None and not lack.nothing
 
     def begin(make: Make) -> tuple[AnyArray, AnyArray, Step]:
         V, U, rng = make()
-        if what.printed:
+        if spec.printed:
             if not model.S.delta:
                 V, U = unit_columns(V, U, model.loss.unit_norm)
             return model.reduce(V), U, step(rng)
-        if what.init != "custom":
+        if spec.init != "custom":
             V, U = in_order_of_classes(model, V, U)
         if known is not None:
-            V, U = known.start(model.data, V, U, custom=what.init == "custom")
+            V, U = known.start(model.data, V, U, custom=spec.init == "custom")
         return model.reduce(model.fit_scale(V, U, anyway=may_run_away)), U, step(rng)
 
-    return [partial(begin, make) for make in factors(what, checked)]
+    return [partial(begin, make) for make in factors(spec, checked)]
 
 
-def factors(what: Description, checked: Checked) -> list[Make]:
+def factors(spec: Description, checked: Checked) -> list[Make]:
     """V and U of each start, whatever the model."""
     data, k = checked.data, checked.k
-    rng = check_random_state(what.random_state)
-    if what.printed and what.init in (None, "random"):
-        return _each(what.n_init, rng, lambda child, first: _uniform(data, k, child))
-    name = init_name(what, data, k)
+    rng = check_random_state(spec.random_state)
+    if spec.printed and spec.init in (None, "random"):
+        return _each(spec.n_init, rng, lambda child, first: _uniform(data, k, child))
+    name = init_name(spec, data, k)
     if name == "custom":
-        V, U = _custom(what, checked)
+        V, U = _custom(spec, checked)
         return [lambda: (data.rows(V.copy()), data.small(np.ascontiguousarray(U)), rng)]
     if checked.W is not None or checked.H is not None:
         warn(IGNORED, RuntimeWarning)
-    if name == "nndsvd" and STEPS[checked.solver].multiplicative and what.mu_rule != "lin":
+    if name == "nndsvd" and STEPS[checked.solver].multiplicative and spec.mu_rule != "lin":
         warn(
             "solver='mu' cannot leave the zeros of init='nndsvd', and ends far from the data; take "
             "init='nndsvda' or 'nndsvdar', which has none."
@@ -376,13 +376,13 @@ def factors(what: Description, checked: Checked) -> list[Make]:
         named = name if first or name == "kmeans" else "random"
         return init.start(data, k, named, child, checked.weights)
 
-    if name == "random" and what.n_init > 1 and isinstance(data, OnDevice):
+    if name == "random" and spec.n_init > 1 and isinstance(data, OnDevice):
         # X in float64 a block at a time is hundreds of small kernels, as many for one as for all
         size = group_size(data, k)
         return _in_groups(
-            what.n_init, rng, size, lambda rngs: init.random_starts(data, k, rngs, checked.weights)
+            spec.n_init, rng, size, lambda rngs: init.random_starts(data, k, rngs, checked.weights)
         )
-    return _each(what.n_init, rng, one)
+    return _each(spec.n_init, rng, one)
 
 
 def _in_groups(
@@ -426,29 +426,29 @@ def _uniform(data: DataMatrix, k: int, rng: np.random.RandomState) -> tuple[AnyA
     return data.rows(V), data.small(U)
 
 
-def _custom(what: Description, checked: Checked) -> tuple[AnyArray, AnyArray]:
+def _custom(spec: Description, checked: Checked) -> tuple[AnyArray, AnyArray]:
     """Return the user's own V and U."""
     if checked.W is None or checked.H is None:
         raise ValueError("init='custom' needs both W and H.")
     (n, p), k, data = checked.data.shape, checked.k, checked.data
     W, H = as_ndarray(checked.W), as_ndarray(checked.H)
-    V = check_start(W, (n, k), data.given, "W", what.estimator_name)
-    U = check_start(H, (k, p), data.given, "H", what.estimator_name).T
+    V = check_start(W, (n, k), data.given, "W", spec.estimator_name)
+    U = check_start(H, (k, p), data.given, "H", spec.estimator_name).T
     return V.astype(data.dtype, copy=False), U.astype(data.dtype, copy=False)
 
 
-def init_name(what: Description, data: DataMatrix, k: int) -> str:
+def init_name(spec: Description, data: DataMatrix, k: int) -> str:
     """Return the kind of start that ``init`` means for this X."""
     most = min(data.shape)
-    if what.init is None:
+    if spec.init is None:
         # an SVD of what fills the gaps is a start from which hidden entries run away
         whole = data.lack is None or data.lack.nothing
         return "nndsvda" if k <= most and whole else "random"
-    if what.init.startswith("nndsvd") and k > most:
+    if spec.init.startswith("nndsvd") and k > most:
         raise ValueError(
-            f"init = '{what.init}' can only be used when n_components <= min(n_samples, n_features)"
+            f"init = '{spec.init}' can only be used when n_components <= min(n_samples, n_features)"
         )
-    return what.init
+    return spec.init
 
 
 def in_order_of_classes(model: FactorModel, V: Array, U: Array) -> tuple[AnyArray, AnyArray]:

@@ -175,8 +175,8 @@ class Refits:
     def _ends(
         self, model: Any, X: Any, n_runs: int, rng: np.random.RandomState
     ) -> Iterator[tuple[Any, Any]]:
-        what = model._describe() if isinstance(model, Factorizer) else None
-        if what is not None and not (what.own_fit or what.printed or what.n_init > 1):
+        spec = model._describe() if isinstance(model, Factorizer) else None
+        if spec is not None and not (spec.own_fit or spec.printed or spec.n_init > 1):
             model.set_params(n_init=n_runs, random_state=rng.randint(2**31 - 1))
             yield from every_start(model, X, **self.given)
             return
@@ -205,20 +205,20 @@ class Refits:
         on H and entries that are fixed.
         """
         model = self._plain(X, V.T)
-        what: Description = model._describe()
+        spec: Description = model._describe()
         weight = self.given.get("entry_weight")
-        data = as_data(check_matrix(model, what, X, weight, reset=True))
-        weights, _ = check_weights(what, data, self.given.get("sample_weight"), plain=True)
+        data = as_data(check_matrix(model, spec, X, weight, reset=True))
+        weights, _ = check_weights(spec, data, self.given.get("sample_weight"), plain=True)
         k, p = V.shape[1], data.shape[1]
         fixed = None
-        if what.fixed_components is not None:
-            fixed = Known(what.fixed_components, None, (k, p), data.dtype).held
+        if spec.fixed_components is not None:
+            fixed = Known(spec.fixed_components, None, (k, p), data.dtype).held
         problem = FactorModel(
-            data, what.loss, weights=weights, held=fixed, smoothing=what.smoothing,
-            terms_U=terms_on_parts(what, data, k),
+            data, spec.loss, weights=weights, held=fixed, smoothing=spec.smoothing,
+            terms_U=terms_on_parts(spec, data, k),
         )  # fmt: skip
         F = data.rows(V.astype(data.dtype))
-        mean = float(data.row_sums().sum()) / p if what.beta != 2 else 0.0
+        mean = float(data.row_sums().sum()) / p if spec.beta != 2 else 0.0
         start = np.full((p, k), mean / max(float(V.sum()), 1e-300), data.dtype)
         start = np.where(np.isnan(fixed), start, fixed) if fixed is not None else start
         U = problem.feasible(F, data.small(start))[1]
@@ -227,13 +227,13 @@ class Refits:
     def _plain(self, X: Any, H: AnyArray) -> Any:
         """Return a model with the loss and penalties of the estimator, to solve for one factor."""
         settings: dict[str, Any] = {"n_components": len(H)}
-        what = self.estimator._describe()
-        if not what.own_fit:
-            model = self.copy(**settings, tol=min(what.tol, TOL), max_iter=max(what.max_iter, MOST))
+        spec = self.estimator._describe()
+        if not spec.own_fit:
+            model = self.copy(**settings, tol=min(spec.tol, TOL), max_iter=max(spec.max_iter, MOST))
             return model.set_params(solver="auto")
-        if what.signed and min(H.min(initial=0), _lowest(X)) < 0:
+        if spec.signed and min(H.min(initial=0), _lowest(X)) < 0:
             return SemiNMF(**settings)
-        return NMF(**settings, beta_loss=what.beta_loss, missing_values=what.missing_values)
+        return NMF(**settings, beta_loss=spec.beta_loss, missing_values=spec.missing_values)
 
 
 def _with_nan(X: Any, missing: float) -> Any:

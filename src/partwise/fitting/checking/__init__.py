@@ -20,37 +20,37 @@ from partwise.model.terms import Term
 
 
 @unchanged()
-def check(estimator: Any, what: Description, X: Any, given: FitInputs) -> Checked:
+def check(estimator: Any, spec: Description, X: Any, given: FitInputs) -> Checked:
     """X, labels, weights and a graph, as the rest of a fit takes them; refuses before any work."""
-    check_terms(what)
-    solver_name(what)
+    check_terms(spec)
+    solver_name(spec)
     entry_weight = as_ndarray(given.entry_weight)
-    if what.mixed_labels and entry_weight is not None:
+    if spec.mixed_labels and entry_weight is not None:
         raise ValueError(
-            f"{what.estimator_name} takes no entry_weight, since codes are mixed; use CDNMF."
+            f"{spec.estimator_name} takes no entry_weight, since codes are mixed; use CDNMF."
         )
-    if what.signed and entry_weight is not None:
-        raise ValueError(f"{what.estimator_name} takes no entry_weight; NMF and GNMF do.")
-    if what.robust and (what.missing_values is not None or entry_weight is not None):
+    if spec.signed and entry_weight is not None:
+        raise ValueError(f"{spec.estimator_name} takes no entry_weight; NMF and GNMF do.")
+    if spec.robust and (spec.missing_values is not None or entry_weight is not None):
         raise ValueError(
             "missing_values and entry_weight need beta_loss 'frobenius' or 'kullback-leibler', got "
             "'l21'."
         )
-    if what.labelled:
+    if spec.labelled:
         compare_index(X, given.y)
-    X = check_matrix(estimator, what, X, entry_weight, reset=True)
-    knowledge = check_knowledge(what, given, X.shape[0])
-    k = n_parts(what, X.shape[1], given.H, knowledge)
-    check_fixed(what, knowledge, k)
-    plain = not what.penalized and knowledge.links is None
-    rescaled = rescale_extremes(what, X, given.W, given.H, plain=plain)
+    X = check_matrix(estimator, spec, X, entry_weight, reset=True)
+    knowledge = check_knowledge(spec, given, X.shape[0])
+    k = n_parts(spec, X.shape[1], given.H, knowledge)
+    check_fixed(spec, knowledge, k)
+    plain = not spec.penalized and knowledge.links is None
+    rescaled = rescale_extremes(spec, X, given.W, given.H, plain=plain)
     inputs = as_ndarray(given.sample_weight)
-    weights, scale = check_weights(what, rescaled.data, inputs, plain=plain)
+    weights, scale = check_weights(spec, rescaled.data, inputs, plain=plain)
     return Checked(
         X,
         rescaled.data,
         k,
-        solver_for(what, rescaled.data),
+        solver_for(spec, rescaled.data),
         knowledge,
         weights,
         rescaled.W,
@@ -60,18 +60,18 @@ def check(estimator: Any, what: Description, X: Any, given: FitInputs) -> Checke
     )
 
 
-def check_terms(what: Description) -> None:
+def check_terms(spec: Description) -> None:
     """Check that the user's terms are terms, and that scale='unit' knows their degree."""
-    for name, terms in (("terms", what.terms), ("basis_terms", what.basis_terms)):
+    for name, terms in (("terms", spec.terms), ("basis_terms", spec.basis_terms)):
         for i, term in enumerate(terms or ()):
             if not isinstance(term, Term):
                 raise TypeError(
                     f"{name}[{i}] must be a partwise.terms.Term, got {type(term).__name__}; "
                     "subclass Term with value and gradient."
                 )
-    if what.scale != "unit" or what.on_parts:
+    if spec.scale != "unit" or spec.on_parts:
         return
-    for i, term in enumerate(what.terms or ()):
+    for i, term in enumerate(spec.terms or ()):
         if term.degree not in (1, 2) and "bound" not in term.offers:
             raise ValueError(
                 f"terms[{i}]: {term.name} has neither degree 1 or 2 nor a bound, so "
@@ -80,36 +80,36 @@ def check_terms(what: Description) -> None:
             )
 
 
-def check_fixed(what: Description, knowledge: Knowledge, k: int) -> None:
+def check_fixed(spec: Description, knowledge: Knowledge, k: int) -> None:
     """Refuse parts that are known where the others could not be held at a length."""
-    if what.fixed_components is None:
+    if spec.fixed_components is None:
         return
-    if what.printed:
+    if spec.printed:
         raise ValueError(
             "fixed_components needs scale='unit': scale='paper' normalises every part."
         )
     labels, links = knowledge.labels, knowledge.links
-    cost = what.class_weight and labels is not None and labels.n_labelled
-    on_codes = cost or what.graph_reg or what.alpha_W or what.terms
+    cost = spec.class_weight and labels is not None and labels.n_labelled
+    on_codes = cost or spec.graph_reg or spec.alpha_W or spec.terms
     if links is not None:
-        on_codes = on_codes or (len(links.cannot) and what.cannot_link_reg)
-        on_codes = on_codes or (len(links.must) and what.must_link_reg)
-    if not (what.smoothing and on_codes) or what.on_parts:
+        on_codes = on_codes or (len(links.cannot) and spec.cannot_link_reg)
+        on_codes = on_codes or (len(links.must) and spec.must_link_reg)
+    if not (spec.smoothing and on_codes) or spec.on_parts:
         return
-    known = np.asarray(to_numpy(what.fixed_components), dtype=float)
+    known = np.asarray(to_numpy(spec.fixed_components), dtype=float)
     if len(known) < k or np.isnan(known).any():
         raise ValueError(
-            f"fixed_components with smoothing={what.smoothing:g} and a penalty on the codes alone "
+            f"fixed_components with smoothing={spec.smoothing:g} and a penalty on the codes alone "
             "has no minimum: smoothing mixes the parts, the known ones pin their common scale, and "
             "codes would shrink while the others grow until the penalty is nothing. Penalise the "
             "parts too (alpha_H, basis_terms), use seed_components, or smoothing=0."
         )
 
 
-def n_parts(what: Description, p: int, H: Any, knowledge: Knowledge) -> int:
+def n_parts(spec: Description, p: int, H: Any, knowledge: Knowledge) -> int:
     """Return the default of k: rows of a custom H, else parts per class, else p."""
-    if what.n_components == "auto" and what.init == "custom" and H is not None:
+    if spec.n_components == "auto" and spec.init == "custom" and H is not None:
         return int(np.shape(H)[0])
-    if what.n_components == "auto" and knowledge.n_classes:
-        return knowledge.n_classes * what.components_per_class
-    return p if what.n_components in (None, "auto") else int(what.n_components)
+    if spec.n_components == "auto" and knowledge.n_classes:
+        return knowledge.n_classes * spec.components_per_class
+    return p if spec.n_components in (None, "auto") else int(spec.n_components)

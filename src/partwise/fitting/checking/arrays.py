@@ -27,53 +27,53 @@ from partwise.knowledge.labels import with_unknown
 
 
 def check_matrix(
-    estimator: Any, what: Description, X: Any, entry_weight: Any = None, *, reset: bool
+    estimator: Any, spec: Description, X: Any, entry_weight: Any = None, *, reset: bool
 ) -> Any:
     """Return the checked X, or incomplete data if entries have different weights."""
-    if what.missing_values is not None:
-        X = as_missing(X, what.missing_values)
-    if what.local:
-        check_local(X, what.estimator_name)
-    if not (what.signed or what.dense):
-        special = check_special(estimator, X, reset=reset, beta=what.beta)
+    if spec.missing_values is not None:
+        X = as_missing(X, spec.missing_values)
+    if spec.local:
+        check_local(X, spec.estimator_name)
+    if not (spec.signed or spec.dense):
+        special = check_special(estimator, X, reset=reset, beta=spec.beta)
         if special is not None:
             if entry_weight is None:
                 return special
-            return weighed(X, special, entry_weight, what.missing_values)
-    whole = True if what.missing_values is None else "allow-nan"
+            return weighed(X, special, entry_weight, spec.missing_values)
+    whole = True if spec.missing_values is None else "allow-nan"
     ours = whole is True and isinstance(X, np.ndarray) and X.dtype in (np.float64, np.float32)
     with in_plain_words(estimator, X):
         if ours and X.ndim == 2 and not np.isfinite(limits(X)).all():  # in threads
-            assert_all_finite(X, estimator_name=what.estimator_name, input_name="X")
+            assert_all_finite(X, estimator_name=spec.estimator_name, input_name="X")
         X = validate_data(
             estimator,
             X,
-            accept_sparse=False if what.dense else ("csr", "csc"),
+            accept_sparse=False if spec.dense else ("csr", "csc"),
             dtype=[np.float64, np.float32],
             ensure_all_finite=False if ours else whole,
             reset=reset,
         )
-    return X if what.signed else _non_negative(what, X, entry_weight)
+    return X if spec.signed else _non_negative(spec, X, entry_weight)
 
 
-def _non_negative(what: Description, X: Any, entry_weight: Any) -> Any:
+def _non_negative(spec: Description, X: Any, entry_weight: Any) -> Any:
     """Return X, checked for negative values, as incomplete data if entries are missing."""
-    X, places, seen = without_gaps(X, what.missing_values)
-    if what.missing_values is not None:  # else it was checked before
+    X, places, seen = without_gaps(X, spec.missing_values)
+    if spec.missing_values is not None:  # else it was checked before
         check_finite(X)
-    check_non_negative(X, what.estimator_name)
-    if what.beta <= 0 and (X.min() == 0):
+    check_non_negative(X, spec.estimator_name)
+    if spec.beta <= 0 and (X.min() == 0):
         raise ValueError(ZEROS)
-    wrap = as_data if what.device is None else partial(move, device=what.device)
+    wrap = as_data if spec.device is None else partial(move, device=spec.device)
     if places is None and entry_weight is None:
-        return X if what.device is None else wrap(X)
-    if what.beta not in (1.0, 2.0):
+        return X if spec.device is None else wrap(X)
+    if spec.beta not in (1.0, 2.0):
         raise ValueError(
             f"missing_values and entry_weight need beta_loss 'frobenius' or "
-            f"'kullback-leibler', got {what.beta_loss!r}."
+            f"'kullback-leibler', got {spec.beta_loss!r}."
         )
     found = with_gaps(X, places, seen, entry_weight, wrap)
-    return wrap(found) if found is X and what.device is not None else found
+    return wrap(found) if found is X and spec.device is not None else found
 
 
 def check_special(estimator: Any, X: Any, *, reset: bool, beta: float) -> Any | None:

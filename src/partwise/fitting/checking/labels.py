@@ -19,81 +19,81 @@ from partwise.model.graph_terms import CannotLink
 from partwise.solvers.steps import check_step
 
 
-def check_knowledge(what: Description, given: FitInputs, n: int) -> Knowledge:
+def check_knowledge(spec: Description, given: FitInputs, n: int) -> Knowledge:
     """Labels, a user's own graph, and links."""
-    told = what.labelled and given.y is not None
+    told = spec.labelled and given.y is not None
     labels = read_labels(as_ndarray(given.y), n) if told else None
     if labels is not None and labels.doubtful:
-        _check_doubtful(what)
+        _check_doubtful(spec)
     if labels is not None:
         warn_of_unknown_as_class(labels)
-    _say_what_labels_do(what, labels)
+    _say_what_labels_do(spec, labels)
     graph = None if given.graph is None else Neighborhood(check_graph(given.graph, n))
     certain = labels if labels is None or not labels.doubtful else None
     links = None
     if given.must_link is not None or given.cannot_link is not None:
         links = check_links(given.must_link, given.cannot_link, n, certain)
     if links is not None:
-        _check_steps_for(what, links)
+        _check_steps_for(spec, links)
     return Knowledge(labels, graph, links)
 
 
-def _check_doubtful(what: Description) -> None:
+def _check_doubtful(spec: Description) -> None:
     """Refuse probabilities where a label has to be one or the other."""
-    if what.hard_labels and not what.mixed_labels:
+    if spec.hard_labels and not spec.mixed_labels:
         raise ValueError(
-            f"{what.estimator_name} gives samples of a class equal part weights, so labels must "
+            f"{spec.estimator_name} gives samples of a class equal part weights, so labels must "
             "be certain; "
             "use LpCNMF or CDNMF for class probabilities."
         )
-    if what.graph_reg and what.label_weight is not None:
+    if spec.graph_reg and spec.label_weight is not None:
         raise ValueError(
-            f"{what.estimator_name} joins samples of a class in its graph, so labels must be "
+            f"{spec.estimator_name} joins samples of a class in its graph, so labels must be "
             "certain; "
             "use CDNMF or ConstrainedNMF(class_reg=...) for class probabilities."
         )
 
 
-def _check_steps_for(what: Description, links: Links) -> None:
+def _check_steps_for(spec: Description, links: Links) -> None:
     """Refuse steps that may rise with links, and procedures that would lower them for free."""
-    if what.mixed_labels:
+    if spec.mixed_labels:
         raise ValueError(
-            f"{what.estimator_name} takes no links, since codes are mixed; use CNMF or CDNMF."
+            f"{spec.estimator_name} takes no links, since codes are mixed; use CNMF or CDNMF."
         )
-    if len(links.cannot) and what.cannot_link_reg:
-        if what.graph_reg and what.beta == 1:
+    if len(links.cannot) and spec.cannot_link_reg:
+        if spec.graph_reg and spec.beta == 1:
             raise ValueError(
                 "cannot_link with a graph needs beta_loss='frobenius': under Kullback-Leibler no "
                 "step descends on both."
             )
         check_step(
-            solver_name(what),
-            what.beta_loss,
-            what.beta,
+            solver_name(spec),
+            spec.beta_loss,
+            spec.beta,
             [CannotLink.between(links.cannot_graph, 1.0)],
         )
-    soft = len(links.must) and what.must_link_reg is not None
-    if what.printed and (soft or len(links.cannot)):
+    soft = len(links.must) and spec.must_link_reg is not None
+    if spec.printed and (soft or len(links.cannot)):
         raise ValueError(
             "links that cost need scale='unit': with scale='paper' codes would shrink and parts "
             "grow until links cost nothing."
         )
 
 
-def _say_what_labels_do(what: Description, labels: Labels | None) -> None:
-    if what.uses_labels and (labels is None or labels.n_labelled == 0):
+def _say_what_labels_do(spec: Description, labels: Labels | None) -> None:
+    if spec.uses_labels and (labels is None or labels.n_labelled == 0):
         warn(
-            f"{what.estimator_name}: y contains no known label, so the model is fitted without "
+            f"{spec.estimator_name}: y contains no known label, so the model is fitted without "
             "labels."
         )
     elif (
         labels is not None
-        and what.hard_labels
+        and spec.hard_labels
         and labels.counts.max() < 2
-        and not (what.propagate or labels.doubtful)
+        and not (spec.propagate or labels.doubtful)
     ):
         warn(
-            f"{what.estimator_name}: no class has two labelled samples, so hard labels change "
+            f"{spec.estimator_name}: no class has two labelled samples, so hard labels change "
             "nothing; "
             "label at least two samples of a class."
         )

@@ -25,17 +25,17 @@ class Rescaled:
 
 
 def rescale_extremes(
-    what: Description, X: Any, W: Any = None, H: Any = None, *, plain: bool | None = None
+    spec: Description, X: Any, W: Any = None, H: Any = None, *, plain: bool | None = None
 ) -> Rescaled:
     """Only for ``plain`` models without penalties, whose weights would have to change with X."""
-    plain = not what.penalized if plain is None else plain
-    alone = what.signed and not what.free_parts  # concepts use X only through its own products
+    plain = not spec.penalized if plain is None else plain
+    alone = spec.signed and not spec.free_parts  # concepts use X only through its own products
     factor = 1.0 if alone else extreme_factor(X)
     if factor == 1:
         return Rescaled(as_data(X), W, H)
-    check_factor(factor, what.beta, what.estimator_name)
+    check_factor(factor, spec.beta, spec.estimator_name)
     if not plain:
-        check_penalized(factor, what.beta, what.estimator_name)
+        check_penalized(factor, spec.beta, spec.estimator_name)
         return Rescaled(in_double(as_data(X)), W, H)  # squares of float32 overflow at 1e19
     root = np.sqrt(factor)
     W, H = (Z if Z is None else np.asarray(Z) / Z.dtype.type(root) for Z in (W, H))

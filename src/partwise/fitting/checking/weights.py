@@ -13,19 +13,19 @@ from partwise.fitting.description import Description
 
 
 def check_weights(
-    what: Description, data: DataMatrix, sample_weight: Any, *, plain: bool
+    spec: Description, data: DataMatrix, sample_weight: Any, *, plain: bool
 ) -> tuple[AnyArray | None, float]:
     """Weights of the samples, None where all count once, and what they were divided by."""
     weights = check_sample_weights(sample_weight, data)
-    if what.sample_weighting == "ncw":
+    if spec.sample_weighting == "ncw":
         ncw = ncw_weights(data)
         weights = ncw if weights is None else weights * ncw
     if weights is None or (weights == 1).all():
         return None, 1.0  # the plain model, to the last bit
-    if what.beta not in (1.0, 2.0):
+    if spec.beta not in (1.0, 2.0):
         raise ValueError(
             f"sample_weight needs beta_loss 'frobenius' or 'kullback-leibler', got "
-            f"{what.beta_loss!r}."
+            f"{spec.beta_loss!r}."
         )
     return tame_weights(weights) if plain else (weights, 1.0)
 
