@@ -1,4 +1,4 @@
-"""Why a sample has its name: which parts speak for a class and which against it."""
+"""Explanations: which parts support a class and which oppose it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Evidence(NamedTuple):
 
 @dataclass
 class Explanation:
-    """What speaks for and against a class; it prints as text.
+    """Parts that support and oppose a class; it prints as text.
 
     Attributes
     ----------
@@ -45,8 +45,8 @@ class Explanation:
     probabilities : dict
         Of a sample: its most probable classes.
     fidelity : float
-        Share of the training samples whose name the parts alone, added up, give as well: how far
-        the explanation is the whole story.
+        Share of the training samples for which the sum over parts predicts the same class. A low
+        share means that the explanation is incomplete.
     """
 
     subject: str
@@ -70,9 +70,9 @@ class Explanation:
 
 
 def linear_picture(codes: AnyArray, p: AnyArray) -> tuple[AnyArray, AnyArray, float]:
-    """Log-odds of all classes as a sum over parts, by ridge regression on the answers.
+    """Write the log-odds of all classes as a sum over parts, by ridge regression.
 
-    Returns the effects (k, c) of a unit of each part, the mean codes, and the fidelity.
+    Returns the effects (k, c) of a unit of each part, the mean part weights, and the fidelity.
     """
     log_odds = np.log(np.maximum(p, 1e-12))
     log_odds = log_odds - log_odds.mean(axis=1, keepdims=True)
@@ -83,7 +83,7 @@ def linear_picture(codes: AnyArray, p: AnyArray) -> tuple[AnyArray, AnyArray, fl
 
 
 def strongest_features(components: AnyArray, names: list[str], n: int) -> list[tuple[str, ...]]:
-    """For each part the features with the largest weights; "low ..." where they are negative."""
+    """Return the features with the largest weights per part; "low ..." if negative."""
     found = []
     for row in components:
         order = np.argsort(-np.abs(row), kind="stable")[:n]
@@ -108,7 +108,7 @@ class Explained(Results):
     _seed: Any
 
     def doubtful(self) -> AnyArray:
-        """Unlabelled training samples, the most doubtful first, as indices.
+        """Return indices of the unlabelled training samples, the most doubtful first.
 
         Returns
         -------
@@ -120,11 +120,11 @@ class Explained(Results):
 
     @property
     def doubtful_labels_(self) -> list[Doubt]:
-        """Given labels that the rest contradicts, the most doubtful first.
+        """Given labels that contradict the others, the most doubtful first.
 
-        Each labelled sample is judged by heads that did not see its label, and listed where that
-        is more likely wrong than right, given how many labels contradict the rest and that few
-        are wrong as a rule. Empty where no class has two labels.
+        Classifiers that did not see the label of a sample predict its class. The label is listed if
+        it is more likely wrong than right, given how many labels contradict the others and that few
+        labels are wrong. The list is empty if no class has two labels.
         """
         check_is_fitted(self)
         fitted = self._ensemble
@@ -167,7 +167,7 @@ class Explained(Results):
         return self._ask(doubt, closed, n)
 
     def _ask(self, doubt: AnyArray, closed: AnyArray, n: int) -> AnyArray:
-        """`asking.label_next`, in a space that is kept as long as the codes are."""
+        """Call `query.label_next` in a space that is kept as long as the part weights."""
         cache = self.__dict__.setdefault("_cache", {})
         with blas_threads(self.embedding_.size):
             if "asking" not in cache:
@@ -182,21 +182,22 @@ class Explained(Results):
         n: int = 3,
         feature_names: Any = None,
     ) -> Explanation:
-        """Which parts speak for a class and which against it: in general, or for one sample.
+        """Explain a class or a sample by the parts that support and oppose the class.
 
-        The log-odds of the classes are written as a sum over parts, by regression on the answers
-        for all training samples; ``fidelity`` says how far that sum gives the same names.
+        The log-odds of the classes are written as a sum over parts, by regression on the
+        predictions of all training samples. ``fidelity`` is the share of samples for which this sum
+        predicts the same class.
 
         Parameters
         ----------
         name : object, default=None
-            A class of `classes_`; with ``sample``, its most probable one where None.
+            A class of `classes_`. None, with ``sample``, uses its most probable class.
         sample : int or array-like of shape (n_features,), default=None
             A training sample by its index, or a new sample.
         n : int, default=3
-            Parts on each side, and twice as many features of each.
+            Number of parts on each side; twice as many features of each are listed.
         feature_names : sequence of str, default=None
-            Names of the columns of X; those that X came with, or numbers, where None.
+            Names of the columns of X. None uses those of a DataFrame, or numbers.
 
         Returns
         -------
@@ -229,7 +230,7 @@ class Explained(Results):
         return int(at[0])
 
     def _one_sample(self, sample: Any) -> tuple[AnyArray, AnyArray, str]:
-        """Code at unit length, probabilities and what to call it."""
+        """Return part weights at unit length, probabilities and a name of the sample."""
         if np.ndim(sample) == 0 and not sp.issparse(sample):
             row = int(sample)
             code, p = self.embedding_[row], self.label_distributions_[row]

@@ -1,4 +1,4 @@
-"""Cross-validation over labels, fair to heads when there are two labels a class."""
+"""Cross-validation over labels that is fair with two labels per class."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from partwise.backends.arrays import AnyArray
 
 @dataclass
 class Folds:
-    """Who is held out when, and who trains.
+    """Folds of the labels, and their weights in training.
 
-    Leaving a label out leaves its class with fewer labels than the others, and a head that looks
-    at class means then errs on it more often than it will on a new sample (below chance, with two
-    labels a class). So in a fold where some class is held out, every other class loses a label too.
+    A class without its held-out label has fewer labels than the others. A classifier that uses
+    class means then errs on this label more often than on a new sample, below chance with two
+    labels per class. So in a fold with a held-out label of some class, every other class loses a
+    label, too.
 
     Attributes
     ----------
     fold : int array of shape (n_labelled,)
         The fold in which a label is held out; -1 for the only label of a class.
     means, spread : float arrays of shape (n_folds + 1, n_labelled)
-        Weights of the labels in training. ``means``: the same number less of every class.
-        ``spread``: all but those held out, for what is common to all classes. The last row is
-        the fit to all labels.
+        Weights of the labels in training. In ``means`` all classes lose the same number of
+        labels. In ``spread`` only held-out labels are left out; it is for statistics that all
+        classes share. The last row is the fit to all labels.
     """
 
     fold: AnyArray
@@ -37,11 +38,11 @@ class Folds:
 
     @property
     def scored(self) -> AnyArray:
-        """Labels that are held out once."""
+        """Mask of the labels that are held out once."""
         return self.fold >= 0
 
     def held_out(self, scores: AnyArray, labelled: AnyArray) -> AnyArray:
-        """Rows of the scored labels from the fold in which they were held out.
+        """Return rows of the scored labels from the fold in which they were held out.
 
         ``scores`` is (n_folds + 1, n, c), ``labelled`` the rows of the labels in it.
         """
@@ -50,7 +51,7 @@ class Folds:
 
 
 def make_folds(y: AnyArray, weights: AnyArray, n_folds: int, rng: np.random.RandomState) -> Folds:
-    """Folds for codes ``y`` (0 .. c-1) of the labelled samples; none where ``n_folds`` is 0."""
+    """Return folds for class codes ``y`` (0 to c-1); none if ``n_folds`` is 0."""
     n, c = y.size, int(y.max()) + 1
     fold, place = np.full(n, -1), 0
     members = [rng.permutation(np.flatnonzero(y == j)) for j in range(c)]

@@ -1,13 +1,12 @@
-"""None of these: how far a sample is from everything that was labelled.
+"""Outlyingness: how far a sample is from all labelled samples.
 
-Two distances that no class enters: in the codes, log(1 - cosine) to the nearest label; over the
-neighbour graph, -log of what reaches a sample from all labels. Both are measured in units of the
-labels themselves: each label whose class has another one is held out, and its distances to the
-rest are how far samples of the labelled classes are. Two labels that are each other's nearest are
-as far by one distance, and count once. With few labels a spread may be small by chance, so that
-what it is elsewhere counts beside them, and samples are more often far than near by as much: the
-deviation is that of the upper side. A class held out in turn says how many samples of other classes
-are farther.
+Two distances do not depend on the classes: log(1 - cosine) of the part weights to the nearest
+label, and -log of what reaches a sample from all labels over the neighbour graph. Labels are held
+out in turn if their class has another label, and their distances to the rest give the scale. Two
+labels that are nearest to each other have one distance, which counts once. With few labels a spread
+may be small by chance, so usual values count in addition. Distances are skewed, so the deviation is
+that of the upper side. Each class is held out in turn to estimate how many samples of other classes
+are farther away.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ SHARE = 0.9
 CLOSE, LITTLE = 1e-3, 1e-6
 #: Labels that spread at once, for memory.
 BLOCK = 256
-#: Labels that must be held out before they say how far samples are.
+#: Number of labels that must be held out to estimate distances.
 FEWEST = 3
 #: Spreads of the two distances as they are on public sets, the squared deviation of their mean in
 #: these units, and what they count, in labels.
@@ -38,12 +37,12 @@ USUAL, OF_MEAN, COUNTS = np.array([0.8, 0.6]), 0.75, 2.0
 
 @dataclass
 class Outlying:
-    """Labels, what they reach, and how far they are from each other.
+    """Labels, what reaches each sample from them, and their distances.
 
     Attributes
     ----------
     told : array of shape (n_labelled, k)
-        Codes of the labelled samples, at length one.
+        Part weights of the labelled samples, at length one.
     reach : array of shape (n_samples,)
         What reaches each training sample from all labels.
     middle, spread : arrays of shape (2,)
@@ -63,20 +62,20 @@ class Outlying:
     found: float
 
     def score(self, codes: AnyArray, near: sp.csr_array | None = None) -> AnyArray:
-        """Share of samples of the labelled classes that are nearer to the labels, in [0, 1]."""
+        """Return the share of samples of the labelled classes that are nearer, in [0, 1]."""
         cosine = unit_rows(np.asarray(codes, dtype=float)) @ self.told.T
         reach = self.reach if near is None else near @ self.reach
         return self._placed(_distances(cosine.max(axis=1), reach))
 
     def _placed(self, distances: AnyArray) -> AnyArray:
-        """Where distances (n, 2) lie in the predictive distribution of another label's."""
+        """Return the position of distances (n, 2) in the distribution of those of a label."""
         score = ((distances - self.middle) / self.spread).mean(axis=1)
         width = self.deviation * np.sqrt(1 + 1 / self.held)
         return np.asarray(student.cdf(score / width, self.held + COUNTS - 1))
 
 
 def measure(codes: AnyArray, graph: sp.csr_array, labelled: AnyArray, y: AnyArray) -> Outlying:
-    """How far labelled samples are from each other; y are codes of their classes."""
+    """Measure the distances between labelled samples; y are codes of their classes."""
     told = unit_rows(np.asarray(codes[labelled], dtype=float))
     cosine = told @ told.T
     reach, among = _reach(graph, labelled)
@@ -85,7 +84,7 @@ def measure(codes: AnyArray, graph: sp.csr_array, labelled: AnyArray, y: AnyArra
     if np.sum(~once) < FEWEST:
         raise ValueError(
             "outlyingness needs three labels whose class has another one, got "
-            f"{np.sum(~once)}: how far samples of a class are from each other is not known yet."
+            f"{np.sum(~once)}; label more samples of the classes with one label."
         )
     itself = np.eye(y.size, dtype=bool)
     apart = _held_out(cosine, among, itself)[~once]
@@ -105,7 +104,7 @@ def measure(codes: AnyArray, graph: sp.csr_array, labelled: AnyArray, y: AnyArra
 
 
 def _held_out(cosine: AnyArray, among: AnyArray, hidden: AnyArray) -> AnyArray:
-    """Distances (m, 2) of labels to those that are not ``hidden`` (m, m) from them."""
+    """Return the distances (m, 2) of labels to those that are not ``hidden`` (m, m)."""
     return _distances(
         np.where(hidden, -1.0, cosine).max(axis=1), np.where(hidden, 0.0, among).sum(axis=0)
     )

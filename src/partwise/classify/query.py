@@ -1,11 +1,10 @@
-"""What to ask next: the sample whose label settles most doubt around it.
+"""Choose what to label next: samples whose labels remove most doubt around them.
 
-Asking for i gains Σ_j doubt_j max(0, k(i, j) - max_l k(l, j)) over samples j, where l are those
-that have a label or were asked for before: doubt, density and diversity in one sum. It is
-submodular, so that asking greedily is nearly as good as asking for the best set. The kernel is a
-Gaussian whose width shrinks as labels come: each label stands for its share of the samples, so the
-first ones cover them all and later ones look closely. While classes are met for the first time the
-answer cannot know what it has not seen: then all samples are doubtful (`unseen`).
+The gain of sample i is Σ_j doubt_j max(0, k(i, j) - max_l k(l, j)) over samples j, where l are the
+samples with a label or chosen before. So doubt, density and diversity are in one sum. It is
+submodular, and the greedy choice is nearly as good as the best set. The kernel is a Gaussian whose
+width shrinks with the number of labels: the first labels represent all samples, and later ones
+small regions. While new classes still appear, all samples are doubtful (`unseen`).
 
 The idea is that of uncertainty herding (Bae, Oliveira, Sutherland 2024).
 """
@@ -19,13 +18,13 @@ import numpy as np
 from partwise.backends.arrays import AnyArray
 from partwise.classify.preparation import unit_rows
 
-#: Samples whose doubt counts, those that may be asked for, and those of them looked at closely.
+#: Samples whose doubt counts, samples that may be chosen, and those for which gains are computed.
 WITNESSES, OPEN, CANDIDATES = 1000, 4000, 400
 
 
 @dataclass
 class Space:
-    """Where samples are compared for asking.
+    """Coordinates in which samples are compared.
 
     Attributes
     ----------
@@ -68,7 +67,7 @@ def _distances(A: AnyArray, B: AnyArray) -> AnyArray:
 
 
 def margins(p: AnyArray) -> AnyArray:
-    """One minus the distance between the two best classes' probabilities, for each row."""
+    """Return one minus the difference of the two largest probabilities of each row."""
     if p.shape[1] < 2:
         return np.ones(len(p))
     top = np.partition(p, p.shape[1] - 2, axis=1)
@@ -76,7 +75,7 @@ def margins(p: AnyArray) -> AnyArray:
 
 
 def unseen(y: AnyArray) -> float:
-    """Probability that the next label is of a new class: the share of classes met once (Good 1953).
+    """Return the probability that the next label is of a new class (Good 1953).
 
     ``y`` are the labels so far.
     """
@@ -87,14 +86,14 @@ def unseen(y: AnyArray) -> float:
 
 
 def label_next(space: Space, doubt: AnyArray, closed: AnyArray, n: int) -> AnyArray:
-    """At most n samples to ask for, the most useful first.
+    """Return at most n samples to label, the most useful first.
 
     Parameters
     ----------
     space : Space
     doubt : array of shape (n_samples,)
     closed : bool array of shape (n_samples,)
-        Samples that have a label, or are not to be asked for.
+        Samples that have a label or must not be chosen.
     n : int
     """
     told = space.Z[closed]
@@ -113,17 +112,16 @@ def label_next(space: Space, doubt: AnyArray, closed: AnyArray, n: int) -> AnyAr
 
 
 def _covered(Z: AnyArray, told: AnyArray, width: float) -> AnyArray:
-    """How far the closest of those that were told speaks for each row of Z."""
+    """Return the kernel between each row of Z and its closest labelled sample."""
     if not len(told):
         return np.zeros(len(Z), Z.dtype)
     return np.asarray(np.exp(_distances(Z, told).min(axis=1) / -width))
 
 
 def _greedy(kernel: AnyArray, covered: AnyArray, weights: AnyArray, n: int) -> AnyArray:
-    """Rows of the kernel that cover most, one after the other.
+    """Return the rows of the kernel with the largest gains, one after the other.
 
-    A gain only falls as others are picked, so that only the best of the old gains is looked at
-    again.
+    Gains only fall as rows are picked, so only the largest of the earlier gains is computed again.
     """
     gain = np.maximum(kernel - covered, 0) @ weights
     picked: list[int] = []

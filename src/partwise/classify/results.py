@@ -28,7 +28,7 @@ UNWEIGHED = "relabel(y, weigh=False) held no label out; relabel(y) does."
 
 
 class Results(TransformerMixin):  # which wraps `transform` for set_output
-    """The part of `PartsClassifier` that predicts and reports how the fit went."""
+    """The part of `PartsClassifier` that predicts and reports."""
 
     classes_: AnyArray
     label_distributions_: AnyArray
@@ -52,15 +52,15 @@ class Results(TransformerMixin):  # which wraps `transform` for set_output
 
     @property
     def labels_(self) -> AnyArray:
-        """`transduction_`, under the name that the other estimators have."""
+        """Same as `transduction_`, under the name of the other estimators."""
         check_is_fitted(self)
         return self.transduction_
 
     @property
     def label_confidence_(self) -> AnyArray:
-        """The probability of each training sample's name; one where it was given.
+        """Probability of each training sample's predicted label; one if it was given.
 
-        NaN for the others where all labels are of one class: nothing tells it from anything.
+        NaN for unlabelled samples if all labels are of one class.
         """
         check_is_fitted(self)
         sure = confidence(self.label_distributions_)
@@ -69,21 +69,22 @@ class Results(TransformerMixin):  # which wraps `transform` for set_output
 
     @property
     def labelled_(self) -> AnyArray:
-        """The samples whose label was given, and counted, as indices."""
+        """Indices of the samples with a label of positive weight."""
         check_is_fitted(self)
         return np.asarray(self._state["labelled"])
 
     @property
     def graph_(self) -> sp.csr_array:
-        """The neighbour graph of the training samples."""
+        """Neighbour graph of the training samples."""
         check_is_fitted(self, "embedding_")
         return self._features.first.graph
 
     @property
     def held_out_(self) -> tuple[AnyArray, AnyArray, AnyArray]:
-        """Labelled samples that were held out once, their probabilities then, and their classes.
+        """Held-out labelled samples, their probabilities and their classes.
 
-        As indices of samples, (m, n_classes) probabilities and positions in `classes_`.
+        These are indices of samples, (m, n_classes) probabilities from the fold without the label,
+        and positions in `classes_`.
         """
         check_is_fitted(self)
         fitted = self._ensemble
@@ -116,7 +117,7 @@ class Results(TransformerMixin):  # which wraps `transform` for set_output
 
     @property
     def expected_accuracy_(self) -> Expected:
-        """The share of right names to expect, with an interval; it prints as a sentence."""
+        """Expected accuracy with an interval; it prints as a sentence."""
         check_is_fitted(self)
         fitted, p = self._ensemble, self.label_distributions_
         if not fitted.truth.size or p.shape[1] < 2 or np.isnan(fitted.agreement):
@@ -126,7 +127,7 @@ class Results(TransformerMixin):  # which wraps `transform` for set_output
         given[self._state["labelled"]] = True
         rest = ~given if not given.all() else given
         shares = p[rest].mean(axis=0)
-        # labels that were drawn at random say more of large classes than unsure answers do
+        # labels of random samples show large classes better than unsure predictions do
         drawn = np.bincount(np.searchsorted(self.classes_, self.transduction_[given]))
         common = int(np.maximum(shares, drawn / given.sum()).argmax())
         found, sizes = recalls(p[rest]), self.class_shares_
@@ -148,16 +149,16 @@ class Results(TransformerMixin):  # which wraps `transform` for set_output
         return float(p[rest].max(axis=1).mean()), self._ensemble.agreement, labels, p.shape[1]
 
     def outlyingness(self, X: Any = None, *, also: Any = None) -> AnyArray:
-        """How far samples are from everything that was labelled, in [0, 1].
+        """Return how far samples are from all labelled samples, in [0, 1].
 
-        The share of samples of the labelled classes that should be nearer to the labels, by the
-        labels themselves, each held out in turn: 0.95 and more is to be expected of one in twenty
-        samples that do belong. It needs three labels whose class has another one.
+        This is the share of samples of the labelled classes that should be nearer to the labels.
+        Each label is held out in turn to measure it. One in twenty samples of the labelled classes
+        should have 0.95 or more. Three labels whose class has another label are necessary.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features), default=None
-            New samples; those of the fit where None.
+            New samples. None uses those of the fit.
         also : list of arrays, or mapping of names to arrays, default=None
             The further arrays that `fit` had, of these samples.
 
@@ -218,7 +219,7 @@ class Results(TransformerMixin):  # which wraps `transform` for set_output
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
         y : array-like of shape (n_samples,)
-            True labels; samples with -1, None or NaN, as in `fit`, do not count.
+            True labels. Samples with -1, None or NaN do not count.
         sample_weight : array-like of shape (n_samples,), default=None
         also : list of arrays, or mapping of names to arrays, default=None
             The further arrays that `fit` had, of these samples.
@@ -387,5 +388,5 @@ class Results(TransformerMixin):  # which wraps `transform` for set_output
 
 
 def confidence(p: AnyArray) -> AnyArray:
-    """Return the largest of each row; NaN where there is one column, which says nothing."""
+    """Return the largest value of each row; NaN if there is one column."""
     return np.asarray(p.max(axis=1) if p.shape[1] > 1 else np.full(len(p), np.nan))
