@@ -1,8 +1,8 @@
-"""Columns that follow on each other: pictures, series and spectra, and what their order tells.
+"""Features of columns whose order matters: pictures, series and spectra.
 
-A method that takes columns one by one sees two pictures of which one is moved by a pixel, or two
-series of which one begins later, as far apart. Here are the descriptions that these fields use
-instead: edges in small windows, strengths of frequencies, differences from point to point.
+If columns are compared one by one, a picture is far from its copy that is moved by a pixel, and a
+series from its copy that begins later. These fields use other features: edges in small windows,
+strengths of frequencies, and differences from point to point.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SAMPLES, BLOCK = 500, 250
 
 
 def descriptions(X: AnyArray) -> dict[str, int]:
-    """Kinds of descriptions that fit the order of the columns of X, with the width of a picture."""
+    """Return the kinds of descriptions that fit X, each with the width of a picture or 0."""
     Z = _standard(X)
     width = picture_width(Z)
     if width:
@@ -38,7 +38,7 @@ def descriptions(X: AnyArray) -> dict[str, int]:
 
 
 def picture_width(Z: AnyArray) -> int:
-    """Columns of the pictures that rows of Z are, row by row or column by column; 0 for none.
+    """Return the width of the pictures in the rows of Z; 0 if they are no pictures.
 
     A pixel is like the one beside it and the one below it, and less like one half a row away.
     """
@@ -64,21 +64,22 @@ def _standard(X: AnyArray) -> AnyArray:
 
 
 def _correlation(Z: AnyArray, lag: int) -> float:
-    """Mean correlation of columns that are ``lag`` apart, of those that vary."""
+    """Return the mean correlation of varying columns that are ``lag`` apart."""
     varies = Z.any(axis=0)
     both = varies[lag:] & varies[:-lag]
     return float(np.sum(Z[:, lag:] * Z[:, :-lag])) / both.sum() if both.any() else 0.0
 
 
 def differences(X: AnyArray) -> AnyArray:
-    """From each column to the next."""
+    """Return the differences between neighbouring columns."""
     return np.diff(X, axis=1)
 
 
 def frequencies(X: AnyArray) -> AnyArray:
-    """Log strength of each frequency, in units of the sample's own: when a series begins is gone.
+    """Return the log strength of each frequency relative to the sample's mean strength.
 
-    A sample that is constant up to rounding has none.
+    It does not depend on when a series begins. It is the same for all frequencies of a sample that
+    is constant up to rounding.
     """
     Z = np.asarray(X, dtype=float)
     size = np.abs(Z).max(axis=1, keepdims=True)
@@ -91,7 +92,7 @@ def frequencies(X: AnyArray) -> AnyArray:
 
 
 def edges(X: AnyArray, width: int) -> AnyArray:
-    """Histograms of the directions of edges in windows, each scaled with three neighbours.
+    """Return histograms of the directions of edges in windows, scaled in blocks.
 
     After N. Dalal and B. Triggs, "Histograms of oriented gradients": strengths of edges in
     `DIRECTIONS` directions, each split among the two nearest, summed over square windows, then

@@ -1,4 +1,4 @@
-"""What kind of numbers X holds, and the scale on which samples are compared: without labels."""
+"""The kind of values in X, and the scale on which samples are compared, without labels."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MANY, LARGE = 10_000, 50_000_000
 
 @dataclass
 class Preparation:
-    """How samples are brought to the scale on which they are compared.
+    """Transformation of samples to the scale on which they are compared.
 
     ``kind`` is "tf-idf" (counts), "log counts" (the same, all words alike), "scaled" (counts, each
     column divided by its spread), "unit rows" (images, spectra, expression, embeddings), "columns"
@@ -55,7 +55,7 @@ class Preparation:
 
     @property
     def table(self) -> bool:
-        """True if the length of a row says something."""
+        """True if the length of a row is informative."""
         return self.kind in ("columns", "centred", "ranks", "scaled")
 
     def plain(self, X: Any) -> Any:
@@ -97,7 +97,7 @@ class Preparation:
         return np.hstack([np.maximum(plain, 0), np.maximum(-plain, 0)])
 
     def components(self, H: AnyArray) -> AnyArray:
-        """Parts over the columns of X: high sides minus low sides where it is signed."""
+        """Return parts over the columns of X; high minus low sides if X is signed."""
         p = H.shape[1] // 2
         return H[:, :p] - H[:, p:] if self.signed else H
 
@@ -114,9 +114,10 @@ def unit_rows(Z: AnyArray) -> AnyArray:
 
 
 def unpacked(X: Any) -> Any:
-    """Dense where a sparse array saves nothing: a few columns, or most of its values not zero.
+    """Return a dense array if sparse storage saves nothing.
 
-    Then a table is prepared as a table, whatever container it comes in.
+    It saves nothing for few columns, or if most values are not zero. So a table is prepared as a
+    table, whatever container it comes in.
     """
     if sp.issparse(X) and (X.shape[1] < TABLE or 2 * X.nnz > X.shape[0] * X.shape[1]):
         return X.toarray()
@@ -149,12 +150,12 @@ def choose_preparation(X: Any) -> Preparation:
 
 
 def other_preparations(X: Any, first: Preparation) -> dict[str, Preparation]:
-    """Other looks at the same numbers; which of them serves, only labels can tell.
+    """Return further preparations of X; held-out labels determine their weights.
 
-    Columns that count alike where rows were scaled, their own spreads where columns already do,
-    and ranks, which no outlier moves; for counts all words alike, and rows that keep their length;
-    what the order of the columns tells, for pictures, series and spectra (`ordered`). None for
-    sparse values that are no counts, and for very many samples or values.
+    If rows were scaled, columns are standardised instead, and the reverse. Ranks limit the effect of
+    outliers. Counts are also prepared with equal weights of all words, and with rows that keep
+    their length. Pictures, series and spectra get features of `ordered`. There are no further
+    preparations of sparse values that are no counts, and of very many samples or values.
     """
     if X.shape[0] > MANY or X.shape[0] * X.shape[1] > LARGE * (100 if sp.issparse(X) else 1):
         return {}
@@ -192,7 +193,7 @@ def normal_ranks(X: AnyArray, knots: AnyArray) -> AnyArray:
 
 
 def _inverse(X: Any) -> AnyArray:
-    """One over the spread of each column of counts, so that rows have mean squared length one."""
+    """Return one over the spread of each column of counts; rows get mean square length one."""
     middle = np.asarray(X.mean(axis=0), dtype=float).ravel()
     square = np.asarray(sp.csr_array(X).power(2).mean(axis=0), dtype=float).ravel()
     variance = square - middle**2
@@ -217,9 +218,9 @@ def _one_unit(X: AnyArray) -> bool:
 
 
 def _whole(values: AnyArray) -> bool:
-    """Return whether all are whole numbers; the first ones decide where they are not.
+    """Return whether all values are whole numbers; the first ones are checked first.
 
-    Beyond one over eps every number is, which says nothing.
+    Every float beyond one over eps is whole, so such values do not count.
     """
     head = values.ravel()[:1000]
     if not ((head == np.rint(head)).all() and (values == np.rint(values)).all()):

@@ -1,4 +1,4 @@
-"""Labels spread over a neighbour graph: compiled conjugate gradients, one label a call."""
+"""Label spreading over a neighbour graph by compiled conjugate gradients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST, ABOUT = 200, 50
 
 
 class Walk(NamedTuple):
-    """S = D^-½ W D^-½ with its longest rows last: a processor then guesses where they end.
+    """Matrix S = D^-½ W D^-½ with its rows in the order of their length, for speed.
 
     ``rows`` are the samples that the rows are of; indices have no sign that must be looked at.
     """
@@ -37,7 +37,7 @@ class Walk(NamedTuple):
 def propagate(
     walk: Walk, E: sp.csr_array, shares: tuple[float, ...], tol: float = 1e-4
 ) -> AnyArray:
-    """(1 - α)(I - αS)⁻¹ e for the rows e of E (m, n), for each share α: (m, n_shares, n).
+    """Return (1 - α)(I - αS)⁻¹ e for rows e of E (m, n) and shares α: (m, n_shares, n).
 
     S is symmetric with norm one. Conjugate gradients on the largest α; the others
     are the same matrix plus a multiple of I, so that they share its products: their residuals
@@ -66,7 +66,7 @@ def propagate(
 def _gradients(  # type: ignore[no-untyped-def]
     starts, indices, weights, rows, top, first, shifts, tol, scale, fall, R, Q, D, F
 ):
-    """F_k of (top + shift_k - S) F_k = e, where the ``first`` shift is zero; R and all D_k are e.
+    """Solve (top + shift_k - S) F_k = e; the ``first`` shift is zero, and R and all D_k are e.
 
     ``scale`` is ζ of each shift and ``fall`` its last factor, which stays between zero and one.
     """
