@@ -152,8 +152,8 @@ def choose_preparation(X: Any) -> Preparation:
 def other_preparations(X: Any, first: Preparation) -> dict[str, Preparation]:
     """Return further preparations of X; held-out labels determine their weights.
 
-    If rows were scaled, columns are standardised instead, and the reverse. Ranks limit the effect of
-    outliers. Counts are also prepared with equal weights of all words, and with rows that keep
+    If rows were scaled, columns are standardised instead, and the reverse. Ranks limit the effect
+    of outliers. Counts are also prepared with equal weights of all words, and with rows that keep
     their length. Pictures, series and spectra get features of `ordered`. There are no further
     preparations of sparse values that are no counts, and of very many samples or values.
     """
