@@ -12,7 +12,7 @@ LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba")
 
 
 def versions(*more: str) -> dict[str, str]:
-    """Versions of partwise, Python, the libraries under it and those named."""
+    """Return the versions of partwise, Python, its libraries and those named."""
     found = {"partwise": __version__, "python": platform.python_version()}
     for name in (*LIBRARIES, *more):
         try:

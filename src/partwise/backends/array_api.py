@@ -82,7 +82,7 @@ class DeviceNeighbors:
         return out
 
     def laplacian(self, Z: AnyArray) -> AnyArray:
-        """(D - W) Z by differences, or at least in double precision."""
+        """Return (D - W) Z by differences, or at least in double precision."""
         if self.here is not None:
             return self.data.rows(self.here.laplacian(to_numpy(Z)))
         found = self.data.differences(self.parts, Z)
@@ -123,7 +123,7 @@ class OnDevice(Swept):
         return k <= NARROW  # curvature takes k/2 times a multiplicative step's arithmetic
 
     def differences(self, W: Csr, Z: AnyArray) -> AnyArray | None:
-        """Σ_j w_ij (z_i - z_j) by row, where a kernel has it."""
+        """Return Σ_j w_ij (z_i - z_j) by row, if there is a kernel."""
         return None
 
     # -- what the standard has no name for ----------------------------------------------------
@@ -137,7 +137,7 @@ class OnDevice(Swept):
         """Return a sparse matrix with ``@``."""
 
     def multiply(self, W: Any, Z: AnyArray) -> AnyArray:
-        """W Z for a matrix that `csr` made."""
+        """Return W Z for a matrix that `csr` made."""
         return W @ Z
 
     def product(self, what: str) -> AbstractContextManager[None]:
@@ -202,7 +202,7 @@ class DeviceDense(OnDevice):
         return self.X
 
     def made(self, X: Any) -> DeviceDense:
-        """Another matrix of this kind."""
+        """Return a new matrix of this kind."""
         return type(self)(X, back=self.back)
 
     def _blocks(self) -> Iterator[tuple[slice, AnyArray]]:
@@ -390,7 +390,7 @@ class DeviceSparse(DeviceDense):
         return namespace(y).maximum(y, self._low)
 
     def _at_entries(self, V: AnyArray, U: AnyArray) -> AnyArray:
-        """VUᵀ at the non-zeros, in pieces so that nothing of size nnz x k is stored."""
+        """Return VUᵀ at the non-zeros, in pieces so that nothing of size nnz x k is stored."""
         xp, columns = namespace(U), self.parts.indices
         y = xp.empty_like(self.parts.values)
         step = max(1, self.block_scale * arrays.BLOCK_ENTRIES // V.shape[1])

@@ -142,7 +142,7 @@ def ones(Z: AnyArray, n: int) -> Array:
 
 
 def spread(part: AnyArray, Z: AnyArray) -> Array:
-    """``part`` broadcast to the shape of Z."""
+    """Return ``part`` broadcast to the shape of Z."""
     return spread_over(Z, part)
 
 
@@ -180,18 +180,18 @@ def is_missing(values: AnyArray, missing: float) -> AnyArray:
 
 
 def largest(a: AnyArray) -> float:
-    """max(a, 0)."""
+    """Return max(a, 0)."""
     return max(0.0, float(namespace(a).max(a))) if a.shape[0] else 0.0
 
 
 def sum64(a: AnyArray) -> float:
-    """Σ a in float64."""
+    """Return Σ a in float64."""
     xp = namespace(a)
     return float(xp.sum(a, dtype=xp.float64))
 
 
 def column_sums64(Z: AnyArray, d: AnyArray | None = None) -> Array:
-    """Σ_i d_i z_i in float64."""
+    """Return Σ_i d_i z_i in float64."""
     xp = namespace(Z)
     if d is not None:
         return float64(d) @ float64(Z)
@@ -227,7 +227,7 @@ def vdot(a: AnyArray, b: AnyArray) -> float:
 
 
 def spectral_norm(G: AnyArray) -> float:
-    """‖G‖₂ of a small matrix."""
+    """Return ‖G‖₂ of a small matrix."""
     return float(np.linalg.norm(to_numpy(G), 2))
 
 
@@ -269,7 +269,7 @@ def _(out: np.ndarray) -> Array:
 
 
 def side_by_side(parts: Sequence[AnyArray]) -> Array:
-    """Factors with the same rows as one wide factor."""
+    """Join factors with the same rows to one wide factor."""
     return parts[0] if len(parts) == 1 else joined(*parts)
 
 
@@ -413,7 +413,7 @@ def _plain_pair(a: Any, b: Any) -> bool:
 
 
 def _overview(a: AnyArray, b: AnyArray) -> tuple[float, float, float]:
-    """Least and largest entry of a, and Σ a b, of a `_plain_pair`."""
+    """Return the smallest and largest entry of a, and Σ a b, for a `_plain_pair`."""
     from partwise.backends.numpy import kernels
 
     least, most, total = kernels.overview(a, b, threads_for(PASS * a.size, True))
@@ -434,7 +434,7 @@ def forget(X: Any) -> None:
 
 @singledispatch
 def gram(F: Array) -> Array:
-    """FᵀF."""
+    """Return FᵀF."""
     return F.T @ F
 
 
@@ -480,7 +480,7 @@ def _nothing() -> None: ...
 
 
 def floor(dtype: Any) -> float:
-    """Smallest number a denominator may have; numerators have no floor."""
+    """Return the smallest denominator; numerators have no limit."""
     return float(np.finfo(numpy_dtype(dtype)).tiny)
 
 
@@ -504,7 +504,7 @@ def _(a: np.ndarray, b: AnyArray) -> float:
 
 @singledispatch
 def inner64(a: AnyArray, b: AnyArray) -> float:
-    """`dot64`; on a device an array of no dimension, which nobody has waited for yet."""
+    """Return `dot64`; on a device as an array without dimensions, still being computed."""
     return dot64(a, b)
 
 

@@ -25,7 +25,7 @@ HOLD = 0.01
 
 
 def places(k: int) -> NDArray[Any]:
-    """(k, k): where each pair lies among the pairs."""
+    """Return the index of each pair (k, k) among the pairs."""
     a, b = np.indices((k, k))
     low, high = np.minimum(a, b), np.maximum(a, b)
     at: NDArray[Any] = high * (high + 1) // 2 + low

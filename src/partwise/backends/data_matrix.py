@@ -40,40 +40,40 @@ class Products(Protocol):
         """Share of entries that a product visits; decides how much inner work pays."""
 
     def dot(self, U: Array) -> Array:
-        """X U, (n, k)."""
+        """Return X U, (n, k)."""
 
     def tdot(self, V: Array) -> Array:
-        """Xᵀ V, (p, k)."""
+        """Return Xᵀ V, (p, k)."""
 
     def expect(self, product: str, factor: Array) -> None:
         """Announce that "dot" or "tdot" with this very factor is likely to come next."""
 
     def row_sq_norms(self) -> Array:
-        """‖x_i‖², (n,) float64."""
+        """Return ‖x_i‖², (n,) float64."""
 
     def row_sums(self) -> Array:
-        """Σ_j x_ij, (n,) float64."""
+        """Return Σ_j x_ij, (n,) float64."""
 
     def row_xlogx(self) -> Array:
-        """Σ_j x_ij log x_ij with 0 log 0 = 0, (n,) float64."""
+        """Return Σ_j x_ij log x_ij with 0 log 0 = 0, (n,) float64."""
 
     def row_sq_residuals(self, V: Array, U: Array) -> Array:
-        """‖x_i - U v_i‖² without cancellation, (n,) float64."""
+        """Return ‖x_i - U v_i‖² without cancellation, (n,) float64."""
 
     def row_divergences(self, V: Array, U: Array) -> Array | None:
         """Return Σ_j x log(x/y) - x + y in float64, (n,); None without such a pass."""
 
     def row_powers(self, beta: float) -> Array:
-        """Σ_j x_ij^β over the positive entries, (n,) float64."""
+        """Return Σ_j x_ij^β over the positive entries, (n,) float64."""
 
     def weighted(self, weights: Array | None, index: Array | None, n_rows: int) -> DataMatrix:
-        """AᵀΓX: rows times weights, then summed where ``index`` sends several to one row."""
+        """Return AᵀΓX: rows times weights, then summed where ``index`` sends several to one row."""
 
     def kl_dot(self, V: Array, U: Array) -> tuple[Array, Array]:
-        """(X / VUᵀ) U, (n, k), and Σ_j x_ij log (VUᵀ)_ij, (n,) float64, in one pass."""
+        """Return (X / VUᵀ) U, (n, k), and Σ_j x_ij log (VUᵀ)_ij, (n,) float64, in one pass."""
 
     def kl_tdot(self, V: Array, U: Array) -> Array:
-        """(X / VUᵀ)ᵀ V, (p, k)."""
+        """Return (X / VUᵀ)ᵀ V, (p, k)."""
 
     def kl_tdot_log(self, V: Array, U: Array) -> tuple[Array, float] | None:
         """Return `kl_tdot` and Σ x log (VUᵀ) from one pass; None if two are as cheap."""
@@ -97,19 +97,19 @@ class Products(Protocol):
         """
 
     def times_dot(self, V: Array, U: Array) -> Array:
-        """(X ∘ VUᵀ) U, (n, k): X holds weights of entries."""
+        """Return (X ∘ VUᵀ) U, (n, k): X holds weights of entries."""
 
     def times_tdot(self, V: Array, U: Array) -> Array:
-        """(X ∘ VUᵀ)ᵀ V, (p, k)."""
+        """Return (X ∘ VUᵀ)ᵀ V, (p, k)."""
 
     def times_squares(self, V: Array, U: Array) -> Array:
-        """Σ_j x_ij (VUᵀ)_ij², (n,) float64."""
+        """Return Σ_j x_ij (VUᵀ)_ij², (n,) float64."""
 
     def beta_dot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array, Array]:
-        """(X ∘ Y^(β-2)) U, Y^(β-1) U and the β-divergence of each row, Y = VUᵀ."""
+        """Return (X ∘ Y^(β-2)) U, Y^(β-1) U and the β-divergence of each row, Y = VUᵀ."""
 
     def beta_tdot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array]:
-        """(X ∘ Y^(β-2))ᵀ V and (Y^(β-1))ᵀ V."""
+        """Return (X ∘ Y^(β-2))ᵀ V and (Y^(β-1))ᵀ V."""
 
     @property
     def lack(self) -> Any | None:
@@ -140,10 +140,10 @@ class Placement(Protocol):
         """Bring an array that does not depend on samples, such as U, to the place of X."""
 
     def constant_rows(self, row: Array) -> Array:
-        """(n, k) with the same row for each sample."""
+        """Return an array (n, k) with the same row for each sample."""
 
     def operator(self, neighbors: Any) -> Callable[[Array], Array]:
-        """``neighbors(Z)`` = W Z, as a function of arrays that live where X is."""
+        """Return ``neighbors(Z)`` = W Z, as a function of arrays at the place of X."""
 
     def mean_rows(self, shared: Any, V: Array) -> Array:
         """Return the Z with A Z closest to V."""
@@ -155,7 +155,7 @@ class Placement(Protocol):
         """Return a factor as the user gets it."""
 
     def whole(self) -> Any | None:
-        """X itself, where it lies in one piece; None elsewhere."""
+        """Return X itself if it is one array, else None."""
 
     def sweeps(self, size: int, k: int) -> int:
         """Return the number of coordinate sweeps per product for rows with ``size`` entries."""
@@ -235,7 +235,7 @@ class Swept:
         return self
 
     def whole(self) -> Any | None:
-        """X itself, where it lies in one piece in memory or a file; None elsewhere."""
+        """Return X itself if it is one array in memory or a file, else None."""
         return None
 
     def kl_tdot_log(self, V: Array, U: Array) -> tuple[Array, float] | None:
@@ -259,7 +259,7 @@ class Swept:
 
 @singledispatch
 def total_squares(data: Any, V: Array | None = None, U: Array | None = None) -> float:
-    """‖X‖², or ‖X - V Uᵀ‖²."""
+    """Return ‖X‖², or ‖X - V Uᵀ‖²."""
     rows = data.row_sq_norms() if V is None else data.row_sq_residuals(V, U)
     return float(rows.sum())
 

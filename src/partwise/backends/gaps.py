@@ -54,7 +54,7 @@ class WeightDeficit:
     def weighted(
         self, weights: AnyArray | None, index: AnyArray | None, n_rows: int
     ) -> WeightDeficit:
-        """AᵀΓE."""
+        """Return AᵀΓE."""
         n = self.entries.shape[0]
         d = np.ones(n) if self.d is None else arrays.to_numpy(self.d)
         d = d if weights is None else d * weights
@@ -68,7 +68,7 @@ class WeightDeficit:
         return Z if self.d is None else Z * self.d[:, None]
 
     def dot(self, B: AnyArray) -> AnyArray:
-        """E B, (n, k)."""
+        """Return E B, (n, k)."""
         out = self.entries.dot(B)
         if not self.seen:
             return out
@@ -76,7 +76,7 @@ class WeightDeficit:
         return (sums if self.d is None else self.d[:, None] * sums) - out
 
     def tdot(self, F: AnyArray) -> AnyArray:
-        """EᵀF, (p, k)."""
+        """Return EᵀF, (p, k)."""
         out = self.entries.tdot(F)
         return self._rows(F).sum(axis=0)[None, :] - out if self.seen else out
 
@@ -118,17 +118,17 @@ class WeightDeficit:
         return arrays.cast(left > 1e-6 * most, self.entries.dtype)  # a sum's rounding is no sample
 
     def fill_dot(self, V: AnyArray, B: AnyArray) -> AnyArray:
-        """(E ∘ VBᵀ) B."""
+        """Return (E ∘ VBᵀ) B."""
         out = self.entries.times_dot(V, B)
         return self._rows(V) @ (B.T @ B) - out if self.seen else out
 
     def fill_tdot(self, F: AnyArray, U: AnyArray) -> AnyArray:
-        """(E ∘ FUᵀ)ᵀ F."""
+        """Return (E ∘ FUᵀ)ᵀ F."""
         out = self.entries.times_tdot(F, U)
         return U @ (F.T @ self._rows(F)) - out if self.seen else out
 
     def squares(self, V: AnyArray, B: AnyArray) -> float:
-        """Σ E ∘ (VBᵀ)²."""
+        """Return Σ E ∘ (VBᵀ)²."""
         out = float(self.entries.times_squares(V, B).sum())
         return arrays.vdot(self._rows(V) @ (B.T @ B), V) - out if self.seen else out
 
@@ -187,7 +187,7 @@ class MaskedData(Beside):
         return self.base.row_xlogx() if self.moments is None else self.moments[1]
 
     def row_sq_residuals(self, V: AnyArray, U: AnyArray) -> AnyArray:
-        """Σ_j w_ij (x_ij - y_ij)²."""
+        """Return Σ_j w_ij (x_ij - y_ij)²."""
         lack = self.lack
         if isinstance(self.base, DenseData):
             return _seen_residuals(self.base, lack, V, U)
@@ -270,12 +270,12 @@ class HalfSeen:
         return entries.times_dot(Z, F) if self.side == "V" else entries.times_tdot(F, Z)
 
     def _squares(self, Z: AnyArray) -> float:
-        """Σ E ∘ Y²."""
+        """Return Σ E ∘ Y²."""
         lack = self.data.lack
         return lack.squares(Z, self.F) if self.side == "V" else lack.squares(self.F, Z)
 
     def gain(self, Z: AnyArray) -> float:
-        """⟨w ∘ X, Y⟩ + ½ Σ E Y²: what the loss of Y is below ½ Σ w x² + ½ Σ d y²."""
+        """Return ⟨w ∘ X, Y⟩ + ½ Σ E Y²: ½ Σ w x² + ½ Σ d y² minus the loss of Y."""
         return dot64(self.given, Z) + 0.5 * self._squares(Z)
 
     @cached_property

@@ -25,7 +25,7 @@ def refuse_masks(a: Any, name: str = "X") -> None:
 
 
 def as_missing(X: Any, missing: float) -> Any:
-    """X with ``missing`` where a mask hides an entry; other arrays as they are."""
+    """Return X with ``missing`` at masked entries; other arrays stay unchanged."""
     if not is_masked(X):
         return X
     if np.isnan(missing) and X.dtype.kind != "f":

@@ -158,7 +158,7 @@ def sweep(
     Z: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, e: AnyArray,
     sweeps: int, stop: float, enough: float,
 ) -> Array:  # fmt: skip
-    """`sweep_rows` by the kind of Z; e >= r is the curvature of a step."""
+    """Run `sweep_rows` for the kind of Z; e >= r is the curvature of a step."""
     return sweep_columns(Z, C, G, d, r, e, sweeps, stop, enough)
 
 
@@ -272,7 +272,7 @@ def sweep_columns(
     Z: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, e: AnyArray,
     sweeps: int, stop: float, enough: float,
 ) -> Array:  # fmt: skip
-    """`sweep` with all rows at once, one operation after the other; Z stays as it is."""
+    """Run `sweep` on all rows together, one operation after the other; Z is unchanged."""
     xp = namespace(Z)
     z, c = xp.asarray(Z.T, copy=True), spread(C, Z).T
     ridges, steps = ([a.T[j if a.shape[1] > 1 else 0] for j in range(len(z))] for a in (r, e))

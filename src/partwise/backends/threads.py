@@ -72,7 +72,7 @@ def _calls() -> list[tuple[Callable[[], int | None], Callable[[int], Any]]]:
 
 
 def _blas() -> list[int]:
-    """Threads that each BLAS may use, by its variables or by threadpoolctl.
+    """Return the threads that each BLAS may use, by its variables or by threadpoolctl.
 
     A large number if it is unknown, because some libraries cannot report it.
     """
@@ -138,7 +138,7 @@ def blas_threads(work: float) -> Iterator[None]:
 
 
 def _by_variable() -> int:
-    """OMP_NUM_THREADS, whose first number is that of the outermost level."""
+    """Return the first number of OMP_NUM_THREADS, that of the outermost level."""
     first = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     return int(first) if first.isdigit() and int(first) else 1 << 20
 
@@ -178,7 +178,7 @@ def everybody() -> int:
 
 
 def allowed() -> int:
-    """Threads that this caller may use."""
+    """Return the number of threads that this caller may use."""
     return min(_share.get(), everybody())
 
 
@@ -263,7 +263,7 @@ def _together(threads: int) -> None:
 
 @cache
 def _step() -> float:
-    """Seconds of a multiply-add."""
+    """Return the seconds of a multiply-add."""
     block = np.ones((96, 96))
     with one_blas_thread:
         return seconds(lambda: block @ block, 40) / (BLAS * 96**3)

@@ -20,7 +20,7 @@ else:
         """Stand-in for scikit-learn's class, whose method raises an error with the reason."""
 
         def set_callbacks(self, *callbacks: Any) -> Any:
-            """Needs scikit-learn 1.9."""
+            """Raise an error, because this needs scikit-learn 1.9."""
             if callbacks:
                 raise ImportError(
                     "set_callbacks needs scikit-learn 1.9 or newer: pip install -U scikit-learn"

@@ -101,7 +101,7 @@ def _random(X: Any, k: int, seed: int) -> tuple[AnyArray, AnyArray]:
 
 
 def _from_clusters(X: Any, k: int, seed: int) -> tuple[AnyArray, AnyArray]:
-    """Memberships of a k-means: V with 0.2 elsewhere, C the averages of the clusters.
+    """Return V and C from k-means: memberships plus 0.2, and the means of the clusters.
 
     For a kernel the clusters of the samples stand in for those of their images, and for a
     precomputed one those of the rows of K.
@@ -119,7 +119,7 @@ def _from_clusters(X: Any, k: int, seed: int) -> tuple[AnyArray, AnyArray]:
 
 
 def solve_concepts(spec: Description, problem: ConceptProblem, report: Report) -> Found:
-    """V and C with the lowest objective."""
+    """Return V and C with the lowest objective."""
     model = problem.model
     found = best(_run(problem, number, report) for number in range(len(problem.starts)))
     if not found.history[-1] >= -1e-3 * abs(model.constant):

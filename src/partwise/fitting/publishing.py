@@ -68,7 +68,7 @@ def publish_factors(
 
 
 def factors(checked: Checked, problem: Problem, Z: Array, U: Array) -> tuple[AnyArray, AnyArray]:
-    """V and H = Uᵀ as a user gets them."""
+    """Return V and H = Uᵀ for the user."""
     data = problem.model.data
     V, H = problem.model.expand(Z), contiguous(U.T)
     if checked.factor != 1:

@@ -27,7 +27,7 @@ class Kernel:
     gamma: float | None = None
 
     def matrix(self, X: Any, Y: Any) -> AnyArray:
-        """k(x, y) for all pairs."""
+        """Return k(x, y) for all pairs."""
         from sklearn.metrics.pairwise import pairwise_kernels
 
         need = X.shape[0] * Y.shape[0] * X.dtype.itemsize
@@ -42,12 +42,12 @@ class Kernel:
         return np.asarray(K, dtype=X.dtype)
 
     def diagonal(self, X: Any) -> AnyArray:
-        """k(x, x)."""
+        """Return k(x, x)."""
         rows = [self.matrix(X[i : i + 1], X[i : i + 1])[0, 0] for i in range(X.shape[0])]
         return np.asarray(rows, dtype=X.dtype)
 
     def gram(self, X: Any) -> Gram:
-        """K of the training samples, seen through products; a linear one is never built."""
+        """Return K of the training samples as an operator; a linear kernel is never built."""
         if self.kind == "precomputed":
             if sp.issparse(X):
                 X = X.toarray()
@@ -65,7 +65,7 @@ class Kernel:
         return LinearGram(as_data(X), as_data(positive), as_data(positive - X))
 
     def refuse(self, objective: float) -> NoReturn:
-        """‖φ(X) - V Cᵀ φ(X)‖² >= 0 for every kernel: below zero there is no φ."""
+        """Refuse a negative ‖φ(X) - V Cᵀ φ(X)‖², which no kernel can have."""
         raise ValueError(
             f"kernel={self.kind!r} is not positive semi-definite: the objective fell to "
             f"{objective:g}; use a matrix of inner products."
@@ -73,7 +73,7 @@ class Kernel:
 
 
 def _checked(K: AnyArray, spec: str) -> AnyArray:
-    """K itself, if it can be a kernel: symmetric, and k(x, y)² <= k(x, x) k(y, y)."""
+    """Return K if it can be a kernel: symmetric, and k(x, y)² <= k(x, x) k(y, y)."""
     own = np.sqrt(np.maximum(np.diag(K), 0))
     if not (np.diag(K) >= 0).all():
         raise ValueError(

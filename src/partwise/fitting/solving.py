@@ -285,7 +285,7 @@ def _flush(model: FactorModel, Z: Array, U: Array, objective: float) -> tuple[Ar
 
 
 def _without_small(M: Array, small: float) -> Array:
-    """M with zeros for entries below that share of the largest of their column."""
+    """Return M with zeros for entries below a share of their column's largest one."""
     xp = namespace(M)
     size = xp.abs(M)
     return cast(xp.where(small * xp.max(size, axis=0) > size, 0, M), M.dtype)

@@ -144,7 +144,7 @@ def known_parts(spec: Description, checked: Checked, *, unit: bool) -> Known | N
 
 
 def sweeps(data: DataMatrix, k: int) -> tuple[int, int]:
-    """Coordinate sweeps that a product with X is worth, on V and on U."""
+    """Return the numbers of coordinate sweeps per product with X, on V and on U."""
     n, p = data.shape
     return data.sweeps(p, k), data.sweeps(n, k)
 
@@ -354,7 +354,7 @@ def starts(
 
 
 def factors(spec: Description, checked: Checked) -> list[Make]:
-    """V and U of each start, whatever the model."""
+    """Return functions that draw V and U of each start, for any model."""
     data, k = checked.data, checked.k
     rng = check_random_state(spec.random_state)
     if spec.printed and spec.init in (None, "random"):

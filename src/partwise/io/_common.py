@@ -122,7 +122,7 @@ def pieces(X: Any) -> Iterator[Any]:
 
 
 def mapped(X: np.memmap, change: Callable[[Any], Any]) -> np.memmap:
-    """``change`` of every block, in a temporary file that goes with the array."""
+    """Apply ``change`` to every block, into a temporary file that is deleted with the array."""
     dtype = X.dtype if X.dtype.kind == "f" else np.dtype(np.float64)
     place = tempfile.gettempdir()
     need, free = X.size * dtype.itemsize, shutil.disk_usage(place).free
@@ -150,7 +150,7 @@ def mapped(X: np.memmap, change: Callable[[Any], Any]) -> np.memmap:
 
 
 def check_matrix(X: Any, source: str | Path) -> Any:
-    """X as finite floats, dense or CSR, with samples in rows; a memmap stays one."""
+    """Return X as finite floats, dense or CSR, with samples in rows; a memmap stays a memmap."""
     values: Any
     if isinstance(X, np.memmap):
         values = X

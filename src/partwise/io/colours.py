@@ -74,7 +74,7 @@ def choose_colour(
 def _accuracies(
     samples: Samples, labels: Sequence[Any] | None, step: Step
 ) -> tuple[int, float, float] | None:
-    """Scored labels and the accuracy of the nearest neighbour in greyscale and in colour."""
+    """Return the scored labels and the accuracies in greyscale and in colour."""
     known = [] if labels is None else [i for i, label in enumerate(labels) if label is not None]
     if len(known) > MOST:
         known = np.random.RandomState(0).permutation(known)[:MOST].tolist()

@@ -125,7 +125,7 @@ def _learn(column: Any, name: str, common: str, ranged: bool) -> Column:
 def _learn_text(
     column: Any, name: str, cells: list[Any], known: list[str], common: str, ranged: bool
 ) -> Column:
-    """Numbers and dates that are written as text, categories, or text to leave out."""
+    """Detect numbers and dates written as text, categories, and text to leave out."""
     values = set(known)
     codes = next((value for value in known if is_code(value)), None)
     sign = decimal_sign(cells, usual=common) if codes is None else None

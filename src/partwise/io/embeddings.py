@@ -196,7 +196,7 @@ def _by_id(samples: Samples, ids: Sequence[str], path: Path) -> tuple[list[int],
 
 
 def _read(path: Path) -> tuple[np.ndarray, list[str] | None]:
-    """Vectors, and their ids where the file has them."""
+    """Return vectors, and their ids if the file contains them."""
     suffix = path.suffix.lower()
     if not path.is_file():
         raise ValueError(f"--embeddings {path}: there is no such file.")

@@ -78,7 +78,7 @@ def find_encoding(path: Path) -> str:
 
 
 def decode(data: bytes, source: str) -> tuple[str, str]:
-    """Bytes as text, and the codec that read them."""
+    """Decode bytes; return the text and the codec."""
     encoding = _find(iter([data]), source)
     return data.decode(encoding), encoding
 

@@ -226,7 +226,7 @@ def _swallows_rows(cell: str, delimiter: str, width: int) -> bool:
 
 
 def find_heading(path: Path, rows: list[list[str]], options: Options) -> Heading:
-    """Names of the columns: where they stand, and which columns get other ones.
+    """Find the heading: its row, the names of the columns, and the renamed ones.
 
     ``rows`` are the first rows of the file, also its blank ones.
     """
@@ -291,7 +291,7 @@ def _below_title(rows: list[list[str]], filled: list[int], begin: int, names: se
 
 
 def _distinct(names: list[str]) -> tuple[list[str], tuple[str, ...]]:
-    """Names with a number where one occurs again, and a note on these."""
+    """Append a number to repeated names; return also a note on them."""
     counts: dict[str, int] = {}
     made: list[str] = []
     for name in names:

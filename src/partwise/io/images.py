@@ -156,7 +156,7 @@ def _default_size(height: int, width: int) -> tuple[int, int]:
 
 
 def _opener() -> Any:
-    """`PIL.Image`, which reads HEIC as well where pillow-heif is installed."""
+    """Return `PIL.Image`, which also reads HEIC if pillow-heif is installed."""
     image_module = need("PIL.Image", "images", "pillow")
     with contextlib.suppress(ImportError):
         if "HEIF" not in image_module.OPEN:
@@ -281,7 +281,7 @@ def small_file(image: Any) -> bytes:
 
 
 def png(pixels: ArrayLike, white: float = 1.0) -> bytes:
-    """Values from 0 to `white`, (height, width) or (height, width, 3), as a PNG file."""
+    """Encode values from 0 to `white`, (height, width[, 3]), as a PNG file."""
     from PIL import Image  # comes with matplotlib
 
     shares = np.asarray(pixels, dtype=np.float64) / (white if white > 0 else 1.0)
@@ -292,7 +292,7 @@ def png(pixels: ArrayLike, white: float = 1.0) -> bytes:
 
 
 def array_thumbnails(X: Any, shape: tuple[int, ...]) -> Callable[..., bytes]:
-    """Thumbnails of rows that are images themselves, in their own size."""
+    """Return thumbnails of rows that are images, in their own size."""
 
     def thumbnail(i: int, side: int = THUMBNAIL) -> bytes:
         row = np.asarray(X[[i]].toarray() if hasattr(X, "toarray") else X[i])

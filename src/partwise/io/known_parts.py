@@ -111,7 +111,7 @@ def without_features(
 
 
 def read_topics(path: Path, samples: Samples) -> NamedParts:
-    """Topics of a TOML file, ``sport = ["match", "player"]``, as parts of these texts."""
+    """Read topics such as ``sport = ["match", "player"]`` of a TOML file as parts."""
     if samples.kind != "texts" or samples.feature_names is None:
         raise ValueError(f"--seed-words is for texts, and {samples.source} holds {samples.kind}.")
     vocabulary = {str(word): j for j, word in enumerate(samples.feature_names)}
@@ -132,7 +132,7 @@ def read_topics(path: Path, samples: Samples) -> NamedParts:
 
 
 def _topics(path: Path) -> dict[str, list[str]]:
-    """Names and words, in lower case as texts are read."""
+    """Return names and words in lower case, as in the vocabulary."""
     import tomllib
 
     try:
@@ -165,7 +165,7 @@ def _closest(words: Sequence[str], vocabulary: Mapping[str, int]) -> str:
 
 
 def read_known(path: Path, samples: Samples) -> NamedParts:
-    """Known parts of a CSV file: a line each, its name, then a number for each feature.
+    """Read known parts of a CSV file: per line a name and one number per feature.
 
     The first line names the features, in any order; features that it leaves out, and empty cells,
     are free. Where features have no names, there is a number for each, in their order.
@@ -246,7 +246,7 @@ def _number(cell: str, path: Path, line: int, name: str) -> float:
 
 
 def _like_samples(H: np.ndarray, path: Path, samples: Samples) -> np.ndarray:
-    """Numbers in the units of the data, in those of the prepared samples."""
+    """Convert numbers from the units of the data to those of the prepared samples."""
     scale = samples.recipe.get("scale", "none")
     if scale in ("range", "log"):
         raise ValueError(

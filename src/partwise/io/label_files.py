@@ -100,7 +100,7 @@ def labels_of(
     unknown: str = "ask",
     skipped: Sequence[str] = (),
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Labels of a file, and notes on how it was read."""
+    """Return the labels of a file, and notes on how it was read."""
     position, gone = find_names(ids), find_names(skipped)
     unit = _unit(path)
     rows, notes = _rows(path, options) if unit == "line" else _tasks(path, position | gone)
@@ -190,7 +190,7 @@ def _of_many(
 
 
 def read_links(path: str | Path, ids: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
-    """Pairs of samples from a CSV file of lines id,id,must or id,id,cannot.
+    """Read pairs of samples from a CSV file of lines id,id,must or id,id,cannot.
 
     They come as ``must_link`` and ``cannot_link``, as `fit` takes them. A heading is optional, ids
     are as in `read_labels`; an id that no sample has, and any other line, is a ValueError.
@@ -404,7 +404,7 @@ def place(position: dict[str, int], name: str) -> int | None:
 
 
 def keep_share(y: np.ndarray, share: float, *, random_state: int | None = 0) -> np.ndarray:
-    """Labels with all but a random share of each class replaced by None.
+    """Return labels with a random share kept per class, and None for the others.
 
     Parameters
     ----------

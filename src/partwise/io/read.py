@@ -259,7 +259,7 @@ def _check_labels_early(path: Path, given: Mapping[str, Any], options: Options) 
 def _labels(
     ids: Sequence[str], skipped: Sequence[str], given: Mapping[str, Any], options: Options
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Labels of the file for samples with these ids, and notes on how they were read."""
+    """Return labels of the file for samples with these ids, and notes on how they were read."""
     path = Path(given["labels"])
     y, notes = labels_of(
         path,

@@ -215,7 +215,7 @@ def _mostly_own(column: Any) -> bool:
 
 
 def _id_texts(column: Any) -> list[str]:
-    """Ids as text; whole numbers that came as floats as whole numbers."""
+    """Return ids as text; floats without fraction become whole numbers."""
     whole = column.dtype.kind == "f" and not (column.dropna() % 1).any()
     return [
         "" if gap else str(int(value) if whole else value).strip()

@@ -77,7 +77,7 @@ def text_samples(
     y: np.ndarray | None = None,
     notes: tuple[str, ...] = (),
 ) -> Samples:
-    """Texts as tf-idf rows of length one, with the papers' weights (1 + log tf) log(N/df).
+    """Return texts as tf-idf rows of length one, with the papers' weights (1 + log tf) log(N/df).
 
     The vocabulary leaves out stop words, words of a single text, of more than half of all texts,
     and the rarest beyond 20,000; a recipe brings the vocabulary and weights of the texts that a
@@ -193,7 +193,7 @@ def _df(value: float, *, most: bool) -> int | float:
 
 
 def weigh(texts: Sequence[str], recipe: Mapping[str, Any]) -> sp.csr_array:
-    """tf-idf rows by the words and weights of a recipe."""
+    """Return tf-idf rows by the words and weights of a recipe."""
     from sklearn.feature_extraction.text import CountVectorizer
     from sklearn.preprocessing import normalize
 

@@ -164,7 +164,7 @@ class ConceptModel(Model):
         self._known: tuple[AnyArray, AnyArray] | None = None
 
     def bound(self, n: int, dtype: Any) -> float:
-        """‖K‖₂ from a few power steps, with room above."""
+        """Return an upper estimate of ‖K‖₂ from a few power steps."""
         if self._bound is None:
             v = np.random.RandomState(0).uniform(size=(n, 1)).astype(dtype)
             size = 0.0
@@ -175,7 +175,7 @@ class ConceptModel(Model):
         return self._bound
 
     def product(self, C: AnyArray) -> AnyArray:
-        """K C, remembered for the last C; zero for a concept whose samples cancel.
+        """Return K C, stored for the last C; zero for a concept whose samples cancel.
 
         Such a concept, for example the mean of centred samples, consists of rounding errors.
         Scaling it to unit length, or fitting part weights to it, would make these as large as X.
@@ -232,7 +232,7 @@ class ConceptModel(Model):
     feasible = normalize
 
     def fit_scale(self, V: AnyArray, C: AnyArray) -> AnyArray:
-        """V times the scalar that fits X best."""
+        """Return V times the scalar that fits X best."""
         KC = self.product(C)
         fit, size = dot64(KC, V), dot64(V.T @ V, C.T @ KC)
         return V * V.dtype.type(fit / size) if fit > 0 and size > 0 else V

@@ -123,7 +123,7 @@ class FactorModel(Model):
             self.unit = False  # all parts have known entries
 
     def _gathered(self, weights: NDArray[Any] | None) -> DataMatrix:
-        """AᵀΓX."""
+        """Return AᵀΓX."""
         data, n = self.data, self.data.shape[0]
         if isinstance(self.rows, MixedRows):  # it has what losses ask for, and no more
             heavy = data if weights is None else data.weighted(weights, None, n)
@@ -291,7 +291,7 @@ class FactorModel(Model):
         return namespace(mean).where(self.d[:, None] > 0, weighted, mean)
 
     def expand(self, Z: Array) -> Array:
-        """V = A Z."""
+        """Return V = A Z."""
         return Z if self.rows is None else self.data.expand_rows(self.rows, Z)
 
 

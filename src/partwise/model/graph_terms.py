@@ -37,10 +37,10 @@ class Operator(Protocol):
         """W as CSR at the place of Z, if it contains all edges; else None."""
 
     def __call__(self, Z: AnyArray) -> AnyArray:
-        """W Z."""
+        """Return W Z."""
 
     def laplacian(self, Z: AnyArray) -> AnyArray:
-        """(D - W) Z, without the cancellation of D Z - W Z."""
+        """Return (D - W) Z, without the cancellation of D Z - W Z."""
 
 
 class Neighbors:

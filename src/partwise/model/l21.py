@@ -109,7 +109,7 @@ class RowLengths(Frobenius):
         return Reweighted(C, F.T @ heavy, evaluate, **beside_products(seen, "U", half))
 
     def _product(self, seen: Seen, U: Array, B: Array) -> Array:
-        """X B, made once for each U."""
+        """Return X B, computed once per U."""
         if self._last is None or self._last[0] is not U:
             self._last = U, seen.samples.data.dot(B)
         return self._last[1]

@@ -70,7 +70,7 @@ class LastPass:
         return last.product if last is not None and last.side == side else None
 
     def taken(self, Z: Array, U: Array, side: str) -> list[Any] | None:
-        """`product` alone in a list, which is then forgotten: it is as large as a factor."""
+        """Return `product` in a list and release it here, because it is as large as a factor."""
         found = self.product(Z, U, side)
         self._last = None
         return None if found is None else [found]
@@ -109,7 +109,7 @@ class WeighedSamples:
         return Z if self.rows is None else self.data.expand_rows(self.rows, Z)
 
     def reduce(self, V: Array) -> Array:
-        """AᵀV."""
+        """Return AᵀV."""
         if self.counts is None:
             return V
         return self.data.mean_rows(self.rows, V) * self.counts[:, None]
@@ -221,7 +221,7 @@ class Loss(ABC):
 
 
 def beta_of(beta_loss: str | float) -> float:
-    """β of a loss name or number."""
+    """Return β of a loss name or number."""
     return NAMES[beta_loss] if isinstance(beta_loss, str) else float(beta_loss)
 
 
@@ -426,7 +426,7 @@ class Beta(Loss):
         return 0.0
 
     def size(self, data: DataMatrix, weights: Array | None) -> float:
-        """½ Σ x^β: near a fit the loss is ½ Σ (x - y)² y^(β-2)."""
+        """Return ½ Σ x^β: near a fit the loss is ½ Σ (x - y)² y^(β-2)."""
         return 0.5 * _total(data.row_powers(self.beta), weights)
 
     def value(self, seen: Seen, Z: Array, U: Array) -> float:

@@ -101,7 +101,7 @@ class SharedRows:
         )
 
     def expand(self, Z: NDArray[Any]) -> NDArray[Any]:
-        """V = A Z: each sample's row of Z. Z itself where A is the identity."""
+        """Return V = A Z: each sample's row of Z, or Z itself if A is the identity."""
         if self.is_identity:
             return Z
         V: NDArray[Any] = np.take(Z, self.index, axis=0)
@@ -130,7 +130,7 @@ class SharedRows:
         return Z
 
     def _stack(self, of_classes: NDArray[Any], V: NDArray[Any]) -> NDArray[Any]:
-        """Rows of the classes, then V's rows of the unlabelled samples."""
+        """Return the rows of the classes, then V's rows of the unlabelled samples."""
         Z = np.empty((self.n_rows, *V.shape[1:]), dtype=V.dtype)
         Z[: self._shared] = of_classes
         np.take(V, self._free, axis=0, out=Z[self._shared :], mode="clip")  # clip: no buffer
@@ -178,11 +178,11 @@ class MixedRows:
         self.counts = np.asarray(self.A.sum(axis=0)).ravel()
 
     def expand(self, Z: NDArray[Any]) -> NDArray[Any]:
-        """V = A Z."""
+        """Return V = A Z."""
         return np.asarray(self.A @ Z, dtype=Z.dtype)
 
     def reduce(self, V: NDArray[Any]) -> NDArray[Any]:
-        """Aᵀ V."""
+        """Return Aᵀ V."""
         return np.asarray(self.A.T @ V, dtype=V.dtype)
 
     def mean(self, V: NDArray[Any]) -> NDArray[Any]:
@@ -191,6 +191,6 @@ class MixedRows:
         return np.asarray((self.A.T @ V) / counts[:, None], dtype=V.dtype)
 
     def gram(self, weights: NDArray[Any] | None = None) -> sp.csr_array:
-        """Aᵀ Γ A."""
+        """Return Aᵀ Γ A."""
         heavy = self.A if weights is None else sp.diags_array(np.asarray(weights)) @ self.A
         return sp.csr_array(self.A.T @ heavy)

@@ -67,10 +67,10 @@ class Subproblem(ABC):
 
     @abstractmethod
     def halves(self, Z: Array) -> tuple[Array, Array]:
-        """(neg, pos) of the loss alone."""
+        """Return (neg, pos) of the loss alone."""
 
     def split(self, Z: Array) -> tuple[Array, Array]:
-        """(neg, pos), both >= 0 for a multiplicative step, with gradient = pos - neg."""
+        """Return (neg, pos), both >= 0 for a multiplicative step, with gradient = pos - neg."""
         neg, pos = self.halves(Z)
         for term in self.terms:
             minus, plus = term.split(Z)
@@ -87,7 +87,7 @@ class Subproblem(ABC):
         return pos - neg
 
     def change(self, new: Array, old: Array) -> float:
-        """value(new) - value(old)."""
+        """Return value(new) - value(old)."""
         return self.value(new) - self.value(old)
 
     def descend(self, Z: Array, steps: int) -> Array:
@@ -132,7 +132,7 @@ class Model(Protocol):
         """Return a start that satisfies the constraints, which every step preserves."""
 
     def lengths(self, U: Array, /) -> Array:
-        """Lengths of the columns of U, where ``unit``."""
+        """Return the lengths of the columns of U, if ``unit``."""
         return namespace(U).ones(U.shape[1])
 
     def expect(self, side: str, Z: Array, U: Array, /) -> None:
@@ -185,7 +185,7 @@ class Quadratic(Subproblem):
         return total + sum(term.value(Z) for term in self.terms)
 
     def change(self, new: Array, old: Array) -> float:
-        """value(new) - value(old), without the rounding of ½‖X‖² that a difference has.
+        """Return value(new) - value(old), without the rounding of ½‖X‖² that a difference has.
 
         What is quadratic changes by ⟨gradient half-way, new - old⟩. On a device it may be a number
         that is still being computed, see `inner64`.
@@ -429,7 +429,7 @@ def misfit(value: float, size: float, least: float, tol: float = 0.0) -> float:
 
 
 def kkt_residual(sub: Subproblem, Z: Array, misfit: float = 1.0) -> float:
-    """‖projected gradient‖ / (misfit (‖neg‖ + ‖pos‖) + Σ ‖gradient of a term‖), at most 1.
+    """Return ‖projected gradient‖ / (misfit (‖neg‖ + ‖pos‖) + Σ ‖gradient of a term‖), at most 1.
 
     neg and pos are the halves of the loss's gradient, which cancel in a good fit. A term's gradient
     is not split, so that its halves cannot hide the residual.

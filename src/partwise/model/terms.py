@@ -24,7 +24,7 @@ Told = TypeVar("Told", bound=Callable[..., Any])
 
 
 def _of_factor(returns: str) -> Callable[[Told], Told]:
-    """Sections of a docstring for a method that takes the factor Z alone."""
+    """Add the sections of a docstring to a method that takes the factor Z alone."""
 
     def told(method: Told) -> Told:
         method.__doc__ = (
@@ -63,7 +63,7 @@ class Bound(NamedTuple):
 
     @_of_factor("tuple of array")
     def about_zero(self, Z: Array) -> tuple[Array, Array]:
-        """(linear, ridge) of linear·z + ½ ridge·z²."""
+        """Return (linear, ridge) of linear·z + ½ ridge·z²."""
         return (self.slope - self.ridge * Z if self.around else self.slope), self.ridge
 
 

@@ -27,7 +27,7 @@ INITS = ("random", "nndsvd", "nndsvda", "nndsvdar", "kmeans", "custom")
 def start(
     data: DataMatrix, k: int, init: str, rng: np.random.RandomState, weights: AnyArray | None = None
 ) -> tuple[AnyArray, AnyArray]:
-    """(V, U) >= 0 of shapes (n, k), (p, k) in the dtype of the data.
+    """Return (V, U) >= 0 of shapes (n, k), (p, k) in the dtype of the data.
 
     A sample of weight 2 starts like two equal samples, so that weights mean repetition.
     """
@@ -76,7 +76,7 @@ def _mean(data: DataMatrix, weights: AnyArray | None) -> float:
 def random_starts(
     data: DataMatrix, k: int, rngs: Sequence[np.random.RandomState], weights: AnyArray | None = None
 ) -> list[tuple[AnyArray, AnyArray]]:
-    """Half-normal parts, and codes that are uniform noise drawn from the sample itself.
+    """Return half-normal parts, and part weights that are noise scaled by the sample.
 
     The noise is the fraction of a large random projection of the sample: different for any two
     samples that differ, the same for equal ones. So the result does not depend on the order of the
@@ -106,7 +106,7 @@ def random_starts(
 def _svd(
     data: DataMatrix, k: int, rng: np.random.RandomState, weights: AnyArray | None
 ) -> tuple[AnyArray, AnyArray, AnyArray]:
-    """Randomised truncated SVD (Halko, Martinsson & Tropp 2011) from products with X alone.
+    """Compute a randomised truncated SVD (Halko and others 2011) from products with X.
 
     With weights, that of Γ^½ X, and the rows of the left vectors divided by Γ^½ again.
     """
@@ -182,7 +182,7 @@ def _nndsvd_elsewhere(
 
 
 def clustered(X: AnyArray, k: int, n_init: int, rng: np.random.RandomState) -> Any:
-    """scikit-learn's k-means with k clusters, or as many as there are samples."""
+    """Run scikit-learn's k-means with k clusters, or one per sample if there are fewer."""
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
     from threadpoolctl import threadpool_limits
@@ -194,7 +194,7 @@ def clustered(X: AnyArray, k: int, n_init: int, rng: np.random.RandomState) -> A
 
 
 def _kmeans(data: Any, k: int, rng: np.random.RandomState) -> tuple[AnyArray, AnyArray]:
-    """Centres as parts, membership + 0.2 as codes, as is usual for CF and convex NMF."""
+    """Return centres as parts, membership + 0.2 as part weights, as usual for CF."""
     n = data.shape[0]
     X = to_numpy(data.whole())
     if not isinstance(X, np.ndarray) and not sp.issparse(X):

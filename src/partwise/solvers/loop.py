@@ -153,7 +153,7 @@ def alternating(
     on_iteration: Callable[[int, Solution], bool] | None = None,
     keeper: Checkpoint | None = None,
 ) -> Asking[Solution]:
-    """`alternate`, with its subproblems made by who runs it."""
+    """Run `alternate`; the caller computes the subproblems that it yields."""
     state = None if keeper is None else keeper.load()
     if state is None:
         state = begin(model, Z, U, settings)
@@ -361,7 +361,7 @@ def _take_back(state: State, settings: Settings) -> None:
 
 
 def grown(weight: Any, ceiling: Any) -> tuple[Any, Any]:
-    """(weight, ceiling) after a step that lowered the objective (Ang & Gillis 2019).
+    """Return (weight, ceiling) after a step that lowered the objective (Ang & Gillis 2019).
 
     Numbers for one start, arrays for many side by side.
     """
@@ -369,7 +369,7 @@ def grown(weight: Any, ceiling: Any) -> tuple[Any, Any]:
 
 
 def shrunk(weight: Any) -> tuple[Any, Any]:
-    """(weight, ceiling) after a step that was taken back."""
+    """Return (weight, ceiling) after a step that was taken back."""
     return weight / 1.5, weight
 
 

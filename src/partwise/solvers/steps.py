@@ -137,7 +137,7 @@ def minimum(sub: Subproblem, Z: Array) -> Array:
 
 
 def _mu(sub: Subproblem, Z: Array) -> Array:
-    """Z ∘ (neg/pos); for KL with a quadratic term the minimiser of the EM majoriser."""
+    """Return Z ∘ (neg/pos), or for KL with a quadratic term the EM minimiser."""
     if isinstance(sub, Divergence):
         return _em(sub, Z)
     neg, pos = sub.split(Z)
@@ -146,7 +146,7 @@ def _mu(sub: Subproblem, Z: Array) -> Array:
 
 
 def _times(Z: Array, q: Array) -> Array:
-    """Z ∘ q; zero stays zero, also where its ratio leaves the range of the dtype."""
+    """Return Z ∘ q; zeros stay zero even if their ratio overflows."""
     return Z * namespace(q).minimum(q, float(np.finfo(numpy_dtype(Z.dtype)).max))
 
 
@@ -273,7 +273,7 @@ def _is_plain(sub: Quadratic, Z: Array) -> bool:
 
 
 def bounded(sub: Quadratic, terms: Sequence[Term], Z: Array) -> tuple[Array, Array, Array | None]:
-    """C less the slopes of the terms' bounds at Z, ridges, and those of bounds around Z.
+    """Return C minus the slopes of the terms' bounds at Z, and the ridges of the bounds.
 
     The last are None where there are none.
     """
@@ -296,7 +296,7 @@ def _taking_turns(terms: Sequence[Term]) -> Term | None:
 
 
 def _nesterov(sub: Quadratic, Z: Array, *, inner_iter: int = 10) -> Array:
-    """`inner_iter` accelerated projected gradient steps from Z, NMF-DC (15) and (17)."""
+    """Take `inner_iter` accelerated projected gradient steps from Z, NMF-DC (15) and (17)."""
     if sub.descends:
         return sub.descend(Z, inner_iter)
     lipschitz = sub.lipschitz()

@@ -33,11 +33,11 @@ class Symmetric:
         self.constant = 0.5 * float(np.sum(np.square(values, dtype=np.float64)))
 
     def product(self, V: Array) -> AnyArray:
-        """S V."""
+        """Return S V."""
         return multiply(self.S, V) if sp.issparse(self.S) else product(self.S, V)
 
     def value(self, V: Array) -> float:
-        """½‖S - VVᵀ‖²."""
+        """Return ½‖S - VVᵀ‖²."""
         G = V.T @ V
         return max(self.constant - dot64(self.product(V), V) + 0.5 * dot64(G, G), 0.0)
 

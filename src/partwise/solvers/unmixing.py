@@ -12,7 +12,7 @@ EMPTY = 1e-6  # sums of codes below which a sample says nothing
 
 
 def unmix_codes(V: Matrix, slack: float) -> Matrix:
-    """B with the largest determinant for which V Bᵀ stays non-negative, but for ``slack``.
+    """Return B with the largest determinant for which V Bᵀ stays non-negative, but for ``slack``.
 
     Columns of B sum to one and B⁻¹ >= 0, so the sums of codes and the sign of what is folded back
     are kept. One column after the other, the last first: with the others fixed, all of that is
@@ -31,7 +31,7 @@ def unmix_codes(V: Matrix, slack: float) -> Matrix:
 
 
 def unmix_parts(U: Matrix, slack: float) -> Matrix:
-    """B with the largest determinant for which U Bᵀ >= -slack, columns of U of sum one.
+    """Return B with the largest determinant for which U Bᵀ >= -slack, columns of U of sum one.
 
     Rows of B sum to one and B⁻¹ >= 0; one row after the other.
     """

@@ -356,7 +356,7 @@ def across_samples(
 
 
 def _scores(prepared: PreparedCounts, V: AnyArray) -> AnyArray:
-    """Regression coefficients of each gene's z-scores on the usages."""
+    """Return regression coefficients of each gene's z-scores on the usages."""
     data = as_data(prepared.tpm)
     V = V.astype(np.float64)
     sums = to_numpy(data.tdot(data.rows(V.astype(data.dtype)))).T.astype(np.float64)

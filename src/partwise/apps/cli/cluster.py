@@ -235,7 +235,7 @@ def result_columns(model: Any) -> tuple[str, str]:
 
 
 def _means(model: Any, names: Any) -> dict[str, float | None]:
-    """Mean confidence of each cluster; of classes without the labels that were given.
+    """Return the mean confidence of each cluster; for classes without the given labels.
 
     None where nothing is left, or nothing is known.
     """
@@ -349,7 +349,7 @@ def predicted(estimator: Any, samples: Samples) -> tuple[Any, Any]:
 
 
 def assignment_rows(ids: list[str], names: Any, confidence: Any, given: Any) -> list[list[Any]]:
-    """Rows of assignments.csv."""
+    """Return rows of assignments.csv."""
     labels = [""] * len(ids) if given is None else ["" if v is None else v for v in given]
     return [
         [name, str(cluster), "" if np.isnan(share) else f"{share:.4f}", label]
@@ -394,7 +394,7 @@ def _next_rows(found: dict[str, Any], samples: Any) -> tuple[list[str], list[lis
 
 
 def codes_text(ids: list[str], V: np.ndarray) -> str:
-    """Codes as CSV: the id, then a column for each part."""
+    """Return part weights as CSV: the id, then one column per part."""
     heading = ["id", *(f"part_{j + 1}" for j in range(V.shape[1]))]
     lines = ([name, *(f"{value:.6g}" for value in row)] for name, row in zip(ids, V))
     return csv_text(heading, lines)

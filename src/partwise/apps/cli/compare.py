@@ -209,7 +209,7 @@ def _rows(
 def _agreement(
     task: work.Task, name: str, k: int, parts: int | None, seed: int, runs: int, max_iter: int
 ) -> dict[str, Any]:
-    """Mean scores over runs with different seeds, and how well the runs agree."""
+    """Return mean scores over runs with different seeds, and how well the runs agree."""
     found, seconds = [], []
     for run in range(runs):
         began = time.perf_counter()

@@ -318,7 +318,7 @@ def _places(path: Path, cells: list[str]) -> tuple[Any, list[str]]:
 
 
 def _names_beside(path: Path) -> tuple[list[str], list[str]]:
-    """Names of cells and genes of a Matrix Market file, from the tables in its folder."""
+    """Return names of cells and genes of a Matrix Market file, from the tables in its folder."""
     found: list[list[str]] = []
     for kinds in (("barcodes",), ("features", "genes")):
         files = [path.parent / f"{kind}.tsv{end}" for kind in kinds for end in ("", ".gz")]

@@ -425,7 +425,7 @@ def _as_typed(name: str, value: Any, path: Path) -> tuple[Any, list[str]]:
 
 
 def settings_of(text: list[str] | None, per_class: int | None) -> dict[str, Any]:
-    """``["graph_reg=1"]`` as parameters."""
+    """Parse ``["graph_reg=1"]`` to parameters."""
     import tomllib
 
     found: dict[str, Any] = {}
@@ -444,7 +444,7 @@ def settings_of(text: list[str] | None, per_class: int | None) -> dict[str, Any]
 
 
 def grid_of(text: list[str] | None) -> dict[str, list[Any]]:
-    """``["graph_reg=1,10"]`` as values to try."""
+    """Parse ``["graph_reg=1,10"]`` to values to try."""
     found: dict[str, list[Any]] = {}
     for item in text or ():
         name, sign, values = item.partition("=")
@@ -456,7 +456,7 @@ def grid_of(text: list[str] | None) -> dict[str, list[Any]]:
 
 
 def two_sides(text: str | None, option: str) -> tuple[int, int] | None:
-    """``"32"`` or ``"48x32"`` as (height, width)."""
+    """Parse ``"32"`` or ``"48x32"`` to (height, width)."""
     if text is None:
         return None
     sides = text.lower().replace("×", "x").split("x")
@@ -471,7 +471,7 @@ def names_of(text: str | None) -> tuple[str, ...]:
 
 
 def span(text: str | None, option: str) -> tuple[int, int] | None:
-    """``"2"`` or ``"1-2"`` as (least, most)."""
+    """Parse ``"2"`` or ``"1-2"`` to (minimum, maximum)."""
     if text is None:
         return None
     ends = [end.strip() for end in text.split("-")]
@@ -484,7 +484,7 @@ def span(text: str | None, option: str) -> tuple[int, int] | None:
 
 
 def numbers_of(text: str | None, option: str) -> list[int]:
-    """``"5-7"``, ``"5,8"`` or both as numbers, in order."""
+    """Parse ``"5-7"``, ``"5,8"`` or both to sorted numbers."""
     spans = [span(part, option) for part in names_of(text)]
     return sorted({k for ends in spans if ends for k in range(ends[0], ends[1] + 1)})
 

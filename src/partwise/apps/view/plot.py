@@ -501,7 +501,7 @@ def in_groups(result: Any) -> tuple[NDArray[Any], NDArray[Any], list[str]]:
 
 
 def stability_and_error(found: Any, *, ax: Any = None) -> Any:
-    """Stability and error of programmes against their number, as cNMF draws them.
+    """Plot stability and error of programs against their number, as cNMF does.
 
     Parameters
     ----------
@@ -534,7 +534,7 @@ def stability_and_error(found: Any, *, ax: Any = None) -> Any:
 
 
 def gene_heatmap(one: Any, *, most: int = 5, ax: Any = None) -> Any:
-    """Scores of the genes that lead each programme.
+    """Plot the scores of the genes that lead each program.
 
     Parameters
     ----------
@@ -567,7 +567,7 @@ def gene_heatmap(one: Any, *, most: int = 5, ax: Any = None) -> Any:
 
 
 def leading_scores(one: Any, most: int = 5) -> tuple[NDArray[Any], list[str]]:
-    """Scores (genes, programmes) of the genes that lead each programme, and these genes."""
+    """Return scores (genes, programs) of the genes that lead each program, and these genes."""
     most = max(1, min(most, 60 // one.k))
     at = {name: j for j, name in enumerate(one.genes)}
     genes = list(dict.fromkeys(name for names in one.top_genes(most) for name in names))
@@ -575,7 +575,7 @@ def leading_scores(one: Any, most: int = 5) -> tuple[NDArray[Any], list[str]]:
 
 
 def parts_in_place(V: Any, places: Any, *, axes: Any = None, most: int = 50_000) -> Any:
-    """Codes where the samples are: one picture a part, dark to bright.
+    """Plot part weights at the positions of the samples, one image per part.
 
     Parameters
     ----------
@@ -740,7 +740,7 @@ def selection(found: Any, *, ax: Any = None) -> Any:
 
 
 def _errors(found: Any, at: NDArray[Any], good: NDArray[Any], best: float, ax: Any) -> Any:
-    """Errors with their bars, the good ones filled, a line at the best."""
+    """Plot errors with their bars; good ones are filled, and a line marks the best."""
     ax, mean = axes(ax), found.errors.mean(axis=1)
     ax.errorbar(at, mean, found.excess[:, 1], color="C0", capsize=3)
     ax.plot(at, mean, "o", color="C0", markerfacecolor="white")

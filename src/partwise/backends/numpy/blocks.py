@@ -8,7 +8,7 @@ from partwise.backends.arrays import AnyArray, floor
 
 
 def row_squares(Y: AnyArray) -> AnyArray:
-    """‖y_i‖², in float64 from short sums in the precision of Y where that can hold them."""
+    """Return ‖y_i‖² in float64, from short sums in the precision of Y if they fit."""
     cut = [Y[:, at : at + 512] for at in range(0, max(1, Y.shape[1]), 512)]
     with np.errstate(over="ignore"):
         sums: AnyArray = np.sum([np.vecdot(part, part) for part in cut], axis=0, dtype=np.float64)
@@ -20,7 +20,7 @@ def row_squares(Y: AnyArray) -> AnyArray:
 
 
 def squares(y: AnyArray) -> float:
-    """Σ y² of a long vector, in float64 from short sums in its own precision."""
+    """Return Σ y² of a long vector, in float64 from short sums in its own precision."""
     whole = y[: y.size - y.size % 512].reshape(-1, 512)
     rest = y[whole.size :]
     with np.errstate(over="ignore"):
@@ -42,26 +42,26 @@ def split_rows(index: AnyArray, n_rows: int) -> tuple[int, AnyArray]:
 
 
 def xlogx(X: AnyArray) -> AnyArray:
-    """Row sums of x log x in float64, 0 log 0 = 0."""
+    """Return row sums of x log x in float64, 0 log 0 = 0."""
     X = np.asarray(X, dtype=np.float64)
     return (X * np.log(X, out=np.zeros_like(X), where=X > 0)).sum(axis=1)
 
 
 def kl_ratio(X: AnyArray, V: AnyArray, U: AnyArray, low: float) -> tuple[AnyArray, AnyArray]:
-    """X / VUᵀ and VUᵀ, with a floor under the denominator."""
+    """Return X / VUᵀ and VUᵀ, with a floor under the denominator."""
     Y = V @ U.T
     np.maximum(Y, Y.dtype.type(low), out=Y)
     return X / Y, Y
 
 
 def kl_rows(X: AnyArray, V: AnyArray, U: AnyArray, low: float) -> tuple[AnyArray, AnyArray]:
-    """(X / VUᵀ) U and Σ_j x log y by row."""
+    """Return (X / VUᵀ) U and Σ_j x log y by row."""
     R, Y = kl_ratio(X, V, U, low)
     return R @ U, log_sums(X, Y, V, U)
 
 
 def log_sums(X: AnyArray, Y: AnyArray, V: AnyArray, U: AnyArray) -> AnyArray:
-    """Σ_j x log y by row in float64; Y, which is VUᵀ in its own precision, is written over.
+    """Return Σ_j x log y by row in float64; Y = VUᵀ is overwritten.
 
     In float32 a logarithm far from zero loses digits, so y is taken in units of its mean. And y is
     rounded: Σ x log y is then wrong by about as much as Σ y where x is near y, times the weight of
@@ -83,7 +83,7 @@ def log_sums(X: AnyArray, Y: AnyArray, V: AnyArray, U: AnyArray) -> AnyArray:
 
 
 def powers(X: AnyArray, beta: float) -> AnyArray:
-    """Σ_j x^β by row in float64, over x > 0."""
+    """Return Σ_j x^β by row in float64, over x > 0."""
     X = np.asarray(X, dtype=np.float64)
     return np.power(X, beta, out=np.zeros_like(X), where=X > 0).sum(axis=1)
 
@@ -101,7 +101,7 @@ def beta_parts(
 
 
 def beta_divergence(X: AnyArray, Y: AnyArray, beta: float) -> AnyArray:
-    """Σ_j d_β(x_ij | y_ij) by row, float64; the caller keeps x > 0 where β <= 0."""
+    """Return Σ_j d_β(x_ij | y_ij) by row, float64; the caller keeps x > 0 where β <= 0."""
     X = np.asarray(X, dtype=np.float64)
     Y = np.asarray(Y, dtype=np.float64)
     if beta == 0:
@@ -116,7 +116,7 @@ def beta_divergence(X: AnyArray, Y: AnyArray, beta: float) -> AnyArray:
 
 
 def weighed_sums(X: AnyArray, w: AnyArray) -> tuple[AnyArray, AnyArray]:
-    """Σ_j w x² and Σ_j w x log x of each row; X may be anything where w is zero."""
+    """Return Σ_j w x² and Σ_j w x log x of each row; X may be anything where w is zero."""
     there = (w > 0) & (X > 0)
     x = np.where(there, X, 1).astype(np.float64)
     return (w * x * x * there).sum(axis=1), (w * x * np.log(x) * there).sum(axis=1)

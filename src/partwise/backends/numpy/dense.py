@@ -59,7 +59,7 @@ def least_rows(p: int) -> int:
 
 
 def product(X: AnyArray, B: AnyArray) -> AnyArray:
-    """X B of a large X, in threads; X may be the transpose of how it lies in memory."""
+    """Return X B of a large X, in threads; X may be a transposed view."""
     found = narrow_product(X, B)
     if found is not None:
         return found

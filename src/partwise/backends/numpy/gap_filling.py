@@ -87,7 +87,7 @@ class Filling(ABC):
 
     @abstractmethod
     def apart(self, fill: Fill, V: AnyArray, U: AnyArray) -> float:
-        """Σ E (F - VUᵀ)²."""
+        """Return Σ E (F - VUᵀ)²."""
 
     @abstractmethod
     def solve(
@@ -117,7 +117,7 @@ class _Sampled(Filling):
         self._before: tuple[AnyArray, AnyArray, AnyArray] | None = None
 
     def entries(self, V: AnyArray, U: AnyArray) -> AnyArray:
-        """V Uᵀ at the places; the last ones are kept, since a loop asks twice for some."""
+        """Return V Uᵀ at the places; the last result is kept, since a loop needs some twice."""
         point = self._point
         if point is None or point[0] is not V or point[1] is not U:
             self._before = self._point

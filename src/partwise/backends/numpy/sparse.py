@@ -217,7 +217,7 @@ def equal_runs(X: Any, count: int) -> AnyArray:
 
 
 def transposed(X: Any) -> Any:
-    """Xᵀ of CSR, in threads where that pays."""
+    """Return Xᵀ of CSR, in threads if that is faster."""
     n, p = X.shape
     threads = threads_for(50.0 * X.nnz, True)
     runs = min(threads, X.nnz // (4 * p + 1))  # each has a place for every column
@@ -231,7 +231,7 @@ def transposed(X: Any) -> Any:
 
 
 def multiply(X: Any, B: AnyArray) -> AnyArray:
-    """X @ B for CSR, in threads where that pays."""
+    """Return X @ B for CSR, in threads if that is faster."""
     B = np.ascontiguousarray(B, X.dtype)
     if B.shape[1] < WIDE and X.nnz * B.shape[1] < SMALL:
         return X @ B
@@ -260,7 +260,7 @@ def last_cache() -> int:
 
 
 def laplacian(W: Any, Z: AnyArray) -> AnyArray:
-    """(D - W) Z for a CSR graph, from differences of rows, in threads where that pays."""
+    """Return (D - W) Z for a CSR graph from differences of rows, in threads if faster."""
     from partwise.backends.numpy import kernels
 
     Z = np.ascontiguousarray(Z)

@@ -150,7 +150,7 @@ def move(X: Any, device: str) -> Any:
 
 
 def searchable(X: Any) -> tuple[Any, Literal["exact", "approximate"]]:
-    """X as the search for neighbours takes it, and the method of that search."""
+    """Return X as the search for neighbours needs it, and the method of that search."""
     if isinstance(X, MaskedData):
         if X.base.whole() is not None and X.lack.entries.whole() is not None:
             return IncompleteSamples.of(X), "exact"
@@ -163,7 +163,7 @@ def searchable(X: Any) -> tuple[Any, Literal["exact", "approximate"]]:
 
 
 def as_ndarray(a: Any) -> AnyArray:
-    """Labels, weights and starts as ndarrays, wherever they come from."""
+    """Return labels, weights and starts as ndarrays."""
     a = with_unknown(a.compute() if is_masked(a) and hasattr(a, "compute") else a)
     return a if back_end(a) is None else to_numpy(a)
 
@@ -247,7 +247,7 @@ def check_start(
 
 
 def check_codes(V: Any, k: int) -> Any:
-    """V with a column for each part, of any kind of array."""
+    """Return V with one column per part, of any kind of array."""
     if isinstance(V, (list, tuple)) or hasattr(V, "iloc"):
         V = np.asarray(V)
     shape = tuple(getattr(V, "shape", ()))

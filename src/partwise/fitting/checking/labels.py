@@ -20,7 +20,7 @@ from partwise.solvers.steps import check_step
 
 
 def check_knowledge(spec: Description, given: FitInputs, n: int) -> Knowledge:
-    """Labels, a user's own graph, and links."""
+    """Return labels, a user's own graph, and links."""
     told = spec.labelled and given.y is not None
     labels = read_labels(as_ndarray(given.y), n) if told else None
     if labels is not None and labels.doubtful:

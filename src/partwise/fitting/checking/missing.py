@@ -120,7 +120,7 @@ def check_entry_weight(entry_weight: Any, shape: tuple[int, int], dtype: Any) ->
 def with_gaps(
     X: Any, places: Any, seen: bool, entry_weight: Any, wrap: Callable[[Any], DataMatrix] = as_data
 ) -> Any:
-    """X as data whose entries count by weight; X itself where all count once."""
+    """Return X as data with weights of entries; X itself if all weights are one."""
     if entry_weight is not None:
         W = check_entry_weight(entry_weight, X.shape, X.dtype)
         if places is not None:
@@ -162,7 +162,7 @@ def _smaller(places: Any, seen: bool, X: Any) -> tuple[Any, bool]:
 
 
 def _times(X: Any, W: Any) -> Any:
-    """X ∘ W, sparse where either is."""
+    """Return X ∘ W, sparse if either is."""
     if not sp.issparse(X) and not sp.issparse(W):
         return X * W
     sparse, other = (X, W) if sp.issparse(X) else (W, X)
@@ -173,7 +173,7 @@ def _times(X: Any, W: Any) -> Any:
 
 
 def _weighed(X: Any, W: Any, wrap: Callable[[Any], DataMatrix]) -> MaskedData:
-    """X with weights that are more than a mask: each row's largest is its ceiling."""
+    """Return X with general weights; each row's largest weight is its ceiling."""
     d = np.asarray(W.max(axis=1).todense() if sp.issparse(W) else W.max(axis=1)).ravel()
     _check_rows(d)
     base = _times(X, W)

@@ -48,7 +48,7 @@ def tame_weights(weights: AnyArray) -> tuple[AnyArray, float]:
 
 
 def ncw_weights(data: Any) -> AnyArray:
-    """Normalized-cut weights γ_i ∝ 1 / (x_iᵀ Σ_l x_l) (Xu et al. 2003); 0 for a zero sample.
+    """Return normalized-cut weights γ_i ∝ 1 / (x_iᵀ Σ_l x_l) (Xu et al. 2003); 0 for a zero sample.
 
     Their mean is one, so that the loss keeps its size beside a penalty.
     """

@@ -43,7 +43,7 @@ def neighbor_graph(
     method: Method = "exact",
     random_state: int | np.random.RandomState | None = None,
 ) -> sp.csr_array:
-    """Symmetric neighbour graph: W_ij > 0 where i is a near neighbour of j, or j of i.
+    """Return the symmetric neighbour graph: W_ij > 0 if i is a neighbour of j, or j of i.
 
     ::
 
