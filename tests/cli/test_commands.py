@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from sklearn.datasets import load_digits, load_iris
 
 import partwise
@@ -605,3 +606,23 @@ def test_progress_on_a_terminal():
         bar.step(3, 4, "something else")
     assert "_skl_callbacks" not in vars(model)
     assert "something else" in screen.getvalue() and "left" in screen.getvalue()
+
+
+def test_long_fits_have_an_estimate_of_time_and_memory():
+    from rich.console import Console
+
+    from partwise.apps.cli.progress_bar import Bar
+
+    seconds, memory = work.classifier_cost(np.broadcast_to(0.0, (20_000, 4096)))
+    assert 40 < seconds < 160 and 2e9 < memory < 8e9  # 111 s with reading were measured
+    assert 30 < work.classifier_cost(sp.csr_array((100_000, 9000)))[0] < 150
+    assert work.classifier_cost(np.zeros((150, 4)))[0] < work.LONG
+    for terminal in (True, False):
+        screen = io.StringIO()
+        with Bar(Console(file=screen, force_terminal=terminal, width=100)) as bar:
+            bar.note("A sentence.")
+            bar.start("fitting", seconds=84.0)
+            if terminal:
+                bar._progress.refresh()
+        shown = "about 1 min 24 s" in screen.getvalue() or "about 1 min 23 s" in screen.getvalue()
+        assert shown == ("A sentence." in screen.getvalue()) == terminal

@@ -14,6 +14,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
 from partwise.fitting.callbacks import AVAILABLE
 
@@ -26,6 +27,19 @@ def duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest} s"
     return f"{minutes // 60} h {minutes % 60} min"
+
+
+class _Left(TimeRemainingColumn):
+    """The time left, by the finished share or by an estimate of the whole time."""
+
+    max_refresh = None  # otherwise a new stage shows the time of the last one for half a second
+
+    def render(self, task: Any) -> Text:
+        seconds = task.fields.get("seconds")
+        if seconds is None:
+            return super().render(task)
+        left = max(seconds - (task.elapsed or 0), 0)
+        return Text(f"about {duration(round(left))}", style="progress.remaining")
 
 
 class Bar:
@@ -42,7 +56,7 @@ class Bar:
             BarColumn(),
             TimeElapsedColumn(),
             TextColumn("left"),
-            TimeRemainingColumn(),
+            _Left(),
             console=console,
             transient=True,
             disable=not self.shown,
@@ -62,13 +76,19 @@ class Bar:
     def step(self, done: int, total: int | None, what: str) -> None:
         """Show a state; a new `what` starts the clock again."""
         if what != self._what:
-            self._progress.reset(self._task, total=total, description=what)
+            self._progress.reset(self._task, total=total, description=what, seconds=None)
             self._what = what
         self._progress.update(self._task, completed=done, total=total)
 
-    def start(self, what: str) -> None:
-        """Something whose length is unknown."""
+    def start(self, what: str, *, seconds: float | None = None) -> None:
+        """Show a stage of unknown length, with the time that it should take if that is given."""
         self.step(0, None, what)
+        self._progress.update(self._task, seconds=seconds)
+
+    def note(self, text: str) -> None:
+        """Print a sentence above the bar; nothing if output is piped."""
+        if self.shown:
+            self._progress.console.print(text, markup=False, highlight=False)
 
     def watch(self, model: Any, what: str) -> Callable[[], None]:
         """Follow a model's `fit` by iterations; the function that is returned ends it."""
