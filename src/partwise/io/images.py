@@ -62,12 +62,7 @@ def read_images(folder: Path, files: Sequence[Path], options: Options) -> Sample
             f"{skipped[0][1]}."
         )
     if skipped:
-        notes += (
-            f"{len(skipped)} of {len(files)} images cannot be read and "
-            f"{'was' if len(skipped) == 1 else 'were'} skipped: "
-            f"{shown(name for name, _ in skipped)}; --strict stops there.",
-        )
-        notes += (f"{NEEDS_HEIC}.",) if any(NEEDS_HEIC in why for _, why in skipped) else ()
+        notes += _skipped_notes(skipped, len(files))
     rows, sizes, in_colour, on_side, in_pages = zip(*found)
     X, n, coloured, turned = np.stack(rows), len(found), sum(in_colour), sum(on_side)
     made: dict[str, Any] = {"kind": "images", "reader": "image files", "size": size, "rgb": rgb}
@@ -78,11 +73,7 @@ def read_images(folder: Path, files: Sequence[Path], options: Options) -> Sample
     if turned:
         notes += (f"{turned} of {n} images were turned upright, as their cameras noted.",)
     if any(in_pages):
-        names = shown(name for name, more in zip(ids, in_pages) if more)
-        notes += (
-            f"{sum(in_pages)} of {n} images have several pages ({names}); the first page was read. "
-            "Save the pages as files of their own, or as their maximum, to use the others.",
-        )
+        notes += (_pages_note([name for name, more in zip(ids, in_pages) if more], n),)
     if coloured and recipe is None and not options.embeddings_only:
         part = "all" if coloured == n else f"{coloured} of {n}"
         notes += (f"The colours of {part} images were dropped; --rgb keeps them.",)
@@ -98,6 +89,25 @@ def read_images(folder: Path, files: Sequence[Path], options: Options) -> Sample
         recipe=made,
         notes=notes,
         skipped=tuple(skipped),
+    )
+
+
+def _skipped_notes(skipped: Sequence[tuple[str, str]], n: int) -> tuple[str, ...]:
+    """Return notes on images that cannot be read."""
+    verb = "was" if len(skipped) == 1 else "were"
+    note = (
+        f"{len(skipped)} of {n} images cannot be read and {verb} skipped: "
+        f"{shown(name for name, _ in skipped)}; --strict stops there."
+    )
+    heic = any(NEEDS_HEIC in why for _, why in skipped)
+    return (note, f"{NEEDS_HEIC}.") if heic else (note,)
+
+
+def _pages_note(names: Sequence[str], n: int) -> str:
+    """Return a note on images of several pages."""
+    return (
+        f"{len(names)} of {n} images have several pages ({shown(names)}); the first page was read. "
+        "Save the pages as files of their own, or as their maximum, to use the others."
     )
 
 

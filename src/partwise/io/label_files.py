@@ -9,8 +9,9 @@ import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
+from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
@@ -224,54 +225,42 @@ def read_links(path: str | Path, ids: Sequence[str]) -> dict[str, list[tuple[int
 def _no_such_id(
     path: Path, unknown: list[tuple[int, str]], count: int, ids: list[str], known: dict[str, int]
 ) -> str:
-    from difflib import get_close_matches
-
     line, name = unknown[0]
-    some = list(known) if len(known) < 20_000 else ids[:20_000]
-    folded = {own.casefold(): own for own in some}
-    near = [folded[own] for own in get_close_matches(name.casefold(), list(folded), 1)]
-    number = name.removesuffix(".0")
-    if number.isdigit() and all(i.isdigit() for i in ids):  # numbers are close by their value
-        near = [min(ids, key=lambda i: abs(int(i) - int(number)))]
-    near = [i for i in ids if i.casefold() == name.casefold()][:1] or near
-    hint = f"; did you mean {near[0]!r}?" if near else f"; an id there is for example {ids[0]!r}"
-    if number.isdigit() and int(number) == len(ids) and ids == [str(i) for i in range(len(ids))]:
-        hint = "; ids are row numbers here, and they are counted from 0."
-    if sum(PurePosixPath(i).name == name or PurePosixPath(i).stem == name for i in ids) > 1:
-        hint = "; several files have this name, give its folder"
     others = ""
     if len(unknown) > 1:
         lines = shown((at for at, _ in unknown[1:]), 4)
         others = f" ({len(unknown)} of its {count} ids are unknown, also on {_unit(path)}s {lines})"
     skip = "" if len(unknown) == count else " (--skip-unknown leaves such lines out.)"
-    if hint[-1] not in "?.":
-        hint += "."
+    hint = _id_hint(name, ids, known)
+    return f"{path}, {_unit(path)} {line}: no sample has the id {name!r}{others}; {hint}{skip}"
 
-    return f"{path}, {_unit(path)} {line}: no sample has the id {name!r}{others}{hint}{skip}"
+
+def _id_hint(name: str, ids: list[str], known: dict[str, int]) -> str:
+    """Return what an unknown id may mean."""
+    from difflib import get_close_matches
+
+    number = name.removesuffix(".0")
+    if sum(name in (PurePosixPath(i).name, PurePosixPath(i).stem) for i in ids) > 1:
+        return "several files have this name, give its folder."
+    if number.isdigit() and int(number) == len(ids) and ids == [str(i) for i in range(len(ids))]:
+        return "ids are row numbers here, and they are counted from 0."
+    near = [i for i in ids if i.casefold() == name.casefold()]
+    if not near and number.isdigit() and all(i.isdigit() for i in ids):
+        near = [min(ids, key=lambda i: abs(int(i) - int(number)))]  # numbers are close by value
+    if not near:
+        folded = {own.casefold(): own for own in [*known, *ids][:20_000]}
+        near = [folded[own] for own in get_close_matches(name.casefold(), list(folded), 1)]
+    return f"did you mean {near[0]!r}?" if near else f"an id there is for example {ids[0]!r}."
 
 
 def check_labels(
     y: np.ndarray, source: str, similar: str = "ask", unknown: str = "ask"
 ) -> np.ndarray:
     """Handle labels such as "unknown", or labels that differ only in case or spaces."""
+    y = _without_unknown(y, source, unknown)
     counts = Counter(label for label in y if label is not None)
-    strange = [label for label in counts if says_unknown(label)]
-    if strange and unknown == "ask":
-        said = " and ".join(f"{label!r} ({counts[label]})" for label in strange[:3])
-        raise ValueError(
-            f"{source}: the label {said} may be a class or mean that the class is unknown. "
-            "--unknown-labels drop treats it as no label, --unknown-labels keep as a class."
-        )
-    if strange and unknown == "drop":
-        if len(strange) == len(counts):
-            raise ValueError(f"{source} holds no label but {shown(map(repr, strange))}.")
-        y = np.array([None if label in strange else label for label in y], dtype=object)
-        counts = Counter({label: n for label, n in counts.items() if label not in strange})
-    if (
-        "-1" in counts
-        and len(counts) > 1
-        and not all(label.lstrip("+-").isdigit() for label in counts)
-    ):
+    numbers = all(label.lstrip("+-").isdigit() for label in counts)
+    if "-1" in counts and len(counts) > 1 and not numbers:
         raise ValueError(
             f"{source}: {counts['-1']} samples have the label '-1', and others have names; leave "
             "unknown labels empty."
@@ -294,6 +283,23 @@ def check_labels(
     return np.array([same.get(label, label) for label in y], dtype=object)
 
 
+def _without_unknown(y: np.ndarray, source: str, unknown: str) -> np.ndarray:
+    """Ask about labels such as "unknown" and "?", keep them, or drop them."""
+    counts = Counter(label for label in y if label is not None and says_unknown(label))
+    if not counts or unknown == "keep":
+        return y
+    if unknown == "ask":
+        said = " and ".join(f"{label!r} ({n})" for label, n in list(counts.items())[:3])
+        raise ValueError(
+            f"{source}: the label {said} may be a class or mean that the class is unknown. "
+            "--unknown-labels drop treats it as no label, --unknown-labels keep as a class."
+        )
+    y = np.array([None if label in counts else label for label in y], dtype=object)
+    if all(label is None for label in y):
+        raise ValueError(f"{source} holds no label but {shown(map(repr, counts))}.")
+    return y
+
+
 def _unit(path: Path) -> str:
     return "task" if path.suffix.lower() == ".json" else "line"
 
@@ -314,18 +320,24 @@ def _tasks(path: Path, known: dict[str, int]) -> Rows:
         values = [str(data["id"])] if "id" in data else []
         values += [value for value in data.values() if isinstance(value, str)]
         names = [name for value in values for name in names_in(value)]
-        name = next((name for name in names if place(known, name) is not None), None)
-        for made in task.get("annotations") or []:
-            results = [] if made.get("was_cancelled") else made.get("result") or []
-            chosen = [c for one in results for c in one.get("value", {}).get("choices", ())]
-            if len(set(chosen)) > 1:
-                said = shown(map(repr, chosen))
-                raise ValueError(f"{path}, task {number} has several choices, {said}; keep one.")
-            if chosen:
-                rows.append((number, [name or next(iter(names), ""), str(chosen[0])]))
+        found = [name for name in names if place(known, name) is not None]
+        rows += [
+            (number, [next(iter(found + names), ""), choice])
+            for choice in _choices(task, f"{path}, task {number}")
+        ]
     if len(rows) == 1:
         raise ValueError(f"{path}: none of its {len(tasks)} tasks has a choice.")
     return rows, ()
+
+
+def _choices(task: dict[str, Any], where: str) -> Iterator[str]:
+    """Yield the choice of each annotation of a task of Label Studio."""
+    for made in task.get("annotations") or []:
+        results = [] if made.get("was_cancelled") else made.get("result") or []
+        chosen = [c for one in results for c in one.get("value", {}).get("choices", ())]
+        if len(set(chosen)) > 1:
+            raise ValueError(f"{where} has several choices, {shown(map(repr, chosen))}; keep one.")
+        yield from map(str, chosen[:1])
 
 
 def names_in(value: str) -> list[str]:

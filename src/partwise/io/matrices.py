@@ -178,46 +178,9 @@ def finish(samples: Samples, options: Options) -> Samples:
         raise ValueError(f"{samples.source} holds numbers; --kind texts needs texts.")
     if options.scale == "range":
         raise ValueError(f"{samples.source}: --scale range is for tables; use max or std.")
-    cells = samples.source.lower().endswith(".h5ad")
-    if options.recipe is None:
-        kind = options.kind or samples.kind
-        counted = samples.is_sparse or samples.kind == "counts"
-        if options.kind is None and kind != "images" and counted and is_counts(X):
-            kind = "counts"
-        elif options.kind is None and kind == "counts" and not is_counts(X):
-            kind = "table"
-        if kind == "images" and shape is None:
-            raise ValueError(f"{samples.source}: --kind images needs --image-shape, such as 32x32.")
-        scale = options.scale
-        if scale == "auto":
-            counted_scale = "log" if cells else "total"
-            scale = "none" if lowest(X) < 0 else counted_scale if kind == "counts" else "unit"
-        samples, genes = _variable(samples, options, cells and kind == "counts")
-        X = samples.X
-        if scale == "log":
-            kind = "table"  # logarithms are no counts
-        made = {
-            "kind": kind,
-            "reader": "a matrix",
-            "features": int(X.shape[1]),
-            **genes,
-            **learn_scale(X, scale),
-        }
-    else:
-        made = dict(options.recipe)
-        kind = made["kind"]
-        if made["reader"] != "a matrix":
-            raise ValueError(
-                f"{samples.source} is a matrix; the model was fitted to {made['reader']}."
-            )
-        if "genes" in made:
-            samples = _known_genes(samples, made["genes"])
-            X = samples.X
-        if made.get("features", X.shape[1]) != X.shape[1]:
-            raise ValueError(
-                f"{samples.source} has {X.shape[1]} features; the model was fitted to "
-                f"{made['features']}."
-            )
+    learn = _learn if options.recipe is None else _repeat
+    samples, made = learn(samples, options)
+    X, kind = samples.X, made["kind"]
     known = made.get("genes")
     what = {"images": "Images as rows", "counts": "Counts"}.get(kind, "A matrix")
     if made["scale"] == "log":
@@ -231,6 +194,43 @@ def finish(samples: Samples, options: Options) -> Samples:
         preparation=f"{what}; {SCALE_WORDS[made['scale']]}.",
         recipe=made,
     )
+
+
+def _learn(samples: Samples, options: Options) -> tuple[Samples, dict[str, Any]]:
+    """Return the samples with the genes to keep, and the recipe with their kind and scale."""
+    X, cells = samples.X, samples.source.lower().endswith(".h5ad")
+    kind = options.kind or samples.kind
+    if options.kind is None and kind != "images" and (samples.is_sparse or kind == "counts"):
+        kind = "counts" if is_counts(X) else "table" if kind == "counts" else kind
+    if kind == "images" and samples.image_shape is None:
+        raise ValueError(f"{samples.source}: --kind images needs --image-shape, such as 32x32.")
+    scale = options.scale
+    if scale == "auto":
+        counted_scale = "log" if cells else "total"
+        scale = "none" if lowest(X) < 0 else counted_scale if kind == "counts" else "unit"
+    samples, genes = _variable(samples, options, cells and kind == "counts")
+    return samples, {
+        "kind": "table" if scale == "log" else kind,  # logarithms are no counts
+        "reader": "a matrix",
+        "features": int(samples.X.shape[1]),
+        **genes,
+        **learn_scale(samples.X, scale),
+    }
+
+
+def _repeat(samples: Samples, options: Options) -> tuple[Samples, dict[str, Any]]:
+    """Return the samples with the genes that the model knows, and its recipe."""
+    made = dict(options.recipe or {})
+    if made["reader"] != "a matrix":
+        raise ValueError(f"{samples.source} is a matrix; the model was fitted to {made['reader']}.")
+    if "genes" in made:
+        samples = _known_genes(samples, made["genes"])
+    p = samples.X.shape[1]
+    if made.get("features", p) != p:
+        raise ValueError(
+            f"{samples.source} has {p} features; the model was fitted to {made['features']}."
+        )
+    return samples, made
 
 
 def _variable(

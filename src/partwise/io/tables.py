@@ -60,10 +60,8 @@ def read_table(path: Path, options: Options) -> Samples:
     frame, ids, id_column, said, unjoinable = _take_ids(whole, path, options)
     frame, y = _take_labels(frame, path, options)
     notes = (*said, *notes, *found)
-    ours = [c for c in frame.columns if c.startswith(OURS) and c not in options.columns]
-    if ours and recipe is None and options.text_column not in ours:
-        frame = frame.drop(columns=ours)
-        notes += (f"Columns of an earlier answer were left out: {shown(ours, 8)}.",)
+    frame, found = _without_ours(frame, options)
+    notes += found
     text_column, found = _text_column(frame, kind, options)
     notes += found
     if kind == "texts" and text_column is None:
@@ -85,6 +83,15 @@ def read_table(path: Path, options: Options) -> Samples:
         recipe={**samples.recipe, **how},
         unjoinable=unjoinable,
     )
+
+
+def _without_ours(frame: Any, options: Options) -> tuple[Any, tuple[str, ...]]:
+    """Leave out the columns of an earlier answer, unless one was chosen or a model needs it."""
+    ours = [c for c in frame.columns if c.startswith(OURS) and c not in options.columns]
+    if not ours or options.recipe is not None or options.text_column in ours:
+        return frame, ()
+    note = f"Columns of an earlier answer were left out: {shown(ours, 8)}."
+    return frame.drop(columns=ours), (note,)
 
 
 def _texts(
@@ -174,20 +181,9 @@ def _take_ids(
     elif recipe is not None and recipe.get("id_column") in frame.columns:
         name = recipe["id_column"]
     else:
-        taken = (options.label_column, options.text_column, *options.columns)
-        nameless = [c for c in frame.columns[:1] if c == NAMELESS]
-        likely = [c for c in frame.columns if looks_like_id(c) or c in nameless]
-        likely = [c for c in likely if c not in taken]
-        likely.sort(key=lambda c: c.strip().lower() != "id")  # a column "id" before "Nr"
-        sound = [c for c in likely if not _id_fault(frame, c)]
-        # where a column "id" is damaged, no other one stands in for it
-        first = [c for c in likely if c in sound or c.strip().lower() in IDS]
-        others = [c for c in frame.columns if c not in (*likely, *taken) and may_be_id(c)]
-        first += [c for c in others if not _id_fault(frame, c)]
-        name = next(iter([*first, *(c for c in likely if _mostly_own(frame[c]))]), None)
+        name, why = _find_ids(frame, options)
         if name is None:
-            why = f"{_id_fault(frame, likely[0])}{_GO_ON}" if likely else ""
-            return frame, numbers, None, (), f"{path}: {why}" if why else ""
+            return frame, numbers, None, (), f"{path}: {why}{_GO_ON}" if why else ""
         called = "without a heading" if name == NAMELESS else repr(name)
         notes = (f"The column {called} was taken as the samples' ids and left out.",)
     assert name is not None
@@ -195,6 +191,20 @@ def _take_ids(
     if fault:
         raise ValueError(f"{path}: {fault}{_GO_ON}")
     return frame.drop(columns=name), _id_texts(frame[name]), name, notes, ""
+
+
+def _find_ids(frame: Any, options: Options) -> tuple[str | None, str]:
+    """Return the column that holds ids, or None and the fault of the likeliest one."""
+    taken = (options.label_column, options.text_column, *options.columns)
+    free = [c for c in frame.columns if c not in taken]
+    likely = [c for c in free if looks_like_id(c) or (c == NAMELESS == frame.columns[0])]
+    likely.sort(key=lambda c: c.strip().lower() != "id")  # a column "id" before "Nr"
+    faults = {c: _id_fault(frame, c) for c in free if c in likely or may_be_id(c)}
+    # where a column "id" is damaged, no other one stands in for it
+    first = [c for c in likely if not faults[c] or c.strip().lower() in IDS]
+    first += [c for c in faults if c not in likely and not faults[c]]
+    first += [c for c in likely if _mostly_own(frame[c])]
+    return next(iter(first), None), faults[likely[0]] if likely else ""
 
 
 _GO_ON = (
@@ -255,22 +265,7 @@ def _features(
     scale, recipe = options.scale, options.recipe
     if scale == "auto":
         scale = "total" if counts else "range"
-    columns: list[Column] = []
-    if recipe is None:
-        chosen = _chosen(frame, path, options)
-        with named(path):
-            columns = learn_columns(chosen, usual=usual, ranged=scale == "range")
-        specs = [dict(column.spec) for column in columns if column.spec is not None]
-        if not specs:
-            raise ValueError(
-                f"{path} has no column of numbers, dates or categories; --text-column NAME reads "
-                "one of texts."
-            )
-    else:
-        specs = list(recipe["columns"])
-        gone = [spec["name"] for spec in specs if spec["name"] not in frame.columns]
-        if gone:
-            raise ValueError(f"{path} lacks columns that the model needs: {shown(gone, 8)}.")
+    columns, specs = _specs(frame, path, options, usual, ranged=scale == "range")
     with named(path):
         strange = () if recipe is None else strange_values(frame, specs)
         values, names, fills = encode_columns(frame, specs)
@@ -281,11 +276,8 @@ def _features(
     notes = (*strange, *notes)
     skipped: tuple[tuple[str, str], ...] = ()
     if rows is not None:
-        kept = set(rows.tolist())
-        gone = [own for i, own in enumerate(ids) if i not in kept]
-        skipped = tuple((own, "a value is missing") for own in gone)
-        ids = [ids[i] for i in rows]
-        y = None if y is None else y[rows]
+        skipped = tuple((ids[i], "a value is missing") for i in np.setdiff1d(range(len(ids)), rows))
+        ids, y = [ids[i] for i in rows], None if y is None else y[rows]
     X = check_matrix(values, path)
     if recipe is None:
         made = {
@@ -315,6 +307,28 @@ def _features(
         skipped=skipped,
         rows=rows,
     )
+
+
+def _specs(
+    frame: Any, path: Path, options: Options, usual: str, *, ranged: bool
+) -> tuple[list[Column], list[dict[str, Any]]]:
+    """Return the columns that were learned, none with a recipe, and how to encode each."""
+    if options.recipe is not None:
+        specs = list(options.recipe["columns"])
+        gone = [spec["name"] for spec in specs if spec["name"] not in frame.columns]
+        if gone:
+            raise ValueError(f"{path} lacks columns that the model needs: {shown(gone, 8)}.")
+        return [], specs
+    chosen = _chosen(frame, path, options)
+    with named(path):
+        columns = learn_columns(chosen, usual=usual, ranged=ranged)
+    specs = [dict(column.spec) for column in columns if column.spec is not None]
+    if not specs:
+        raise ValueError(
+            f"{path} has no column of numbers, dates or categories; --text-column NAME reads one "
+            "of texts."
+        )
+    return columns, specs
 
 
 def _chosen(frame: Any, path: Path, options: Options) -> Any:

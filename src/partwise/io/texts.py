@@ -87,17 +87,11 @@ def text_samples(
     tagged = sum(text is not old for text, old in zip(plain, texts, strict=True))
     if tagged:
         notes += (f"HTML tags were removed from {tagged:,} of {len(texts):,} texts.",)
-    texts = plain if tagged else texts
+        texts = plain
     written = np.array([bool(text.strip()) for text in texts])
     empty = [name for name, there in zip(ids, written) if not there]
     if empty:
-        more = f" and {len(empty) - 1} more" if len(empty) > 1 else ""
-        if options.strict or options.missing == "error" or not written.any():
-            raise ValueError(f"{source}: the text {empty[0]!r} is empty{more}; leave it out.")
-        notes += (
-            f"{len(empty)} of {len(texts)} texts {'are' if more else 'is'} empty and "
-            f"{'were' if more else 'was'} skipped: {shown(empty)}; --missing error stops there.",
-        )
+        notes += (_empty_note(source, empty, len(texts), options),)
         y = None if y is None else y[written]
         ids = [name for name, there in zip(ids, written) if there]
         texts = [text for text, there in zip(texts, written) if there]
@@ -111,14 +105,7 @@ def text_samples(
         if options.recipe is None:
             made, words = learn_words(texts, source, options)
         X = weigh(texts, made)
-        bare = [name for name, total in zip(ids, X.sum(axis=1).tolist()) if total == 0]
-        if len(bare) == len(texts):
-            raise ValueError(f"{source}: no text has a word of the vocabulary.")
-        if bare:
-            notes += (
-                f"{len(bare)} of the texts have no word of the vocabulary "
-                f"({shown(bare)}); their rows are zero.",
-            )
+        notes += _no_word_note(source, ids, X)
     what = "words" if made.get("tokens", "words") == "words" else "groups of characters"
     return Samples(
         X,
@@ -135,6 +122,31 @@ def text_samples(
         notes=notes,
         skipped=tuple((name, "the text is empty") for name in empty),
         rows=np.flatnonzero(written) if empty else None,
+    )
+
+
+def _empty_note(source: str, empty: list[str], n: int, options: Options) -> str:
+    """Return a note on empty texts that are skipped, or raise an error if none may be."""
+    more = f" and {len(empty) - 1} more" if len(empty) > 1 else ""
+    if options.strict or options.missing == "error" or len(empty) == n:
+        raise ValueError(f"{source}: the text {empty[0]!r} is empty{more}; leave it out.")
+    verbs = ("are", "were") if more else ("is", "was")
+    return (
+        f"{len(empty)} of {n} texts {verbs[0]} empty and {verbs[1]} skipped: {shown(empty)}; "
+        "--missing error stops there."
+    )
+
+
+def _no_word_note(source: str, ids: Sequence[str], X: sp.csr_array) -> tuple[str, ...]:
+    """Return a note on texts without a word of the vocabulary, which must not be all."""
+    bare = [name for name, total in zip(ids, X.sum(axis=1).tolist()) if total == 0]
+    if len(bare) == len(ids):
+        raise ValueError(f"{source}: no text has a word of the vocabulary.")
+    if not bare:
+        return ()
+    return (
+        f"{len(bare)} of the texts have no word of the vocabulary ({shown(bare)}); their rows are "
+        "zero.",
     )
 
 

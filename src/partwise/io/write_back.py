@@ -79,32 +79,34 @@ def _json_lines(path: Path, columns: dict[str, list[Any]], n: int, options: Opti
 
 
 def _text(path: Path, columns: dict[str, list[Any]], n: int, options: Options) -> bytes:
-    if path.suffix.lower() == ".xlsx":
-        cells = read_sheet(path, options.sheet)[0]
-        rows, encoding, separator = [[as_text(c) for c in row] for row in cells], "utf-8-sig", ","
-    else:
-        encoding, separator, _ = text_format(path, options)
-        rows = [row for _, row in csv_rows(path, encoding, separator)]
-        if encoding == "utf-8-sig" and path.read_bytes()[:3] != codecs.BOM_UTF8:
-            encoding = "utf-8"
+    rows, encoding, separator = _cells(path, options)
     found = find_heading(path, rows[:200], options)
     names = rows[found.titles] if found.is_row else found.names
     titles, rows = rows[: found.titles], [row for row in rows[found.above :] if row]
     kept = [j for j, name in enumerate(names) if name not in columns]
-    one = len(names) == 1  # there an empty row is an empty value
-    _check(path, n, sum(one or any(cell.strip() for cell in row) for row in rows))
+    # in a single column, an empty row is an empty value
+    is_sample = [len(names) == 1 or any(cell.strip() for cell in row) for row in rows]
+    _check(path, n, sum(is_sample))
     buffer = io.StringIO(newline="")
     writer = csv.writer(buffer, delimiter=separator)
     writer.writerows(titles)
     writer.writerow([*(names[j] for j in kept), *columns])
-    at = iter(range(n))
-    for row in rows:
-        new: list[Any] = [""] * len(columns)
-        if one or any(cell.strip() for cell in row):
-            i = next(at)
-            new = ["" if own[i] is None else quoted(own[i]) for own in columns.values()]
-        writer.writerow([*(row[j] for j in kept), *new])
+    new = zip(*([quoted(v) for v in own] for own in columns.values()), strict=True)
+    for row, has_answer in zip(rows, is_sample, strict=True):
+        added = next(new) if has_answer else [""] * len(columns)
+        writer.writerow([*(row[j] for j in kept), *added])
     try:
         return buffer.getvalue().encode(encoding)
     except UnicodeEncodeError:  # a name that the table's own encoding has no letters for
         return buffer.getvalue().encode("utf-8-sig")
+
+
+def _cells(path: Path, options: Options) -> tuple[list[list[str]], str, str]:
+    """Return the rows of a table with its encoding and separator; CSV for a workbook."""
+    if path.suffix.lower() == ".xlsx":
+        cells = read_sheet(path, options.sheet)[0]
+        return [[as_text(cell) for cell in row] for row in cells], "utf-8-sig", ","
+    encoding, separator, _ = text_format(path, options)
+    rows = [row for _, row in csv_rows(path, encoding, separator)]
+    marked = path.read_bytes()[:3] == codecs.BOM_UTF8
+    return rows, "utf-8" if encoding == "utf-8-sig" and not marked else encoding, separator
