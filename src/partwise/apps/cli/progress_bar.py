@@ -32,7 +32,7 @@ def duration(seconds: float) -> str:
 class _Left(TimeRemainingColumn):
     """The time left, by the finished share or by an estimate of the whole time."""
 
-    max_refresh = None  # otherwise a new stage shows the time of the last one for half a second
+    max_refresh = 0.0  # otherwise a new stage shows the time of the last one for half a second
 
     def render(self, task: Any) -> Text:
         seconds = task.fields.get("seconds")
