@@ -88,28 +88,32 @@ def _known(column: Any) -> list[str]:
 def _learn(column: Any, name: str, common: str, ranged: bool) -> Column:
     from pandas.api.types import is_complex_dtype
 
-    def left_out(why: str) -> Column:
-        return Column(name, "left out", why)
-
     if is_complex_dtype(column):
-        return left_out("complex numbers")
+        return Column(name, "left out", "complex numbers")
     kinds = (list, tuple, dict, bytes, np.ndarray)
     strange = next((type(value).__name__ for value in column if isinstance(value, kinds)), None)
     if strange is not None:
-        return left_out(f"holds values of the type {strange}")
+        return Column(name, "left out", f"holds values of the type {strange}")
     cells = _cells(column)
     known = [str(value).strip() for value in cells]
     gaps = 1 - len(known) / len(column)
     if not known or gaps > MAX_GAPS:
-        return left_out(f"empty in {gaps:.0%} of the rows")
+        return Column(name, "left out", f"empty in {gaps:.0%} of the rows")
     values = set(known)
     if len({folded(value) for value in values}) == 1:
-        return left_out(f"always {shown(values)}")
+        return Column(name, "left out", f"always {shown(values)}")
     low = {value.lower() for value in values}
     if low <= YES | NO and low & YES and low & NO:
         share = np.mean([v.lower() in YES for v in known])
         done = f"1 for yes ({share:.0%} of the rows)"
         return Column(name, "yes/no", done, {"name": name, "as": "yes/no", "fill": float(share)})
+    return _learn_values(column, name, cells, known, common, ranged)
+
+
+def _learn_values(
+    column: Any, name: str, cells: list[Any], known: list[str], common: str, ranged: bool
+) -> Column:
+    """Dates, times, numbers, and what `_learn_text` recognises."""
     if column.dtype.kind == "M":
         return _date(name, column, None)
     hours = to_hours(cells)
@@ -117,7 +121,7 @@ def _learn(column: Any, name: str, common: str, ranged: bool) -> Column:
         return _time(name, column, [v for v, gap in zip(known, np.isnan(hours)) if gap])
     if not _is_text(column):
         if _numbers_rows(column, name):
-            return left_out("numbers the rows")
+            return Column(name, "left out", "numbers the rows")
         return _number(name, np.asarray(column, dtype=np.float64), None, ranged)
     return _learn_text(column, name, cells, known, common, ranged)
 

@@ -79,10 +79,7 @@ def run_consensus(
     out = out or (theirs.home if theirs is not None else Path("programs"))
     folder = CnmfFolder(out)
     going_on = theirs is not None and theirs.home.absolute() == out.absolute()
-    if parts is not None and range is not None:
-        raise ValueError("--parts is one number of programs and --range several; pass one.")
-    numbers = [parts] if parts else numbers_of(range, "--range")
-    numbers = numbers or (folder.numbers() if going_on else [])
+    numbers = _numbers(parts, range) or (folder.numbers() if going_on else [])
     _check(numbers, loss, density_threshold, neighborhood, out)
     if theirs is not None:
         _check_folder(theirs, loss if going_on else None, reading)
@@ -91,12 +88,7 @@ def run_consensus(
         bar.start("reading the counts")
         place = _device(device)
         prepared = _read(data, theirs, genes, bar, reading, place, clock)
-        n, p = prepared.seen.shape
-        if max(numbers) > min(n, p):
-            raise ValueError(
-                f"--parts or --range asks for {max(numbers)} programs, more than the {n} cells "
-                f"with counts or the {p} genes."
-            )
+        _check_size(prepared, max(numbers))
         settings = {"genes": genes, "loss": loss, "seed": seed, "max_iter": max_iter}
         if not (going_on or estimate):
             _claim(folder, prepared, settings, data, force=force)
@@ -153,10 +145,7 @@ def run_consensus(
             "numbers": [one.facts for one in found],
             "notes": notes,
         }
-        if place is not None and "cuda" in place:
-            import torch
-
-            summary["device_GB"] = round(torch.cuda.max_memory_allocated(place) / 2**30, 2)
+        summary |= _memory(place)
         page = ""
         if report:
             from partwise.apps.view.report.programmes_page import programmes_page
@@ -171,6 +160,32 @@ def run_consensus(
         summary["seconds"] = round(sum(clock.seconds.values()), 3)
         _write(folder, found, density_threshold, summary, page)
     _print(summary, out, as_json=as_json)
+
+
+def _numbers(parts: int | None, range: str | None) -> list[int]:
+    """Return the numbers of programs that --parts or --range asks for."""
+    if parts is not None and range is not None:
+        raise ValueError("--parts is one number of programs and --range several; pass one.")
+    return [parts] if parts else numbers_of(range, "--range")
+
+
+def _check_size(prepared: PreparedCounts, most: int) -> None:
+    """Raise ValueError if there are more programs than cells or genes."""
+    n, p = prepared.seen.shape
+    if most > min(n, p):
+        raise ValueError(
+            f"--parts or --range asks for {most} programs, more than the {n} cells with counts or "
+            f"the {p} genes."
+        )
+
+
+def _memory(place: str | None) -> dict[str, float]:
+    """Return the largest memory that was used on a GPU, if there is one."""
+    if place is None or "cuda" not in place:
+        return {}
+    import torch
+
+    return {"device_GB": round(torch.cuda.max_memory_allocated(place) / 2**30, 2)}
 
 
 #: Modules that are imported while other processes run: for the consensus, and for the report.

@@ -226,48 +226,61 @@ def build(
 ) -> tuple[Any, str, str]:
     """Return the estimator, its name and the reason for it."""
     samples = task.samples
-    looked = profile(samples.X, task.given, kind=samples.kind)
+    found = profile(samples.X, task.given, kind=samples.kind)
     reason = f"{name}, as requested."
     if name == "auto" and task.links:
         name, reason = "gnmf", "gnmf: links between samples are kept by clusters of their codes."
     if name == "auto":
         # parts of a class belong to the methods that have them
         whole = task.settings.get("components_per_class") is None and not task.part_names
-        choice = choose(looked, k if whole else looked.n_samples + 1)
+        choice = choose(found, k if whole else found.n_samples + 1)
         name, reason = choice.method, choice.reason
     method = find_method(name)
-    if task.links and not method.links:
-        able = [m.name for m in METHODS.values() if m.links]
-        raise ValueError(f"--method {name} takes no --links; {', '.join(able)} do.")
-    if method.uses_labels and not task.n_labelled:
-        raise ValueError(
-            f"--method {name} needs labels: use 'partwise classify' with --labels, --label-column "
-            "or --label-share. Without labels, --method auto chooses a method that needs none."
-        )
-    if looked.lowest < 0 and not method.signed:
-        able = [m.name for m in METHODS.values() if m.signed]
-        raise ValueError(
-            f"--method {name} takes no negative values, and there are some (down to "
-            f"{looked.lowest:.3g}); {' and '.join(able)} do."
-        )
-    more: dict[str, Any] = {"max_iter": max_iter}
-    if method.images:
-        if samples.image_shape is None or len(samples.image_shape) != 2 or samples.is_sparse:
-            raise ValueError(f"--method {name} is for grey images.")
-        more["image_shape"] = samples.image_shape
+    _check_method(task, method, found.lowest)
+    more = {"image_shape": samples.image_shape} if method.images else {}
     if isinstance(samples.X, np.memmap) and method.in_memory:
-        able = [m.name for m in METHODS.values() if not m.in_memory]
         task.notes.append(
             f"{name} loads the whole matrix ({samples.X.nbytes / 1e9:.1f} GB); "
-            f"{', '.join(able)} read it by blocks."
+            f"{_able('in_memory', value=False)} read it by blocks."
         )
-    per_class, size = task.settings.get("components_per_class"), parts
-    if size is None and not method.names:  # a classifier chooses its own number
-        size = max(k, len(task.part_names))
-        if per_class or method.settings.get("class_reg") or method.estimator == "CDNMF":
-            size = (per_class or 1) * max(k, len(task.classes))  # every class has a part
-    model = method.make(size, n_clusters=k, seed=seed, **more)
+    size = _n_parts(task, method, k) if parts is None else parts
+    model = method.make(size, n_clusters=k, seed=seed, max_iter=max_iter, **more)
     return _with_settings(model, name, task.settings), name, reason
+
+
+def _able(what: str, *, value: bool = True) -> str:
+    """Return the names of the methods with this property."""
+    return ", ".join(m.name for m in METHODS.values() if bool(getattr(m, what)) is value)
+
+
+def _check_method(task: Task, method: Method, lowest: float) -> None:
+    """Raise ValueError if the method cannot take the data."""
+    samples, option = task.samples, f"--method {method.name}"
+    if task.links and not method.links:
+        raise ValueError(f"{option} takes no --links; {_able('links')} do.")
+    if method.uses_labels and not task.n_labelled:
+        raise ValueError(
+            f"{option} needs labels: use 'partwise classify' with --labels, --label-column "
+            "or --label-share. Without labels, --method auto chooses a method that needs none."
+        )
+    if lowest < 0 and not method.signed:
+        raise ValueError(
+            f"{option} takes no negative values, and there are some (down to {lowest:.3g}); "
+            f"{_able('signed')} do."
+        )
+    grey = samples.image_shape is not None and len(samples.image_shape) == 2
+    if method.images and (not grey or samples.is_sparse):
+        raise ValueError(f"{option} is for grey images.")
+
+
+def _n_parts(task: Task, method: Method, k: int) -> int | None:
+    """Return the number of parts without --parts; a classifier chooses it by itself."""
+    if method.names:
+        return None
+    per_class = task.settings.get("components_per_class")
+    if per_class or method.settings.get("class_reg") or method.estimator == "CDNMF":
+        return int(per_class or 1) * max(k, len(task.classes))  # every class has a part
+    return max(k, len(task.part_names))
 
 
 def _with_settings(model: Any, name: str, settings: dict[str, Any]) -> Any:

@@ -128,29 +128,9 @@ def samples_map(
     ``customdata`` is the position of a point among the points shown, and ``meta`` the view that a
     trace belongs to. ``legend`` maps clusters to longer entries for the legend.
     """
-    traces: list[dict[str, Any]] = []
-    views: list[tuple[str, Sequence[str | None]]] = [("cluster", clusters)]
+    traces = _traces(layout, "cluster", clusters, colours, legend)
     if labels is not None:
-        views.append(("label", labels))
-    size = 8 if len(layout.shown) < 600 else 6 if len(layout.shown) < 2500 else 4
-    for view, names in views:
-        levels: list[str | None] = sorted({n for n in names if n is not None}, key=natural)
-        if any(name is None for name in names):
-            levels.insert(0, None)  # drawn first, below the labelled
-        titles = dict(legend or {}) if view == "cluster" else {}
-        shown = [titles.get(level, level) if level else "no label" for level in levels]
-        named = dict(zip(levels, distinct(shown, 48)))
-        for level in levels:
-            here = [i for i, name in enumerate(names) if name == level]
-            colour, symbol = (NO_LABEL, "circle") if level is None else colours[level]
-            x, y = np.round(layout.points[here], 4).T.tolist()
-            opacity = 0.35 if level is None else 0.85
-            marker = {"color": colour, "symbol": symbol, "size": size, "opacity": opacity}
-            traces.append(
-                {"type": "scatter", "mode": "markers", "name": named[level], "x": x, "y": y}
-            )
-            traces[-1] |= {"marker": marker, "customdata": here, "hoverinfo": "none"}
-            traces[-1] |= {"meta": view, "visible": view == "cluster"}
+        traces += _traces(layout, "label", labels, colours)
     bare = {"showgrid": False, "zeroline": False, "showticklabels": False}
     axes = [{"title": {"text": name}} for name in layout.axes or ("", "")]
     return _figure(
@@ -163,6 +143,33 @@ def samples_map(
         xaxis=bare | axes[0],
         yaxis=bare | axes[1] | ({} if layout.axes else {"scaleanchor": "x"}),
     )
+
+
+def _traces(
+    layout: Layout,
+    view: str,
+    names: Sequence[str | None],
+    colours: Mapping[str, tuple[str, str]],
+    legend: Mapping[str, str] | None = None,
+) -> list[dict[str, Any]]:
+    """Return the points of each name; only those of clusters are visible initially."""
+    size = 8 if len(layout.shown) < 600 else 6 if len(layout.shown) < 2500 else 4
+    levels: list[str | None] = sorted({n for n in names if n is not None}, key=natural)
+    if None in names:
+        levels.insert(0, None)  # drawn first, below the labelled
+    titles = dict(legend or {})
+    shown = [titles.get(level, level) if level else "no label" for level in levels]
+    traces = []
+    for level, title in zip(levels, distinct(shown, 48)):
+        here = [i for i, name in enumerate(names) if name == level]
+        colour, symbol = (NO_LABEL, "circle") if level is None else colours[level]
+        x, y = np.round(layout.points[here], 4).T.tolist()
+        opacity = 0.35 if level is None else 0.85
+        marker = {"color": colour, "symbol": symbol, "size": size, "opacity": opacity}
+        trace = {"type": "scatter", "mode": "markers", "name": title, "x": x, "y": y}
+        trace |= {"marker": marker, "customdata": here, "hoverinfo": "none"}
+        traces.append(trace | {"meta": view, "visible": view == "cluster"})
+    return traces
 
 
 def top_terms(H: NDArray[Any], names: Sequence[str], titles: Sequence[str]) -> list[dict[str, Any]]:

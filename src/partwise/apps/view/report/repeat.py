@@ -24,9 +24,7 @@ def recipe(
     name = type(model).__name__
     changed = [(key, value) for key, value, is_new in parameters(model) if is_new]
     arrays = [(key, value) for key, value in changed if isinstance(value, _Array)]
-    settings = [
-        f"{key}={key}" if (key, value) in arrays else f"{key}={value!r}" for key, value in changed
-    ]
+    settings = [f"{k}={k if isinstance(v, _Array) else repr(v)}" for k, v in changed]
     options = [f"{key}={value!r}" for key, value in dataset.options.items()]
     imports, y = _label_lines(model, dataset, labels, label_share)
     arguments = ["samples.X", *(["y"] if y else [])]
@@ -46,11 +44,13 @@ def recipe(
         f"model.fit({', '.join(arguments)})",
         "model.embedding_    # part weights, one row per sample",
     ]
-    if hasattr(model, "components_"):
-        lines += ["model.components_   # parts, one row per part"]
-    if hasattr(model, "labels_"):
-        kind = "predicted labels" if names_classes(model) else "clusters"
-        lines += [f"model.labels_       # {kind}"]
+    results = {
+        "components_": "parts, one row per part",
+        "labels_": "predicted labels" if names_classes(model) else "clusters",
+    }
+    lines += [
+        f"model.{name:<13} # {what}" for name, what in results.items() if hasattr(model, name)
+    ]
     return "\n".join(lines)
 
 
