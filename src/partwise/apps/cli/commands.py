@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
         app.command()(own)
 
 
-OUT = option("Folder for the results.", Path("partwise-out"))
+OUT = option("Folder for the results.", Path("partwise-out"), metavar="FOLDER")
 RUNS = option(
     "Number of further runs with other seeds, which measure how stable the groups are. "
     "Default: 5 if a run is quick.",
@@ -99,7 +99,9 @@ def cluster() -> None:
     "data range grid method out labels label_column label_share text_column as_json force parts "
     f"runs splits seed max_iter {READING}",
     out=option(
-        "Folder for the results; a stopped search continues there.", Path("partwise-choice")
+        "Folder for the results; a stopped search continues there.",
+        Path("partwise-choice"),
+        metavar="FOLDER",
     ),
     range=option(
         "Range of the number of parts, for example 2-20. Default: from 1 until the error rises.",
@@ -149,9 +151,10 @@ def choose() -> None:
         "Folder for the results, in the layout of cnmf; a stopped run continues there. Default: "
         "programs, or the folder of cnmf given as DATA.",
         of=Path,
+        metavar="FOLDER",
     ),
     parts=option("Number of gene expression programs.", of=int, min=1),
-    range=option("Range of that number, for example 5-15 or 5,8,10.", metavar="FROM-TO"),
+    range=option("Range of the number of programs, for example 5-15 or 5,8,10.", metavar="FROM-TO"),
     runs=option("Number of runs per number of programs.", 100, min=2),
     genes=option("Number of genes to use, the most variable ones first. 0 uses all.", 2000, min=0),
     density_threshold=option(
@@ -194,7 +197,7 @@ def consensus() -> None:
     time_column=option("Column with the date of each text, for topics over time."),
     group_column=option("Column with a group of each text, such as its author or department."),
     merge_to=option("Merge the most similar topics until this many are left.", of=int, min=1),
-    out=option("Folder for the results.", Path("partwise-topics")),
+    out=option("Folder for the results.", Path("partwise-topics"), metavar="FOLDER"),
     runs=option("Number of runs from different starts, which measure stability.", 20, min=2),
 )
 def topics() -> None:
@@ -252,7 +255,9 @@ def predict() -> None:
 @command(
     "open_studio.run_studio",
     f"data project labels label_column text_column port host password browser seed {PLAIN}",
-    project=option("Folder for labels and part weights. Default: next to DATA.", of=Path),
+    project=option(
+        "Folder for labels and part weights. Default: next to DATA.", of=Path, metavar="FOLDER"
+    ),
     host=option(
         "Address to listen on. Any other than this computer needs --password.", "127.0.0.1"
     ),
@@ -280,7 +285,9 @@ def studio() -> None:
 @command(
     "open_studio.run_label_studio",
     f"data project labels label_column text_column port host password seed {PLAIN}",
-    project=option("Folder for labels and part weights. Default: next to DATA.", of=Path),
+    project=option(
+        "Folder for labels and part weights. Default: next to DATA.", of=Path, metavar="FOLDER"
+    ),
     host=option(
         "Address to listen on. Any other than this computer needs --password.", "127.0.0.1"
     ),
@@ -354,7 +361,9 @@ def demo() -> None:
 @command(
     "compare.run_datasets",
     "data_home as_json",
-    data_home=option("Folder to search before the one that PARTWISE_DATA names.", of=Path),
+    data_home=option(
+        "Folder to search before the one that PARTWISE_DATA names.", of=Path, metavar="FOLDER"
+    ),
 )
 def datasets() -> None:
     """List the known data sets and where each was found or comes from.
