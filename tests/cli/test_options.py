@@ -324,10 +324,10 @@ def test_studio_says_where_it_is_and_where_labels_are(command, tmp_path, monkeyp
 
     monkeypatch.setattr(serve.Studio, "wait", stop)
     where = ("--project", tmp_path / "mine", "--host", "127.0.0.1", "--port", port)
-    more = ("--no-browser", "--seed", "1", "--random", "7")
+    more = ("--no-browser", "--seed", "1", "--random-first", "7")
     code, out, err = command("studio", data, *where, *more)
     assert code == 0, err
-    assert json.loads((tmp_path / "mine" / "project.json").read_text())["random"] == 7
+    assert json.loads((tmp_path / "mine" / "project.json").read_text())["random_first"] == 7
     assert re.match(rf"http://127\.0\.0\.1:{port}/", out)
     assert "0 labels" in err and str(tmp_path / "mine") in err.replace("\n", "")
     assert list((tmp_path / "mine").iterdir()) and not (tmp_path / "t-studio").exists()

@@ -366,3 +366,13 @@ def test_random_samples_come_first_and_measure_the_class_sizes(tmp_path):
         assert not set(later) & set(first)
     finally:
         workspace.close()
+
+
+def test_a_later_start_asks_for_the_same_random_samples(tmp_path):
+    drawn = []
+    for random_first in (12, 0):
+        workspace = Workspace(made()[0], tmp_path / "project", random_first=random_first)
+        workspace.prepare()
+        drawn.append(workspace.predictor.random)
+        workspace.close()
+    assert drawn[0] == drawn[1] and len(drawn[0]) == 12

@@ -113,13 +113,23 @@ class Project:
             "entries": self.entries_in_parts,
             "rgb": samples.recipe.get("rgb"),
             "colours_compared": self.compared,
+            "random_first": int(read_manifest(self.folder).get("random_first", 0)),
         }
         write_whole(self.folder / MANIFEST, json.dumps(content, indent=1), force=True)
 
     def note_comparison(self, n_labels: int) -> None:
         """Record with how many labels colour and greyscale were compared."""
         self.compared = n_labels
-        content = {**read_manifest(self.folder), "colours_compared": n_labels}
+        self._record(colours_compared=n_labels)
+
+    def keep_random_first(self, n: int) -> int:
+        """Record the number of random samples; return it, or that of earlier starts if it is 0."""
+        if n:
+            self._record(random_first=n)
+        return n or int(read_manifest(self.folder).get("random_first", 0))
+
+    def _record(self, **content: int) -> None:
+        content = {**read_manifest(self.folder), **content}
         write_whole(self.folder / MANIFEST, json.dumps(content, indent=1), force=True)
 
     def points(self) -> np.ndarray | None:

@@ -78,6 +78,7 @@ class Workspace:
     ) -> None:
         self.samples, self.seed = samples, seed
         self.project = Project(folder, samples)
+        random_first = self.project.keep_random_first(random_first)
         self.predictor = Predictor(samples, seed=seed, random_first=random_first)
         self.journal = Journal(self.project.journal)
         self.listener: Callable[[str, Any], None] = lambda kind, content: None
