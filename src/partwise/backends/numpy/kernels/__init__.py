@@ -1,19 +1,19 @@
 """Compiled inner loops: plain functions over arrays, compiled by numba on first use.
 
 Importing this package imports numba, so the library does it inside functions. Every kernel has a
-naive twin in ``tests/reference.py`` or a numpy expression in the tests. A kernel works on the rows
-it is told, so that threads (`crew`) can each take some; sums over rows are taken by
-pieces that depend on the shape alone, in order. There is one variant of each, so the number of
+naive twin in ``tests/reference.py`` or a formula in the tests. A kernel works on the rows that it
+is given, so that helper threads (`crew`) can each take some. Sums over rows are taken by pieces
+that depend on the shape alone, in order. There is one variant of each kernel, so the number of
 threads changes no digit.
 
-What is slow to compile is kept out of those that a first small fit needs: functions that call each
-other (each is optimised again inside its caller), arrays of their own, assignments to slices, and
-parallel loops. Every line or argument that numba reads costs from 5 to 30 ms, and loops cost LLVM a
-copy for each remainder: kernels of a first fit are one intrinsic each, all of it written for LLVM
-(`_writing`), and are told most by numbers. That takes from a ninth to a half of the time.
+Three habits keep kernels fast. Loops over neighbouring rows or columns are the innermost ones, so
+that LLVM fills vectors. What such a loop adds to is in `_atomics.registers`, which LLVM can tell
+from all other arrays. Small functions with `_options.HELPER` become part of their caller; they are
+compiled alone first, so each one that needs wide vectors asks for them itself.
 
-A kernel calls only what is in its own file: numba keeps compiled code for as long as the file of
-the *calling* function stays the same.
+A first fit compiles its kernels, in a second or two, and keeps them. To keep that time short,
+pass whole numbers as arguments instead of literals (numba compiles a function again for a literal),
+and avoid assignments to slices.
 """
 
 from partwise.backends.numpy.kernels._options import OPTIONS

@@ -6,11 +6,18 @@ import numpy as np
 
 from partwise.backends.numpy.kernels import crew
 from partwise.backends.numpy.kernels._atomics import registers, wide_vectors
-from partwise.backends.numpy.kernels._options import HELPER, OPTIONS, compiled
-from partwise.backends.numpy.kernels.hals import LANES, TERMS, _filled_up, _from_lanes, _to_lanes
+from partwise.backends.numpy.kernels._options import OPTIONS, compiled
+from partwise.backends.numpy.kernels.hals import (
+    IN_ORDER,
+    LANES,
+    TERMS,
+    _filled_up,
+    _from_lanes,
+    _to_lanes,
+)
 
 
-@compiled(**HELPER)
+@compiled(**IN_ORDER)
 def _sweep(z, c, G, inverse):
     """Move each coordinate of the rows in lanes to its minimum, z_j = max(z_j - slope / G_jj, 0).
 
@@ -18,7 +25,7 @@ def _sweep(z, c, G, inverse):
     """
     wide_vectors()
     zero, half = z.dtype.type(0), z.dtype.type(0.5)
-    product, far, fall = registers(z), registers(z), registers(z)
+    product, far, fall, new = registers(z), registers(z), registers(z), registers(z)
     for t in range(LANES):
         far[t] = zero
         fall[t] = zero
@@ -33,20 +40,22 @@ def _sweep(z, c, G, inverse):
                 product[t] += g0 * z0[t] + g1 * z1[t] + g2 * z2[t] + g3 * z3[t]
         for t in range(LANES):
             slope = product[t] - cost[t]
-            new = own[t] - slope * over
-            new = zero if new < 0 else new  # NaN stays
-            step = new - own[t]
+            x = own[t] - slope * over
+            x = zero if x < zero else x  # NaN stays
+            step = x - own[t]
             far[t] += step * step * h
             fall[t] += step * (slope + half * h * step)
-            own[t] = new
+            new[t] = x
+        for t in range(LANES):
+            own[t] = new[t]
     moved, fallen = 0.0, 0.0
-    for t in range(LANES):
-        moved += np.float64(far[t])
-        fallen += np.float64(fall[t])
+    for t in range(LANES // 4):
+        moved += np.float64(far[t] + far[t + 16] + far[t + 32] + far[t + 48])
+        fallen += np.float64(fall[t] + fall[t + 16] + fall[t + 32] + fall[t + 48])
     return moved, fallen
 
 
-@compiled(**HELPER)
+@compiled(**IN_ORDER)
 def _change(z, c, G, step):
     """⟨zG - c, step⟩ over the rows in lanes."""
     wide_vectors()
@@ -66,8 +75,8 @@ def _change(z, c, G, step):
         for t in range(LANES):
             fall[t] += (product[t] - cost[t]) * own[t]
     total = 0.0
-    for t in range(LANES):
-        total += np.float64(fall[t])
+    for t in range(LANES // 4):
+        total += np.float64(fall[t] + fall[t + 16] + fall[t + 32] + fall[t + 48])
     return total
 
 

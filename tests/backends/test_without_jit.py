@@ -1,0 +1,48 @@
+"""NUMBA_DISABLE_JIT=1, with which numba code is debugged, runs every kernel as Python."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import partwise
+
+KL = "kullback-leibler"
+
+
+def parts_of_quick_fits():
+    """Return the parts that each method finds in small dense and sparse data."""
+    rng = np.random.default_rng(0)
+    X = rng.random((40, 12))
+    y = np.where(np.arange(40) % 3 == 0, np.arange(40) % 2, -1)
+    found = {}
+    for kind, data in (("dense", X), ("sparse", sp.csr_array(X * (X > 0.5)))):
+        options = {"max_iter": 5, "random_state": 0}
+        for model in (
+            partwise.NMF(3, **options),
+            partwise.NMF(3, beta_loss=KL, **options),
+            partwise.GNMF(3, n_neighbors=3, **options),
+            partwise.PartsClassifier(n_folds=2, **options),
+        ):
+            model.fit(data, *([y] if hasattr(model, "predict") else []))
+            found[f"{kind} {model}"] = np.ravel(model.components_).tolist()
+    return found
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_fits_without_compilation_find_the_same_parts():
+    program = "import json, test_without_jit as own; print(json.dumps(own.parts_of_quick_fits()))"
+    folder = os.pathsep.join([os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")])
+    env = os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": folder, "PYTHONWARNINGS": "ignore"}
+    command = [sys.executable, "-c", program]
+    run = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    plain, compiled = json.loads(run.stdout), parts_of_quick_fits()
+    assert len(plain) == 8
+    for name, parts in compiled.items():
+        # Compiled sums run in another order, and a few iterations enlarge the difference.
+        np.testing.assert_allclose(plain[name], parts, rtol=1e-5, atol=1e-6, err_msg=name)
