@@ -54,9 +54,9 @@ def counted(client):
         scheduler.remove_plugin("count")
 
 
-#: What `scale.md` says of an iteration: passes with kept values and without, and numbers sent to
-#: and from each worker, with p features and k parts. Coordinate descent looks at the residual in
-#: every fifth iteration, which takes one more pass.
+#: The counts per iteration in `array_types.md`: passes with kept values and without, and numbers
+#: sent to and from each worker, for p features and k parts. In every fifth iteration, coordinate
+#: descent computes the residual, which takes one more pass.
 COSTS = {
     (FROBENIUS, "hals"): (1, 0.2, lambda p, k: p * k, lambda p, k: p * k + k * k),
     (KL, "newton"): (2, 3, lambda p, k: 4 * p * k, lambda p, k: p * k + p * k * (k + 1) // 2),
@@ -94,12 +94,13 @@ def test_tasks_and_bytes_of_an_iteration(loss, solver, client, monkeypatch):
     keeping, others, out, back = COSTS[loss, solver]
     rounds = keeping + others
     # a task for each chunk and pass, one more where values are kept, one for each worker and pass
-    tasks = chunks * (rounds + keeping) + 2 * rounds
+    workers = len(set(runners[-1].homes))  # a slow worker may hold no chunk
+    tasks = chunks * (rounds + keeping) + workers * rounds
     print(f"{each[0] / chunks:.1f} tasks a chunk, {each[3]} passes, {each[1:3]} bytes")
     assert each[3] == pytest.approx(rounds, abs=0.3)
     assert each[0] == pytest.approx(tasks, rel=0.1)
-    assert each[1] == pytest.approx(2 * 8 * out(p, k), rel=0.15)
-    assert each[2] == pytest.approx(2 * 8 * back(p, k), rel=0.05)
+    assert each[1] == pytest.approx(workers * 8 * out(p, k), rel=0.15)
+    assert each[2] == pytest.approx(workers * 8 * back(p, k), rel=0.05)
 
 
 # -- results --------------------------------------------------------------------------------------

@@ -75,25 +75,9 @@ def selected(X: Any, index: AnyArray | None, count: int, weights: AnyArray | Non
     return X if weights is None else X.weighted(weights, None, X.shape[0])
 
 
-def kl_dot(X: DenseData, V: AnyArray, U: AnyArray, *whole: Any) -> tuple[AnyArray, AnyArray]:
-    return X.part_of(*whole).kl_dot(V, U)
-
-
-def kl_tdot(X: DenseData, V: AnyArray, U: AnyArray, *whole: Any) -> AnyArray:
-    return X.part_of(*whole).kl_tdot(V, U)
-
-
-def kl_curvature(
-    X: DenseData, V: AnyArray, U: AnyArray, seconds: list[int], *whole: Any
-) -> AnyArray:
-    return X.part_of(*whole).column_curvature(V, U, seconds)
-
-
-def kl_newton(
-    X: DenseData, V: AnyArray, U: AnyArray, cost: AnyArray, ridge: AnyArray, sweeps: int,
-    rough: bool, *whole: Any,
-) -> tuple[AnyArray, AnyArray]:  # fmt: skip
-    return X.part_of(*whole).kl_newton(V, U, cost, ridge, sweeps, rough, False)
+def of_part(X: DenseData, whole: tuple[float, int], name: str, *args: Any) -> Any:
+    """Call a method that depends on the floor of the loss and the size of the whole array."""
+    return getattr(X.part_of(*whole), name)(*args)
 
 
 def kept(block: Any, missing: float) -> Any:

@@ -327,7 +327,7 @@ class DaskData(Swept):
         return self.model_floor(self.row_sums(), self.p), self.shape[0] * self.p
 
     def kl_dot(self, V: AnyArray, U: AnyArray) -> tuple[AnyArray, AnyArray]:
-        both = self.blocks.map(beside.kl_dot, self.blocks, V, U, *self._whole, like=0)
+        both = self.blocks.map(beside.of_part, self.blocks, self._whole, "kl_dot", V, U, like=0)
         return self._pair(both, U.shape[1])
 
     def _pair(self, both: Rows, k: int) -> tuple[Rows, Rows]:
@@ -335,21 +335,22 @@ class DaskData(Swept):
         return first, both.map(itemgetter(1), both, like=np.empty(0))
 
     def kl_tdot(self, V: AnyArray, U: AnyArray) -> AnyArray:
-        return self.blocks.reduce(beside.kl_tdot, self.blocks, V, U, *self._whole)
+        return self.blocks.reduce(beside.of_part, self.blocks, self._whole, "kl_tdot", V, U)
 
     def kl_newton(
         self, V: AnyArray, U: AnyArray, cost: AnyArray, ridge: AnyArray, sweeps: int, rough: bool,
         transposed: bool,
     ) -> tuple[AnyArray, AnyArray]:  # fmt: skip
         assert not transposed, "curved"
-        args = (V, U, cost, ridge, sweeps, rough, *self._whole)
-        both = self.blocks.map(beside.kl_newton, self.blocks, *args, like=0)
+        args = (self._whole, "kl_newton", V, U, cost, ridge, sweeps, rough, False)
+        both = self.blocks.map(beside.of_part, self.blocks, *args, like=0)
         return self._pair(both, U.shape[1])
 
     def kl_curvature(self, V: AnyArray, U: AnyArray, transposed: bool) -> AnyArray:
         assert transposed, "rows are swept"
+        how = (beside.of_part, self.blocks, self._whole, "column_curvature", V, U)
         parts = [
-            self.blocks.reduce(beside.kl_curvature, self.blocks, V, U, seconds, *self._whole)
+            self.blocks.reduce(*how, seconds)
             for seconds in merged(range(1, U.shape[1] + 1), 1, PAIRS)
         ]
         return np.concatenate(parts, axis=1)
