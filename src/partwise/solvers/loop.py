@@ -216,6 +216,7 @@ class Moved(NamedTuple):
     value: Array | float  # the objective there; a device may still be computing it
     by_change: bool  # whether that was added up from what the half-steps changed
     residual: float  # KKT, between the half-steps, if it was asked for
+    measured: bool = True  # whether the steps of both factors returned their changes
 
 
 def advance(
@@ -274,8 +275,8 @@ def _both_steps(
     else:
         known = two.beyond is not None
         value = value + (two.change if known else sub.change(two.new, z[second]))
-    new = {first: one.new, second: two.new}
-    return Moved(new, z[first], two, sub, weight, value, by_change, residual)
+    new, measured = {first: one.new, second: two.new}, one.beyond is not None
+    return Moved(new, z[first], two, sub, weight, value, by_change, residual, measured)
 
 
 def _half_step(
@@ -343,7 +344,10 @@ def _look_ahead(model: Model, state: State, moved: Moved, fall: float, settings:
     state, second = replace(state), settings.order[1]
     _accept(model, state, moved, settings)
     state.ahead, known = moved.second.ahead, moved.second.beyond is not None
-    state.fine = known or model.eps > 1e-10 or fall <= 1e4 * model.eps * model.size
+    # blocks of rows do not return the change of V, and computing it takes a pass over them
+    state.fine = (
+        (known and moved.measured) or model.eps > 1e-10 or fall <= 1e4 * model.eps * model.size
+    )
     measured = settings.guard and moved.sub.measures_change and state.fine
     if measured and not known and state.y[second] is not state.x[second]:
         # sub knows the first factor as it was before lengths moved into it
