@@ -130,7 +130,7 @@ class OnDevice(Swept):
 
     @abstractmethod
     def sums(self, index: AnyArray, values: AnyArray, n_rows: int) -> AnyArray:
-        """(n_rows, ...): the sums of the entries of ``values`` that ``index`` sends to each row."""
+        """Return sums (n_rows, ...) of the entries of ``values`` by row ``index``."""
 
     @abstractmethod
     def csr(self, parts: Csr) -> Any:
@@ -141,7 +141,7 @@ class OnDevice(Swept):
         return W @ Z
 
     def product(self, what: str) -> AbstractContextManager[None]:
-        """Context of a product with X: an out-of-memory error names the product."""
+        """Enter the context of a product with X: an out-of-memory error names the product."""
         return nullcontext()
 
     # -- placement ------------------------------------------------------------------------------

@@ -210,7 +210,7 @@ def column_sums64(Z: AnyArray, d: AnyArray | None = None) -> Array:
 
 
 def entrywise(do: Callable[[Any, Any], Any], a: AnyArray, b: AnyArray) -> Array:
-    """do(a, b) of `operator`'s add, sub or mul; ndarrays in threads, b may be a row or a column."""
+    """Return do(a, b), with `operator`'s add, sub or mul; b may be a row or a column."""
     if not (isinstance(a, np.ndarray) and isinstance(b, np.ndarray)):
         result: Array = do(a, b)
         return result
@@ -421,7 +421,7 @@ def _overview(a: AnyArray, b: AnyArray) -> tuple[float, float, float]:
 
 
 def row_blocks(n: int, p: int, entries: int = 0) -> Iterator[slice]:
-    """Row slices of at most so many entries, BLOCK_ENTRIES if none are given."""
+    """Yield slices of rows with at most so many entries, by default BLOCK_ENTRIES."""
     step = max(1, (entries or BLOCK_ENTRIES) // max(p, 1))
     for start in range(0, n, step):
         yield slice(start, min(n, start + step))
@@ -509,7 +509,7 @@ def inner64(a: AnyArray, b: AnyArray) -> float:
 
 
 def norm64(a: AnyArray) -> float:
-    """‖a‖_F, summed in float64; neither squares that overflow nor such that vanish lose it."""
+    """Return ‖a‖_F, summed in float64 without overflow or underflow of squares."""
     squares = dot64(a, a)
     if 1e-280 < squares < 1e280:
         return float(np.sqrt(squares))
@@ -525,7 +525,7 @@ def ratio(numerator: AnyArray, denominator: AnyArray) -> AnyArray:
 
 @singledispatch
 def ratio_of(leads: AnyArray, numerator: AnyArray, denominator: AnyArray) -> Array:
-    """`ratio` by the kind of ``leads``, the one of both that is not numpy's if either is not."""
+    """Return `ratio` for the kind of ``leads``, the array that is not numpy's if there is one."""
     low, xp = floor(denominator.dtype), namespace(leads)
     return xp.where(denominator < low, 0.0, numerator / xp.maximum(denominator, low))
 

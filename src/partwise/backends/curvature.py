@@ -42,7 +42,7 @@ def of_pairs(B: AnyArray, columns: Iterable[int] | None = None) -> Array:
 def damped_step(
     Z: AnyArray, product: AnyArray, H: AnyArray, cost: AnyArray, ridge: AnyArray, sweeps: int
 ) -> Array:
-    """Part of the way to the quadratic model's minimum, row by row.
+    """Take a part of the step to the quadratic model's minimum, row by row.
 
     ``product`` is (X/Y) B at Z, so that ⟨z, product⟩ is the row's sum of X.
     """

@@ -82,7 +82,7 @@ class Products(Protocol):
         self, V: Array, U: Array, cost: Array, ridge: Array, sweeps: int, rough: bool,
         transposed: bool,
     ) -> tuple[Array, Array]:  # fmt: skip
-        """Second-order coordinate sweeps on V (or on U if transposed) for the KL loss.
+        """Run second-order coordinate sweeps on V (or on U if transposed) for the KL loss.
 
         This is the only step that needs rows of X: a Newton step uses the curvature at every
         non-zero. Returns the new factor and, if transposed (the logarithms cost
@@ -90,7 +90,7 @@ class Products(Protocol):
         """
 
     def kl_curvature(self, V: Array, U: Array, transposed: bool) -> Array:
-        """Σ_j x/y² u_ja u_jb of each row and pair a <= b, (n, k(k+1)/2); of columns if transposed.
+        """Return Σ_j x/y² u_ja u_jb per row (column if transposed) and pair a <= b.
 
         Used for the factors in ``curved`` instead of `kl_newton`; see
         `partwise.backends.curvature`.
@@ -217,7 +217,7 @@ class Swept:
         return self
 
     def model_floor(self, row_sums: Array, p: int) -> float:
-        """Least VUᵀ under a ratio: far below the mean of X, and its inverse square is finite.
+        """Return the smallest VUᵀ in a ratio: far below X's mean, with a finite inverse square.
 
         The mean is that of X before any weights, since those are not in VUᵀ.
         """
@@ -293,7 +293,7 @@ class InNumpy(Swept):
         return a
 
     def at_hand(self) -> AnyArray | None:
-        """X as a dense array so small that its products are best taken by rows; else None."""
+        """Return X as a dense array if it is small enough for products by rows; else None."""
         return None
 
 

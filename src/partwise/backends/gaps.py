@@ -250,7 +250,7 @@ class HalfSeen:
         return lack.fill_dot(Z, self.F) if self.side == "V" else lack.fill_tdot(self.F, Z)
 
     def modelled(self, Z: AnyArray, pull: AnyArray) -> AnyArray:
-        """Products with F of what the model has where entries were seen, of ``pull`` everywhere.
+        """Return products of F with the model at observed entries; ``pull`` is that of all entries.
 
         Nothing limits the model at missing entries. If it is far larger there, the difference is
         computed in float64; rounding errors would let a multiplicative step raise the loss.
@@ -350,7 +350,7 @@ def _seen_residuals(base: DenseData, lack: WeightDeficit, V: AnyArray, U: AnyArr
 def _together(
     blocks: Iterator[tuple[slice, Any]], others: Iterator[tuple[slice, Any]]
 ) -> Iterator[tuple[slice, Any, Any]]:
-    """Blocks of rows of two arrays beside each other, however each of them is cut."""
+    """Yield blocks of the same rows of two arrays, however each of them is divided."""
     there, B = slice(0, 0), None  # type: slice, Any
     for here, A in blocks:
         at = here.start

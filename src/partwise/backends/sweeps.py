@@ -123,7 +123,7 @@ def sweep_graph(
     rounds: int,
     stop: float,
 ) -> Array | None:
-    """Sweeps under a `Graph` whose ``edges`` are at hand, each of which sees where rows have gone.
+    """Sweep under a `Graph` with known ``edges``; each row uses the latest other rows.
 
     None where this kind of array has none: then the term's bound is renewed between sweeps.
     """
@@ -135,7 +135,7 @@ def _(
     Z: np.ndarray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, term: Any,
     rounds: int, stop: float,
 ) -> Array:  # fmt: skip
-    """In place where rows lie one after the other; they take turns."""
+    """Sweep in place if rows are contiguous, one row after the other."""
     from partwise.backends.numpy import kernels
 
     W, scale = term.edges
@@ -226,7 +226,7 @@ def _descend(
     Z: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray, r: AnyArray, e: AnyArray, sweeps: int,
     stop: float, enough: float,
 ) -> None:  # fmt: skip
-    """Coordinate descent in place, in as many threads as it deserves."""
+    """Run coordinate descent in place, in a suitable number of threads."""
     from partwise.backends.numpy import kernels
 
     n, k = Z.shape
@@ -326,7 +326,7 @@ def row_runs(*arrays: Any) -> Iterator[tuple[Any, ...]]:
 def quadratic_change(
     new: AnyArray, old: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None
 ) -> Any:
-    """By how much ½ Σ_i d_i z_iᵀ G z_i - ⟨C, Z⟩ is higher at new than at old."""
+    """Return ½ Σ_i d_i z_iᵀ G z_i - ⟨C, Z⟩ at new minus that at old."""
     total, half = 0.0, 0.5 * G
     for Z, Z0, c, weights in row_runs(new, old, C, d):
         slope = (Z + Z0) @ half

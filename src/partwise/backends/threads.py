@@ -163,7 +163,7 @@ def cores() -> int:
 
 
 def everybody() -> int:
-    """Threads of all callers: no more than numba, OMP_NUM_THREADS or a limit on BLAS allow.
+    """Return the threads of all callers, within the limits of numba, OMP_NUM_THREADS and BLAS.
 
     Asked once by who is in `one_blas_thread`, since it takes as long as a small product.
     """
@@ -186,7 +186,7 @@ _share: ContextVar[int] = ContextVar("share", default=1 << 20)
 
 
 def side_by_side(run: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], threads: int) -> None:
-    """`each` for large tasks that use threads themselves: each has its share of those there are."""
+    """Run `each` for large tasks that use threads themselves; each gets its share of threads."""
     share = max(1, allowed() // max(1, min(threads, len(tasks))))
 
     def one(*task: Any) -> None:
@@ -214,7 +214,7 @@ NEAR = 1.1
 
 @cache
 def costs(threads: int, outside: bool = False) -> Costs:
-    """Measured once a process, in some milliseconds; no digit of a result follows from it.
+    """Measure the costs once per process, in some milliseconds; results do not depend on them.
 
     A thread is woken, and waits for the interpreter whenever it comes from one of its products to
     the next: what that takes grows with their number, on each machine in its own way. Kernels that
@@ -322,7 +322,7 @@ class _Region:
             task = self._next(1)
 
     def finish(self) -> None:
-        """`help`, then wait for the others."""
+        """Call `help`, then wait for the others."""
         self.help()
         with self.changed:
             while self.taken:
@@ -384,7 +384,7 @@ class _Pool:
                 self.callers -= 1
 
     def take(self, most: int, asleep: int = 0) -> list[_Worker]:
-        """At most so many helpers: what others leave, and who is ``asleep``; the lock is held."""
+        """Reserve free and sleeping helpers, at most so many; the caller holds the lock."""
         busy = self.size - len(self.idle) - asleep
         helpers = max(0, min(most, everybody() - self.callers - busy))
         while len(self.idle) < helpers:
@@ -411,7 +411,7 @@ class _Pool:
             region.run = _nothing  # helpers that come too late hold no arrays
 
     def gather(self, desk: Any, most: int) -> int:
-        """So many helpers at a desk, where some may still be; how many have to leave it.
+        """Assign helpers to a desk; return how many of those there must leave.
 
         Desks side by side share what one alone would have.
         """
@@ -458,7 +458,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def each(run: Callable[..., Any], tasks: Iterable[tuple[Any, ...]], threads: int) -> None:
-    """run(*task) for each task, in at most so many threads; they are made as they are taken.
+    """Call run(*task) for each task, in a limited number of threads.
 
     A task may call this again: its own tasks get the threads that are left of so many.
     """
@@ -471,7 +471,7 @@ def each(run: Callable[..., Any], tasks: Iterable[tuple[Any, ...]], threads: int
 
 
 def results(make: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], threads: int) -> list[Any]:
-    """make(*task) of each task, in their order; see `each`."""
+    """Return make(*task) of each task, in order; see `each`."""
     found: list[Any] = [None] * len(tasks)
 
     def run(number: int, task: tuple[Any, ...]) -> None:
@@ -487,7 +487,7 @@ def add_in_order(
     tasks: Iterable[tuple[Any, ...]],
     threads: int,
 ) -> None:
-    """add(make(*task)) for each task: made in threads, added one by one in the order of tasks."""
+    """Call add(make(*task)) for each task; results are computed in threads, added in order."""
     turn, at, failed = Condition(), 0, False
 
     def one(number: int, task: tuple[Any, ...]) -> None:
@@ -510,7 +510,7 @@ def add_in_order(
 
 
 def in_threads(run: Callable[[int, int], Any], n: int, block: int, threads: int) -> None:
-    """run(lo, hi) for runs of rows that are multiples of ``block``, one for each thread.
+    """Call run(lo, hi) for runs of rows that are multiples of ``block``, one per thread.
 
     No more: a thread that comes for its next run waits for the interpreter, which on a virtual
     machine takes 50 µs, and one after the other.

@@ -253,7 +253,7 @@ def _contingency(y_true: ArrayLike, y_pred: ArrayLike) -> sp.coo_array:
 
 
 def _both(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Codes of classes and of clusters: scikit-learn would refuse labels that it cannot sort."""
+    """Return integer classes and clusters, also for labels that cannot be sorted."""
     classes, clusters = _codes(y_true, "y_true"), _codes(y_pred, "y_pred")
     if classes.size != clusters.size:
         raise ValueError(

@@ -72,7 +72,7 @@ def described(estimator: Any) -> Description:
 def every_start(
     estimator: Any, X: Any, y: Any = None, *, only: Sequence[int] | None = None, **given: Any
 ) -> Iterator[tuple[AnyArray, AnyArray]]:
-    """(V, H) where each start of a fit ends, one by one, in place of attributes for the best.
+    """Yield the final (V, H) of each start, without setting attributes.
 
     ``only``: the numbers of the starts that are wanted; each has a seed of its own.
     """

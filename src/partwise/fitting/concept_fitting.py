@@ -43,7 +43,7 @@ class ConceptProblem:
 def fit_concepts(
     estimator: Any, kernel: Kernel, X: Any, y: Any = None, *, W: Any = None, C: Any = None
 ) -> AnyArray:
-    """As `fitting.fit`, with the problem of concepts."""
+    """Fit as `fitting.fit` does, with the problem of concepts."""
     with all_or_nothing(estimator):
         spec = described(estimator)
         checked = check(estimator, spec, X, FitInputs(y, W, None if C is None else C.T))

@@ -105,7 +105,7 @@ def solve_new(
 
 
 def _edges(spec: Description, neighbors: Neighborhood, X: Any, graph: Any) -> sp.csr_array:
-    """Weights between new samples and those of the fit."""
+    """Return the weights between new and training samples."""
     n, stored = X.shape[0], neighbors.graph.shape[0]
     if graph is not None:
         return check_edges(graph, n, stored)

@@ -36,7 +36,7 @@ _UNBOUNDED = (ArithmeticError, np.linalg.LinAlgError, RuntimeWarning, RuntimeErr
 
 @contextmanager
 def in_range(estimator: Any) -> Iterator[None]:
-    """Numbers that leave the range of their type, wherever that shows, as one sentence.
+    """Turn any error of numbers outside their type's range into one sentence.
 
     An overflow alone is no error, because products set the processor's flags for unused lanes.
     Only a fit that then fails, or ends in a value that is not a number, is refused.

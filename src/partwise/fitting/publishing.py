@@ -120,7 +120,7 @@ def publish_ending(estimator: Any, solver: str, found: Found) -> None:
 
 
 def publish_distributions(estimator: Any, problem: Problem) -> None:
-    """Probabilities of the classes, as they entered the fit; NaN where nothing is known."""
+    """Store the class probabilities of the fit, with NaN for unlabelled samples."""
     vars(estimator).pop("label_distributions_", None)
     labels = problem.knowledge.labels
     if labels is not None:

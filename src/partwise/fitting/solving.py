@@ -276,7 +276,7 @@ def _ends_with_codes(model: FactorModel) -> bool:
 
 
 def _flush(model: FactorModel, Z: Array, U: Array, objective: float) -> tuple[Array, Array, float]:
-    """Zeros for what a multiplicative update left below rounding, if the objective agrees."""
+    """Set entries below rounding error to zero if the objective does not rise."""
     small = float(np.finfo(model.data.dtype).eps)
     Zf, Uf = (_without_small(M, small) for M in (Z, U))
     value = model.exact_value(Zf, Uf)

@@ -259,7 +259,7 @@ def terms_on_parts(spec: Description, data: DataMatrix, k: int) -> list[Term]:
 def elastic_net(
     alpha: float, l1_ratio: float, dtype: Any, counts: AnyArray | float = 1.0
 ) -> list[Term]:
-    """α ℓ ‖Z‖₁ + ½ α (1 - ℓ) ‖Z‖² as terms, rows counted ``counts`` times; none where α is 0."""
+    """Return α ℓ ‖Z‖₁ + ½ α (1 - ℓ) ‖Z‖² as terms with row weights ``counts``; none if α is 0."""
     terms: list[Term] = []
     if alpha * l1_ratio > 0:
         terms.append(Linear((np.ones((1, 1)) * alpha * l1_ratio * counts).astype(dtype)))
@@ -269,7 +269,7 @@ def elastic_net(
 
 
 def component_owners(n_classes: int, k: int, per_class: int) -> AnyArray:
-    """Class of each component, in order, ``per_class`` each; -1 for those beyond all classes."""
+    """Return the class of each component, ``per_class`` each in order; -1 for the rest."""
     owner = np.arange(k) // per_class
     return np.where(owner < n_classes, owner, -1)
 
@@ -391,7 +391,7 @@ def _in_groups(
     size: int,
     some: Callable[[list[np.random.RandomState]], list[tuple[AnyArray, AnyArray]]],
 ) -> list[Make]:
-    """As `_each`, but the first that is asked for makes those that follow it as well."""
+    """Return starts as `_each` does, but draw several of them together."""
     seeds = rng.randint(np.iinfo(np.int32).max, size=n_init)
     made: dict[int, tuple[AnyArray, AnyArray, np.random.RandomState]] = {}
 

@@ -27,7 +27,7 @@ Step = Callable[[int, int, str], None]  #: done, total, what is being done
 
 
 def silent(done: int, total: int, what: str) -> None:
-    """No progress."""
+    """Ignore progress."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def shown(names: Any, most: int = 3) -> str:
 
 
 def pieces(X: Any) -> Iterator[Any]:
-    """X by blocks of rows where it lies on disk, else X itself."""
+    """Yield X by blocks of rows if it is on disk, else X itself."""
     if not isinstance(X, np.memmap):
         yield X
         return

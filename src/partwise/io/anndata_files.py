@@ -230,7 +230,7 @@ def to_anndata(adata: Any, model: Any, *, genes: Sequence[str] | None = None) ->
 
 
 def write_back(path: str, model: Any, genes: Sequence[str] | None) -> None:
-    """`to_anndata` into a .h5ad file, which is replaced only by a whole one."""
+    """Write the result of `to_anndata` to a .h5ad file, completely or not at all."""
     adata = to_anndata(read_quietly(path), model, genes=genes)
     write_h5ad(adata, Path(path))
 
@@ -242,7 +242,7 @@ def write_h5ad(adata: Any, path: Path) -> None:
 
 
 def write_plain(path: Path, X: Any, cells: list[str], genes: list[str]) -> None:
-    """CSR counts with names, as anndata would write them."""
+    """Write CSR counts with names in the format of anndata."""
     import h5py
 
     def mark(item: Any, kind: str, version: str = "0.1.0") -> Any:

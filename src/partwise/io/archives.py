@@ -153,7 +153,7 @@ def _variables(path: Path) -> Iterator[tuple[Any, bytes]]:
 
 
 def _elements(data: bytes, order: Any) -> Iterator[tuple[int, bytes]]:
-    """Type and bytes of each element inside of a variable; small ones are in their tag."""
+    """Yield type and bytes of each element of a variable; small ones are in their tag."""
     at = 0
     while at + 8 <= len(data):
         kind, length = (int.from_bytes(data[at + i : at + i + 4], order) for i in (0, 4))

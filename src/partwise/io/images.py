@@ -38,7 +38,7 @@ THUMBNAIL = 96
 
 
 def read_images(folder: Path, files: Sequence[Path], options: Options) -> Samples:
-    """Every image of a folder, grey or RGB, in one size, rows of length one."""
+    """Read all images of a folder, grey or RGB, in one size, as rows of length one."""
     size, rgb, recipe = options.size, options.rgb, options.recipe
     notes: tuple[str, ...] = ()
     if recipe is not None:
@@ -147,7 +147,7 @@ def _common_size(
 
 
 def _size(file: Path) -> tuple[int, int] | None:
-    """Height and width of an image as it is seen, from its head alone; None if it has none."""
+    """Return height and width of an image as displayed, from its header alone, or None."""
     image_module = _opener()
     try:
         with warnings.catch_warnings():
@@ -211,7 +211,7 @@ def _has_colour(image: Any) -> bool:
 
 
 def _pixels(image: Any, size: tuple[int, int], rgb: bool) -> np.ndarray:
-    """Brightness row by row, from 0 to 1 for integers; what is transparent is shown on white."""
+    """Return brightness row by row, from 0 to 1 for integers; transparency becomes white."""
     from PIL import Image
 
     if _is_deep(image):

@@ -70,7 +70,7 @@ def seed_parts(X: Any, words: Sequence[Sequence[int]]) -> np.ndarray:
 def without_features(
     excluded: Sequence[Sequence[int | str]], features: int | Sequence[str]
 ) -> np.ndarray:
-    """Parts that must not use some features, for ``fixed_components``: zero there, NaN elsewhere.
+    """Return parts for ``fixed_components`` that must not use some features: 0 there, else NaN.
 
     Parameters
     ----------

@@ -145,7 +145,7 @@ def labels_of(
 def _columns(
     path: Path, rows: list[tuple[int, list[str]]], known: dict[str, int]
 ) -> tuple[tuple[int, int], int, int, tuple[str, ...]]:
-    """Which columns hold ids and labels, how many there are, where lines begin, and a note."""
+    """Find the columns of ids and labels; return also their number, the first line and a note."""
     heading = rows[0][1]
     first = [cell.strip().casefold() for cell in heading]
     if "id" in first and "label" in first:
@@ -305,7 +305,7 @@ def _unit(path: Path) -> str:
 
 
 def _tasks(path: Path, known: dict[str, int]) -> Rows:
-    """Id and label of every annotation that Label Studio exported as JSON, under a heading."""
+    """Return id and label of every annotation of a JSON export of Label Studio, with a heading."""
     try:
         tasks = json.loads(path.read_text("utf-8-sig"))
     except (ValueError, RecursionError) as error:

@@ -350,7 +350,7 @@ def _fill(
     missing: str,
     recipe: Mapping[str, Any] | None,
 ) -> tuple[np.ndarray, np.ndarray | None, tuple[str, ...], np.ndarray]:
-    """Missing values: filled, refused, or their rows dropped."""
+    """Fill missing values, refuse them, or drop their rows."""
     holes = np.isnan(values)
     if recipe is not None:
         fills = np.asarray(recipe["fill"])

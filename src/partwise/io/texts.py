@@ -32,7 +32,7 @@ HIDDEN = re.compile(r"<(style|script)\b.*?</\1\s*>|<!--.*?-->", re.IGNORECASE | 
 
 
 def read_text_files(folder: Path, files: Sequence[Path], options: Options) -> Samples:
-    """Every text file of a folder."""
+    """Read all text files of a folder."""
     found, ids, failed = read_files(
         folder, files, options, "texts", lambda file: _read(file, options)
     )

@@ -111,7 +111,7 @@ class Weights(Subproblem):
         return 0.5 * dot64(KC, C @ self.H) - self.factor * dot64(KC, self.V) + self.constant
 
     def descend(self, C: AnyArray, steps: int) -> AnyArray:
-        """Accelerated projected gradients; K times an extrapolated point is extrapolated too."""
+        """Take accelerated projected gradient steps; K times the point is extrapolated too."""
         size = self.model.bound(C.shape[0], C.dtype) * float(np.linalg.norm(self.H, 2))
         if size == 0:
             return C

@@ -36,7 +36,7 @@ class Held:
     columns: Array
 
     def project(self, U: Array) -> Array:
-        """U with what is known in its place."""
+        """Return U with its known entries."""
         return namespace(U).where(self.known > 0, self.values, U)
 
 
@@ -156,7 +156,7 @@ class FactorModel(Model):
         return sum(term.value(Z if side == "V" else U) for term in self.terms[side])
 
     def lengths(self, U: Array) -> Array:
-        """Length (Frobenius) or sum (KL) of each column of U; ones without the constraint."""
+        """Return length (Frobenius) or sum (KL) of each column of U, or ones if free."""
         if not self.unit:
             return arrays.ones(U, U.shape[1])
         length = column_lengths(U, self.loss.unit_norm, common=self.S.delta > 0)
@@ -171,7 +171,7 @@ class FactorModel(Model):
         return UnitLength(prices, self.lengths, self.loss.unit_norm, free)
 
     def _price(self, term: Term, Z: Array) -> Price:
-        """By Euler a term of degree q costs Σ ⟨z_k, ∇_k⟩ l^q/q; others at most their bound."""
+        """Return the cost of lengths: Σ ⟨z_k, ∇_k⟩ l^q/q for a term of degree q, else its bound."""
         q = term.degree
         if q == 1 or q == 2:
             price = self._alike(arrays.column_sums64(entrywise(mul, Z, term.gradient(Z))))
@@ -184,7 +184,7 @@ class FactorModel(Model):
         return Price(first, second, lambda lengths: term.value(Z * arrays.cast(lengths, Z.dtype)))
 
     def _alike(self, price: Array) -> Array:
-        """S mixes the columns, so only their common scale is free: all pay alike."""
+        """Return one cost for all columns: S mixes them, so only their common scale is free."""
         return _common(price) if self.S.delta else price
 
     def _half(self, side: str, Z: Array, U: Array) -> Half:
@@ -249,7 +249,7 @@ class FactorModel(Model):
         return self.normalize(to_V(Z) if to_V else Z, to_U(U) if to_U else U)
 
     def fit_scale(self, V: Array, U: Array, *, anyway: bool = False) -> Array:
-        """V times the scalar that fits X best, where the unit constraint pins the scale of U."""
+        """Return V times the scalar that fits X best, if the constraint fixes U's scale."""
         if not self.unit and not anyway:
             return V
         B = self.S(U)
@@ -300,7 +300,7 @@ def _common(lengths: Array) -> Array:
 
 
 def column_lengths(U: Array, norm: int, *, common: bool = False) -> Array:
-    """‖u_k‖₂ (norm 2) or Σ_j u_jk (norm 1); their mean (quadratic or plain) if ``common``."""
+    """Return ‖u_k‖₂ (norm 2) or Σ_j u_jk (norm 1), or their mean if ``common``."""
     if norm == 1:
         sums = U.sum(axis=0)
         return _common(sums) if common else sums
@@ -309,7 +309,7 @@ def column_lengths(U: Array, norm: int, *, common: bool = False) -> Array:
 
 
 def unit_columns(Z: Array, U: Array, norm: int, *, common: bool = False) -> tuple[Array, Array]:
-    """Columns of U of length one, Z takes the factor; a column of zeros becomes constant."""
+    """Scale columns of U to length one and Z accordingly; a zero column becomes constant."""
     length = column_lengths(U, norm, common=common)
     if isinstance(U, np.ndarray) and arrays.to_numpy(length).min(initial=1) >= floor(U.dtype):
         return entrywise(mul, Z, length), U / length

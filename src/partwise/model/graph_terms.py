@@ -279,7 +279,7 @@ class GraphDivergence(OnGraph):
         self._known: Any = None  # the diagonal of the matrix that is factored, and its factors
 
     def _apart(self, Z: AnyArray) -> AnyArray:
-        """(D - W) log Z in float64: rounded to float32, logarithms of neighbours agree too soon."""
+        """Return (D - W) log Z in float64, since float32 logarithms of neighbours become equal."""
         xp = namespace(Z)
         return self.neighbors.laplacian(xp.log(arrays.float64(xp.maximum(Z, floor(Z.dtype)))))
 
@@ -351,7 +351,7 @@ class GraphDivergence(OnGraph):
         return namespace(Z).maximum(Z, 0)
 
     def _factors(self, edges: tuple[Any, float], b: AnyArray) -> Any:
-        """LU factors of the matrix where all columns have the same, kept while it is the same.
+        """Return LU factors of the matrix that all columns share, cached while it is unchanged.
 
         Under the unit constraint it never changes: one factorization for the whole fit, where
         conjugate gradients take hundreds of iterations each time if λ is large.

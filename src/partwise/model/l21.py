@@ -115,7 +115,7 @@ class RowLengths(Frobenius):
         return self._last[1]
 
     def _squares(self, who: WeighedSamples, V: Array, product: Array, B: Array) -> Array:
-        """‖x_i - B v_i‖² in float64, from X B; where that has too few digits, entry by entry."""
+        """Return ‖x_i - B v_i‖² in float64 from X B, or entry by entry if digits would be lost."""
         if arrays.numpy_dtype(V.dtype).itemsize < 8 and who.data.density == 1:
             return who.data.row_sq_residuals(V, B)
         V, product, G = (arrays.float64(a) for a in (V, product, B.T @ B))

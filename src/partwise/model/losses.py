@@ -76,7 +76,7 @@ class LastPass:
         return None if found is None else [found]
 
     def rescale(self, old: tuple[Array, Array], new: tuple[Array, Array], lengths: Array) -> None:
-        """Lengths have moved from U to Z: Y is the same, (X/Y) B shrinks and (X/Y)ᵀ F grows."""
+        """Update products after lengths moved from U to Z: (X/Y) B shrinks and (X/Y)ᵀ F grows."""
         last = self.at(*old)
         if last is None:
             return
@@ -337,7 +337,7 @@ class KullbackLeibler(Loss):
         return _total(data.row_xlogx() - data.row_sums(), weights)
 
     def size(self, data: DataMatrix, weights: Array | None) -> float:
-        """½ Σ x: near a fit the loss is ½ Σ (x - y)²/y, so that its share is a squared misfit."""
+        """Return ½ Σ x, since the loss near a fit is ½ Σ (x - y)²/y."""
         return 0.5 * _total(data.row_sums(), weights)
 
     def exact(self, data: DataMatrix, weights: Array | None, V: Array, B: Array) -> float | None:

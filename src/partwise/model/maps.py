@@ -108,7 +108,7 @@ class SharedRows:
         return V
 
     def reduce(self, V: NDArray[Any]) -> NDArray[Any]:
-        """Aᵀ V: the sum over the samples of each row of Z. V itself where A is the identity."""
+        """Return Aᵀ V, the sum over the samples of each row of Z, or V if A is the identity."""
         return V if self.is_identity else self._stack(self._members @ V, V)
 
     def mean(self, V: NDArray[Any]) -> NDArray[Any]:

@@ -45,7 +45,7 @@ def project_sparse(x: AnyArray, sparseness: float) -> AnyArray:
 
 
 def project_columns(Z: Array, sparseness: float, *, unit: bool) -> AnyArray:
-    """Each column to the nearest one of that sparseness: of length one, or of any length."""
+    """Project each column to the nearest one of that sparseness, of length one or any length."""
     out = np.empty_like(Z)
     for j in range(Z.shape[1]):
         s = project_sparse(Z[:, j], sparseness)

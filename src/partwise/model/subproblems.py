@@ -91,7 +91,7 @@ class Subproblem(ABC):
         return self.value(new) - self.value(old)
 
     def descend(self, Z: Array, steps: int) -> Array:
-        """Gradient steps of its own, where ``descends``."""
+        """Take the problem's own gradient steps, if ``descends``."""
         raise NotImplementedError
 
 
@@ -227,7 +227,7 @@ class Gaps(Protocol):
         """Products of X with its missing entries filled."""
 
     def modelled(self, Z: Array, pull: Array) -> Array:
-        """Products of what the model has at Z where entries were seen, of ``pull`` everywhere."""
+        """Return products with the model at observed entries; ``pull`` is that of all entries."""
 
     def gain(self, Z: Array) -> float:
         """Return ½ Σ w x² + ½ Σ d y² minus the loss at Z."""
@@ -449,7 +449,7 @@ def kkt_residual(sub: Subproblem, Z: Array, misfit: float = 1.0) -> float:
 
 
 def _lengths(sub: Subproblem, Z: Array, scale: Array) -> Any:
-    """Norms of the projected gradient and of its parts, over the largest of them on some rows."""
+    """Return norms of the projected gradient and its parts, over the largest of some rows."""
     slopes = (term.gradient(Z) for term in sub.terms)
     parts = [spread(part, Z) for part in (*sub.halves(Z), *slopes)]
     if sub.held is not None:
@@ -468,7 +468,7 @@ def _lengths(sub: Subproblem, Z: Array, scale: Array) -> Any:
 def _norms(
     Z: Array, neg: Array, pos: Array, *slopes: Array, scale: Array, d: Array | None, free: bool
 ) -> list[float]:
-    """Norms of the projected gradient and of its parts, on some rows; scale is 1 / mean of Z."""
+    """Return norms of the projected gradient and its parts on some rows; scale is 1 / mean of Z."""
     xp = namespace(Z)
     gradient = pos - neg
     for slope in slopes:

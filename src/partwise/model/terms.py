@@ -170,7 +170,7 @@ class Term(ABC):
 
     @_of_factor("tuple of array")
     def split(self, Z: Array) -> tuple[Array, Array]:
-        """(neg, pos), both >= 0, with gradient = pos - neg: what a multiplicative update divides.
+        """Return (neg, pos) >= 0 with gradient = pos - neg, for multiplicative updates.
 
         Unless written, it comes from the bound: with ridge Z on both sides an update is not longer
         than the bound allows.
@@ -460,7 +460,7 @@ class UnitLength(Term):
         return sum(price.value(lengths) for price in self.prices)
 
     def _slopes(self, U: Array) -> tuple[Array, Array]:
-        """(1, k) each: what all prices have before the length, and before half its square."""
+        """Return the coefficients (1, k) of the length and of half its square, over all costs."""
         first, second = (
             arrays.cast(sum(part), U.dtype)[None, :]
             for part in zip(*((price.first, price.second) for price in self.prices))
@@ -576,7 +576,7 @@ class _Looks:
         return float((ahead - behind) / (2 * h))
 
     def plain(self) -> list[str]:
-        """Value and gradient: finite, of the right shape, of each other, and Z left as it was."""
+        """Check that value and gradient are finite, consistent, and leave Z unchanged."""
         term, found = self.term, []
         zeros = self.points[0] * (self.rng.random(self.points[0].shape) < 0.5)
         for Z in (*self.points, zeros):
@@ -626,7 +626,7 @@ class _Looks:
         return []
 
     def shape(self) -> list[str]:
-        """Degree, and whether it is a polynomial of degree two."""
+        """Check the degree, and whether the term is a polynomial of degree two."""
         term, found, Z = self.term, [], self.points[0]
         at = [term.value(s * Z) for s in (0.5, 1.0, 2.0)]
         if term.degree is not None:

@@ -54,7 +54,7 @@ def start(
 def _filled(
     data: DataMatrix, V: AnyArray, U: AnyArray, init: str, mean: float
 ) -> tuple[AnyArray, AnyArray]:
-    """NNDSVD's zeros filled, for factors that are not ndarrays."""
+    """Fill the zeros of NNDSVD in factors that are not ndarrays."""
     if init == "nndsvdar":
         raise ValueError(
             "init='nndsvdar' needs X as a numpy or scipy array; use init='nndsvda' or 'random'."
@@ -132,7 +132,7 @@ def _svd(
 def _nndsvd(
     data: DataMatrix, k: int, rng: np.random.RandomState, weights: AnyArray | None
 ) -> tuple[AnyArray, AnyArray]:
-    """Boutsidis & Gallopoulos (2008): the larger signed part of each singular pair."""
+    """Return the larger signed part of each singular pair (Boutsidis & Gallopoulos 2008)."""
     left, s, right = _svd(data, k, rng, weights)
     root = 1.0 if weights is None else np.sqrt(weights)
     if not isinstance(left, np.ndarray):

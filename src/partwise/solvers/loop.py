@@ -222,7 +222,7 @@ class Moved(NamedTuple):
 def advance(
     model: Model, state: State, step: Step, settings: Settings, look: bool
 ) -> Asking[tuple[State, float]]:
-    """One iteration: the state after it, and the KKT residual on the way if it is to ``look``."""
+    """Run one iteration; return the state, and the KKT residual if ``look``."""
     moved = yield from _both_steps(model, state, step, settings, look)
     wait = pending_scalar(moved.value)
     # a device goes on as if the value were lower, which it mostly is, while its number comes here;
@@ -288,7 +288,7 @@ def _half_step(
 
 
 def _patient(move: Step, sub: Subproblem, Z: Array, state: State) -> Array:
-    """Z after the step; in the first iterations a part whose other factor is zero stands still.
+    """Return Z after the step; early on, parts with a zero other factor stay unchanged.
 
     The loss does not see such a part, and a penalty alone would take it to zero at once, where
     neither factor can leave again, though the other parts have hardly found their places.
@@ -404,7 +404,7 @@ def _beyond(new: Array, old: Array, weight: float, settings: Settings) -> Array:
 
 
 def _near(history: list[float]) -> bool:
-    """Whether the last iteration gained so little that the next had better be exact."""
+    """Return whether the last iteration gained so little that the next should be exact."""
     return len(history) > 1 and history[-2] - history[-1] <= 1e-5 * abs(history[-1])
 
 
@@ -433,7 +433,7 @@ def _residual(
 
 
 def _fallen(model: Model, state: State, tol: float) -> float:
-    """How far the objective fell in the last iterations, relative to where it is.
+    """Return the fall of the objective in the last iterations, relative to its value.
 
     Where ‖X - Y‖ is below tol ‖X‖ it is relative to that: a perfect fit falls for ever.
     """
@@ -446,7 +446,7 @@ def _fallen(model: Model, state: State, tol: float) -> float:
 
 
 def _stuck(state: State) -> bool:
-    """Whether the guard took even the last resort back: rounding is all that is left."""
+    """Return whether the guard rejected even the last resort, so only rounding is left."""
     return state.failures > SAFE
 
 

@@ -42,7 +42,7 @@ def solve_many(
 
 
 def group_size(data: Any, k: int) -> int:
-    """How many starts of k parts go side by side in bounded memory."""
+    """Return how many starts of k parts run together in bounded memory."""
     n, p = data.shape
     size = float(numpy_dtype(data.dtype).itemsize)
     room = max(ROOM, size * data.density * n * p)
@@ -70,7 +70,7 @@ def _together(
 
 
 def _answer(model: FactorModel, asked: dict[int, Request]) -> dict[int, Subproblem]:
-    """Subproblems of one side for all who wait for one; the others wait for the next turn.
+    """Answer all requests for subproblems of one side; the others wait for the next turn.
 
     The loops ask for both sides in turn, so all soon ask for the same.
     """

@@ -8,7 +8,7 @@ from partwise.solvers.steps import Step, hals
 
 
 def _projected(sub: Quadratic, Z: Array, steps: int = 5) -> Array:
-    """Projected gradient where the factor is projected, coordinate descent where it is not.
+    """Take a projected gradient step if the factor is projected, else coordinate descent.
 
     A step of 1/L minimises a majoriser over the constraint set, so the objective never rises.
     """

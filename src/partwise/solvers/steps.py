@@ -107,11 +107,11 @@ class Step:
         return replace(self, move=partial(self.move, **options), extrapolated=None)
 
     def does(self, beta: float) -> bool:
-        """Whether it can minimise the β-divergence."""
+        """Return whether the step can minimise the β-divergence."""
         return kind_of(beta) in self.needs and (not self.betas or beta in self.betas)
 
     def takes(self, term: Term, beta: float) -> bool:
-        """Whether the term offers what it needs under this loss."""
+        """Return whether the term offers what the step needs under this loss."""
         return any(word in term.offers for word in self.needs[kind_of(beta)])
 
 
@@ -151,7 +151,7 @@ def _times(Z: Array, q: Array) -> Array:
 
 
 def _mu_lin(sub: Subproblem, Z: Array, sigma: float = 1e-8, delta: float = 1e-8) -> Array:
-    """Lin (2007): a multiplicative step that cannot stall at zero.
+    """Take the multiplicative step of Lin (2007), which cannot stall at zero.
 
     Z - Z̄/(pos(Z̄) + δ) ∘ grad with Z̄ = max(Z, σ) where grad < 0; converges to a stationary point.
     """
@@ -192,7 +192,7 @@ def _em(sub: Divergence, Z: Array) -> Array:
 
 
 def _ridge_root(num: Any, cost: Any, ridge: Any, beta: float) -> Array:
-    """Newton in t = log q on log(cost e^{at} + ridge e^t) + (2-β)t = log num, convex and rising.
+    """Solve log(cost e^{at} + ridge e^t) + (2-β)t = log num for t = log q by Newton's method.
 
     In float64: on the way e^t leaves the range of float32.
     """
@@ -227,7 +227,7 @@ def _costs(sub: Divergence, terms: Sequence[Term], Z: Array) -> tuple[Array, Arr
 def _hals(
     sub: Quadratic, Z: Array, *, stop: float = STOP, order: Array | None = None, exact: bool = False
 ) -> Array:
-    """Exact coordinate steps, `sub.sweeps` of them or until a sweep moves little.
+    """Run `sub.sweeps` exact coordinate sweeps, or fewer if a sweep moves little.
 
     A graph whose edges are at hand has sweeps of its own; other terms enter through their bound,
     which is renewed between sweeps unless it holds for all of them. ``exact`` asks for the minimum
@@ -267,7 +267,7 @@ def _hals_extrapolated(
 
 
 def _is_plain(sub: Quadratic, Z: Array) -> bool:
-    """Whether rows are problems of their own, known exactly."""
+    """Return whether rows are separate problems that are known exactly."""
     whole = not sub.local and sub.held is None and all(term.exact for term in sub.terms)
     return whole and isinstance(Z, np.ndarray) and Z.dtype == np.float64
 
@@ -314,7 +314,7 @@ def _nesterov(sub: Quadratic, Z: Array, *, inner_iter: int = 10) -> Array:
 
 
 def _newton(sub: Divergence, Z: Array, *, sweeps: int = 2, rough: bool = False) -> Array:
-    """Second-order coordinate sweeps; the back end runs them, since they need rows of X.
+    """Run second-order coordinate sweeps in the back end, since they need rows of X.
 
     ``rough`` lets it do them in float32, which finds the way but not the last digits. Where the
     back end has curvature instead, the sweeps are of a quadratic model.
@@ -329,7 +329,7 @@ def _newton(sub: Divergence, Z: Array, *, sweeps: int = 2, rough: bool = False) 
 
 
 def _parts_alone(sub: Subproblem, Z: Array) -> Array:
-    """`mu`, but for a factor whose rule is no descent: that stays where it is."""
+    """Take the step `mu`, except on a factor whose rule may raise the objective."""
     return Z if any("solve" in term.offers for term in sub.terms) else _mu(sub, Z)
 
 

@@ -42,7 +42,7 @@ class Symmetric:
         return max(self.constant - dot64(self.product(V), V) + 0.5 * dot64(G, G), 0.0)
 
     def sweep(self, V: Array) -> float:
-        """Each entry of V in turn, in place, to where the objective is least; returns its fall."""
+        """Minimise over each entry of V in turn, in place; return the fall of the objective."""
         from partwise.backends.numpy.kernels import symmetric_sweep
 
         S, G = self.S, V.T @ V
@@ -51,7 +51,7 @@ class Symmetric:
         return float(symmetric_sweep.symmetric_dense(S, V, G))
 
     def residual(self, V: Array, value: float, tol: float) -> float:
-        """How far the gradient VVᵀV - SV is from that of a minimum, as in `kkt_residual`."""
+        """Return how far the gradient VVᵀV - SV is from that of a minimum; see `kkt_residual`."""
         sub = Quadratic(self.product(V), V.T @ V)
         return kkt_residual(sub, V, misfit(value, self.constant, LEAST, tol))
 
@@ -63,7 +63,7 @@ def descend(
     tol: float,
     on_iteration: Callable[[int, Solution], bool] | None = None,
 ) -> Solution:
-    """Sweeps from V until the residual, and the relative fall of ten sweeps, are at most tol."""
+    """Sweep from V until the residual and the relative fall of ten sweeps are at most tol."""
     V = np.array(V, dtype=np.float64, order="C")
     value = model.value(V)
     found = Solution(V, V)

@@ -52,7 +52,7 @@ def _load(model: Path, new: str, bar: Bar, reading: dict[str, Any]) -> tuple[Any
 def run_transform(
     model: Path, new: str, *, out: Path, force: bool, as_json: bool, reading: dict[str, Any]
 ) -> None:
-    """Codes of new samples, in a .csv or .npy file."""
+    """Write the part weights of new samples to a .csv or .npy file."""
     if out.suffix.lower() not in CODES:
         raise ValueError(f"--out {out}: a name that ends in .csv or .npy is expected.")
     check_target(out, force=force)
@@ -88,7 +88,7 @@ def run_predict(
     as_json: bool,
     reading: dict[str, Any],
 ) -> None:
-    """Clusters of new samples: a CSV file, or standard output."""
+    """Write the predictions of new samples to a CSV file or standard output."""
     if write_back and (out is None or Path(new).suffix.lower() not in SUFFIXES):
         raise ValueError("--write-back is for a table, and needs --out FILE.")
     if out is not None:
@@ -131,7 +131,7 @@ def run_predict(
 def _with_skipped(
     heading: list[str], rows: list[list[Any]], samples: Samples
 ) -> tuple[list[str], list[list[Any]]]:
-    """Rows in the order of the source, also those of samples that were skipped, with the reason."""
+    """Return rows in the order of the source, including skipped samples with the reason."""
     if not samples.skipped:
         return heading, rows
     blank = [[name, *([""] * (len(heading) - 1)), why] for name, why in samples.skipped]

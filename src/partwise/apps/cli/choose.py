@@ -150,7 +150,7 @@ def chosen(
 
 
 def _plain_model(task: work.Task, method: str, max_iter: int | None, *, strict: bool) -> Any:
-    """NMF with the loss of the method and the settings of the task; None for the default model."""
+    """Return NMF with the method's loss and the task's settings; None for the default model."""
     own = {} if method == "auto" else dict(work.find_method(method).settings)
     asked = {"beta_loss": own["beta_loss"]} if "beta_loss" in own else {}
     asked |= task.settings

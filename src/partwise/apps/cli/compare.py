@@ -228,7 +228,7 @@ def _agreement(
 def _clusters(
     task: work.Task, name: str, k: int, parts: int | None, seed: int, max_iter: int, *, fresh: bool
 ) -> Any:
-    """Clusters of one run; ``fresh`` uses a random start if the usual one does not depend on it."""
+    """Return the clusters of one run; ``fresh`` draws a start if the usual one is fixed."""
     X = task.samples.X
     if name == "k-means":
         return KMeans(k, n_init=20, random_state=seed).fit_predict(X)
@@ -351,7 +351,7 @@ def runner(
 
 
 def _dense(X: Any, k: int, seed: int) -> Any:
-    """X, or for a sparse X the indicators of its k-means clusters, which then only get labels."""
+    """Return X, or for a sparse X the indicators of its k-means clusters."""
     if not hasattr(X, "toarray"):
         return X
     return np.eye(k)[KMeans(k, n_init=20, random_state=seed).fit_predict(X)]

@@ -309,7 +309,7 @@ def _read(
 
 
 def _places(path: Path, cells: list[str]) -> tuple[Any, list[str]]:
-    """Coordinates in ``obsm["spatial"]`` of a .h5ad file, and a note on cells without any."""
+    """Return the coordinates in ``obsm["spatial"]`` of a .h5ad file; note cells without any."""
     if path.suffix.lower() != ".h5ad":
         return None, []
     adata = read_plain(path, obsm="spatial")

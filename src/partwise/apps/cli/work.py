@@ -125,7 +125,7 @@ def know(
     task: Task, known: Path | None, seed_words: Path | None, links: Path | None = None, *,
     k: int | str | None, parts: int | None,
 ) -> int | str | None:  # fmt: skip
-    """Parts of --known and --seed-words, among the task's settings; -k, or how many they are."""
+    """Add the parts of --known and --seed-words to the settings; return -k or their number."""
     samples = task.samples
     if links is not None:
         if samples.unjoinable:
@@ -302,7 +302,7 @@ def _with_settings(model: Any, name: str, settings: dict[str, Any]) -> Any:
 
 @contextmanager
 def as_notes(notes: list[str]) -> Iterator[None]:
-    """Warnings of the library become notes, each once."""
+    """Turn warnings of the library into notes, each once."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -407,7 +407,7 @@ def same_parts(H: Any) -> list[str]:
 
 
 def _regroup(task: Task, model: Any) -> None:
-    """Clusters of texts by the proportions of their parts, and numbers that parts share.
+    """Cluster texts by the proportions of their parts; return also the number of shared parts.
 
     Part weights of short texts are small, and k-means groups most of them near zero. On 1,300 texts
     of 8 words from BBC news, this reduces the largest of 5 clusters from 931 to 560 texts and adds

@@ -380,7 +380,7 @@ def axes(ax: Any) -> Any:
 
 
 def bare(ax: Any, *, yticks: bool = False) -> Any:
-    """Without axes, but with the ground that lies between the pictures."""
+    """Hide the axes, but keep the background between the images."""
     ax.set_xticks([])
     if not yticks:
         ax.set_yticks([])
@@ -403,7 +403,7 @@ def parts_of(model: Any) -> NDArray[Any]:
 
 
 def upright(H: NDArray[Any], shape: Any) -> tuple[NDArray[Any], tuple[int, ...]]:
-    """Parts with pixels row by row, and the shape of a picture, from a shape or from data."""
+    """Return parts with pixels row by row, and the shape of an image."""
     if not hasattr(shape, "image_shape"):
         return H, tuple(shape)
     if shape.image_shape is None:
@@ -415,7 +415,7 @@ def upright(H: NDArray[Any], shape: Any) -> tuple[NDArray[Any], tuple[int, ...]]
 
 
 def pictures_of(H: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """Each row as a picture, scaled to [-1, 1]."""
+    """Return each row as an image, scaled to [-1, 1]."""
     if math.prod(shape) != H.shape[1] or len(shape) not in (2, 3):
         raise ValueError(
             f"shape={tuple(shape)} does not hold the {H.shape[1]} features of a part; give "
@@ -429,7 +429,7 @@ def pictures_of(H: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
 def draw_grid(
     pictures: NDArray[Any], places: Sequence[tuple[int, int]], ax: Any, cmap: str | None
 ) -> Any:
-    """Pictures on a canvas with a line of one pixel around each."""
+    """Draw images on a canvas with a line of one pixel around each."""
     _, height, width, *channels = pictures.shape
     rows = 1 + max(row for row, _ in places)
     columns = 1 + max(column for _, column in places)
@@ -455,7 +455,7 @@ def draw_grid(
 
 
 def clustergram(result: Any, *, ax: Any = None) -> Any:
-    """Distances between the parts of all runs, group after group: dark squares are what came back.
+    """Plot distances between the parts of all runs by group; dark squares recur in many runs.
 
     Parameters
     ----------
@@ -492,7 +492,7 @@ def clustergram(result: Any, *, ax: Any = None) -> Any:
 
 
 def in_groups(result: Any) -> tuple[NDArray[Any], NDArray[Any], list[str]]:
-    """Distances of the parts of all runs, group after group; ends and names of the groups."""
+    """Return distances of the parts of all runs by group, and the ends and names of the groups."""
     kept = np.flatnonzero(result.groups >= 0)
     order = kept[np.argsort(result.groups[kept], kind="stable")]
     ends = np.cumsum(np.bincount(result.groups[order], minlength=len(result.parts)))

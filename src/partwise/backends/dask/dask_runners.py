@@ -252,7 +252,7 @@ class Workers:
         return self._gather(handles)
 
     def secure(self, handles: list[Any]) -> None:
-        """Have each value on two workers: one may be lost."""
+        """Copy each value to two workers, since one may be lost."""
         if len(set(self.homes)) > 1:
             self._guard(lambda: self.client.replicate(handles, n=2))
 

@@ -150,7 +150,7 @@ class Rows(NDArrayOperatorsMixin):
         return evaluate(self.layout, target, add if combine is None else combine)
 
     def settle(self) -> Rows:
-        """Have the values made, and kept with their blocks."""
+        """Compute the values and keep them with their blocks."""
         if self.node.handles is None:
             self.reduce(_nothing, self)
         return self

@@ -91,7 +91,7 @@ def powers(X: AnyArray, beta: float) -> AnyArray:
 def beta_parts(
     X: AnyArray, V: AnyArray, U: AnyArray, beta: float
 ) -> tuple[AnyArray, AnyArray, AnyArray]:
-    """X ∘ Y^(β-2), Y^(β-1) and Y = VUᵀ with a floor that no power overflows (X is near one)."""
+    """Return X ∘ Y^(β-2), Y^(β-1) and Y = VUᵀ with a floor against overflow (X is near one)."""
     Y = V @ U.T
     # powers up to |β - 2| of the floor must stay finite
     power = max(1.0, abs(beta - 2.0), abs(beta - 1.0))

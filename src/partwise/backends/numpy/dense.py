@@ -91,7 +91,7 @@ def _outside(X: AnyArray, B: AnyArray, threads: int) -> Any:
 
 
 def _transposed(X: AnyArray, B: AnyArray, threads: int) -> AnyArray:
-    """`_product` of X as Fortran keeps it: BLAS is up to twice as fast with it on the right."""
+    """Return `_product` for X in Fortran order, where BLAS is up to twice as fast."""
     p, k = len(X), B.shape[1]
     # each run of rows has a sum of its own, all of them a quarter of X at most
     runs = pieces(len(B), max(LEAST, 4 * k, least_rows(p)), PIECES // 2)
@@ -121,7 +121,7 @@ def _transposed(X: AnyArray, B: AnyArray, threads: int) -> AnyArray:
 
 
 def narrow_product(X: AnyArray, B: AnyArray) -> AnyArray | None:
-    """X B, or None where BLAS does as well; X may be the transpose of how it lies in memory."""
+    """Return X B, or None if BLAS is as fast; X may be a transposed view."""
     across = not X.flags.c_contiguous
     rows = X.T if across else X
     if (
@@ -179,7 +179,7 @@ class DenseData(InNumpy):
         return ((rows, self.X[rows]) for rows in arrays.row_blocks(*self.shape, BLOCK))
 
     def _by_row(self, function: Any, work: float = 10.0) -> AnyArray:
-        """function(rows, block) for each block of rows; ``work`` is for one entry of X."""
+        """Return function(rows, block) of all blocks of rows; ``work`` is that per entry of X."""
         out = np.empty(self.shape[0], dtype=np.float64)
 
         def run(rows: slice, X: AnyArray) -> None:
@@ -189,12 +189,12 @@ class DenseData(InNumpy):
         return out
 
     def _each_block(self, run: Any, work: float) -> None:
-        """run(rows, block) for each block of rows, in the threads that it deserves."""
+        """Call run(rows, block) for each block of rows, in a suitable number of threads."""
         with one_blas_thread:
             each(run, self._blocks(), self._threads(work))
 
     def _threads(self, work: float) -> int:
-        """Threads for ``work`` multiply-adds on each entry; no more than there are blocks."""
+        """Return the threads for ``work`` multiply-adds per entry, at most one per block."""
         n, p = self.shape
         return min(threads_for(work * n * p), max(1, -(-n * p // BLOCK)))
 

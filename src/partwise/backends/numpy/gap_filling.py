@@ -68,7 +68,7 @@ class Filling(ABC):
         return self._last
 
     def _guess(self, V: AnyArray, U: AnyArray) -> AnyArray | None:
-        """About the entries of V Uᵀ at the places; None where they have to be made."""
+        """Return approximate entries of V Uᵀ at the places, or None."""
         return None
 
     def product(self, fill: Fill, side: str, factor: AnyArray) -> AnyArray:
@@ -98,7 +98,7 @@ class Filling(ABC):
 
     @abstractmethod
     def _put(self, fill: Fill) -> None:
-        """Have products see this fill, and set its size."""
+        """Use this fill in products, and set its size."""
 
     @abstractmethod
     def _dot(self, U: AnyArray) -> AnyArray: ...
@@ -160,7 +160,7 @@ class _Few(_Sampled):
     shared = True
 
     def _guess(self, V: AnyArray, U: AnyArray) -> AnyArray | None:
-        """Entries as far beyond the last ones as the one factor that has moved since is.
+        """Return extrapolated entries if only one factor has moved since the last ones.
 
         A loop extrapolates from the end of the last iteration, whose entries are known. If the new
         factors are far away, those entries are used: any filling bounds the loss from above.

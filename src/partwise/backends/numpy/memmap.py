@@ -61,7 +61,7 @@ class MemmapData(DenseData):
         return self.X if self.see is None else None
 
     def read(self) -> Iterator[tuple[slice, AnyArray]]:
-        """(rows, block) of the file as it is, in the float dtype."""
+        """Yield (rows, block) of the file in the float dtype."""
         for rows in arrays.row_blocks(*self.X.shape):
             _check_length(self.X, rows.start)
             block = np.array(self.X[rows], dtype=self.dtype, order="C")
@@ -143,7 +143,7 @@ def _hidden(block: AnyArray, missing: float | None) -> AnyArray:
 
 
 def weighed(X: np.memmap, W: Any, missing: float | None) -> Weighed:
-    """Both made as the file is read, and as W is if it lies in one."""
+    """Return both, computed while X (and W, if it is a file) is read."""
 
     def weight(rows: slice, block: AnyArray) -> AnyArray:
         w = W[rows]

@@ -192,7 +192,7 @@ def solve_rows(
 
 
 def by_rows(kernel: Any, X: Any, args: tuple[Any, ...], work: int) -> None:
-    """kernel(*args, lo, hi) on runs of rows of CSR X, in the threads that it deserves.
+    """Call kernel(*args, lo, hi) on runs of rows of CSR X, in a suitable number of threads.
 
     ``work`` is for one non-zero, in multiply-adds of a dense sweep: gathers and logarithms cost
     ten of them each.
@@ -244,7 +244,7 @@ def multiply(X: Any, B: AnyArray) -> AnyArray:
 
 
 def slab_lines(rows: int, line: int) -> int:
-    """On how many lines of the cache a product has each row of a factor at a time: 4, 2 or 1.
+    """Return how many cache lines of each row of a factor a product uses at a time: 4, 2 or 1.
 
     More of them are gathered sooner, as long as the cache holds all; others want half of it.
     """

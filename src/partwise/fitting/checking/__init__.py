@@ -21,7 +21,7 @@ from partwise.model.terms import Term
 
 @unchanged()
 def check(estimator: Any, spec: Description, X: Any, given: FitInputs) -> Checked:
-    """X, labels, weights and a graph, as the rest of a fit takes them; refuses before any work."""
+    """Check X, labels, weights and a graph before any work, and return them for the fit."""
     check_terms(spec)
     solver_name(spec)
     entry_weight = as_ndarray(given.entry_weight)

@@ -176,7 +176,7 @@ NAMED = (
 
 @contextmanager
 def in_plain_words(estimator: Any, X: Any) -> Iterator[None]:
-    """scikit-learn's error for NaN with the setting that takes it, numpy's with what came."""
+    """Extend errors: for NaN with the setting that accepts it, for numpy with the input."""
     try:
         yield
     except (TypeError, ValueError) as error:

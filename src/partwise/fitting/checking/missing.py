@@ -43,7 +43,7 @@ def weighed(X: Any, checked: Any, entry_weight: Any, missing_values: float | Non
 
 
 def _check_weights(W: Any, shape: tuple[int, int]) -> None:
-    """Weights that may lie in a file, some rows at a time."""
+    """Check weights that may be in a file, some rows at a time."""
     if np.shape(W) != tuple(shape):
         raise ValueError(
             f"entry_weight has shape {np.shape(W)} and X {tuple(shape)}; give one weight for each "
@@ -68,7 +68,7 @@ def masked(base: DataMatrix, places: DataMatrix, *, seen: bool) -> Any:
 
 
 def without_gaps(X: Any, missing_values: float | None) -> tuple[Any, Any, bool]:
-    """X with zeros for what is missing; the places of that, or None; whether those are seen ones.
+    """Return X with zeros for missing entries, places or None, and whether they are observed.
 
     A sparse X without entries for zeros names the hidden ones, unless zeros are what is hidden.
     """
@@ -105,7 +105,7 @@ def _some(X: Any, kept: AnyArray) -> Any:
 
 
 def check_entry_weight(entry_weight: Any, shape: tuple[int, int], dtype: Any) -> Any:
-    """Weights of entries, an array or CSR, >= 0."""
+    """Return the checked weights of entries, an array or CSR, >= 0."""
     W = check_array(
         entry_weight, accept_sparse="csr", dtype=dtype, input_name="entry_weight", copy=True
     )

@@ -15,7 +15,7 @@ from partwise.fitting.description import Description
 def check_weights(
     spec: Description, data: DataMatrix, sample_weight: Any, *, plain: bool
 ) -> tuple[AnyArray | None, float]:
-    """Weights of the samples, None where all count once, and what they were divided by."""
+    """Return the weights of the samples, None if all are one, and their divisor."""
     weights = check_sample_weights(sample_weight, data)
     if spec.sample_weighting == "ncw":
         ncw = ncw_weights(data)

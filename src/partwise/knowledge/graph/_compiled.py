@@ -94,7 +94,7 @@ def exact_dense(X, rows, candidates, squares, start, stop):  # type: ignore[no-u
 
 
 def exact_sparse(indptr, indices, data, rows, candidates, squares, start, stop):  # type: ignore[no-untyped-def]
-    """As `exact_dense`, over the sorted union of two sparse rows."""
+    """Search as `exact_dense` does, over the sorted union of two sparse rows."""
     for i in rows:
         for t in range(start, stop):
             j = candidates[i, t]

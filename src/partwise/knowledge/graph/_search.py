@@ -189,7 +189,7 @@ def candidates_needed(
 
 
 def candidates_sparse(X: sp.csr_array, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """As `candidates_dense`, in float64 and without centring, which would fill X."""
+    """Search as `candidates_dense` does, in float64 and without centring, which would fill X."""
     full = X.astype(np.float64)
     longest = int(np.diff(X.indptr).max(initial=0))
     low = (1 - (longest + 10) * 2.0**-53) * square_norms(full)

@@ -118,7 +118,7 @@ def _gene_heatmap(one: Any) -> str:
 
 
 def places_uri(V: Any, places: Any) -> str:
-    """Codes where the samples are, one picture a part; those of unknown places are left out."""
+    """Draw part weights at the samples' positions, one image per part."""
     if len(places) == len(V):
         known = np.isfinite(places).all(axis=1)
         V, places = V[known], np.asarray(places)[known]
