@@ -177,7 +177,7 @@ def skip_without_packages(estimator: Any) -> None:
 
 # The checks use few iterations, no labels, one label per class, and few neighbours on purpose.
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.filterwarnings("ignore:.*was given no label")
+@pytest.mark.filterwarnings("ignore:.*no known label")
 @pytest.mark.filterwarnings("ignore:.*so every sample gets that label")
 @pytest.mark.filterwarnings("ignore:.*no class has two labelled samples")
 @pytest.mark.filterwarnings("ignore:n_neighbors")

@@ -101,7 +101,7 @@ KINDS = {
 
 def fit(make, y, **settings):
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*was given no label")
+        warnings.filterwarnings("ignore", message=".*no known label")
         warnings.filterwarnings("ignore", message=".*no class has two labelled samples")
         warnings.filterwarnings("ignore", message="Maximum number of iterations")
         return make(**{**SETTINGS, **settings}).fit(X, y)

@@ -45,7 +45,7 @@ GRAPH_METHODS = {
 
 def fit(name="GNMF", data=X, **settings):
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*was given no label")
+        warnings.filterwarnings("ignore", message=".*no known label")
         warnings.filterwarnings("ignore", message="Maximum number of iterations")
         return GRAPH_METHODS[name](random_state=0, **settings).fit(data)
 

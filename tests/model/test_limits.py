@@ -60,7 +60,7 @@ def close(one, two, tolerance=1e-10):
 
 
 VOID = "no class has two labelled samples"
-NONE_GIVEN = "was given no label"
+NONE_GIVEN = "y contains no known label"
 GRAPH = {"graph": Q.graph}
 #: Name: estimator, its settings, y, other arguments of fit, expected warnings.
 PLAIN = {

@@ -665,7 +665,7 @@ def test_a_callback_can_end_the_loop(plain_start):
 
 
 @pytest.mark.parametrize("power", [50, -50])
-@pytest.mark.filterwarnings("ignore:CDNMF was given no label")
+@pytest.mark.filterwarnings("ignore:CDNMF.*no known label")
 def test_the_residual_does_not_depend_on_the_unit_of_x(power, rng):
     """Squares of float32 overflow or vanish; a penalty that has no labels keeps X as it is.
 
