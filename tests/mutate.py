@@ -102,7 +102,7 @@ TESTS = {
     "partwise.evaluation.linkage": ["test_links"],
     "partwise.evaluation.metrics": ["test_metrics"],
     "partwise.evaluation.resampling": ["test_intervals", "test_consensus"],
-    "partwise.knowledge.labels": ["test_labels"],
+    "partwise.knowledge.labels": ["test_labels", "test_probabilities"],
     "partwise.knowledge.links": ["test_links"],
     "partwise.knowledge.graph._incomplete": ["test_incomplete"],
     "partwise.estimators.minibatch": ["test_minibatch"],

@@ -5,6 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from partwise import NMF
+from partwise.evaluation import held_out
 from partwise.evaluation.held_out import label_folds
 from partwise.metrics import hold_out
 
@@ -202,3 +203,19 @@ def test_folds_hold_out_each_label_once_and_spread_the_classes():
     assert sorted(few) == [-1, 0, 1]  # folds without labels are left out
     alone = label_folds(np.arange(3), 2, np.random.RandomState(0))
     assert (alone == -1).all()
+
+
+def test_weights_of_hidden_entries_are_kept_if_one_kind_is_given():
+    X, by_sample = as_dask(counts() + 1), np.linspace(1, 2, N)
+    for weights in ({"sample_weight": by_sample}, {"entry_weight": np.ones((N, P))}):
+        held = hold_out(X, 0.2, random_state=0, **weights)
+        rows = np.asarray(held.rows)
+        wanted = by_sample[rows] if "sample_weight" in weights else np.ones(len(rows))
+        np.testing.assert_array_equal(np.asarray(held.weights), wanted)
+    assert hold_out(X, 0.2, random_state=0).weights is None
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
+def test_no_place_has_no_entries(kind):
+    nothing = np.empty(0, int)
+    assert held_out._at(kind(np.ones((3, 2))), nothing, nothing).shape == (0,)

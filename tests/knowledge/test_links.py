@@ -160,6 +160,19 @@ def test_many_samples_begin_in_groups(monkeypatch):
     np.testing.assert_array_equal(found[:, None] == found, y[:, None] == y)
 
 
+def test_first_groups_are_few_and_keep_linked_samples_alone(monkeypatch):
+    monkeypatch.setattr(linkage, "MAX_GROUPS", 12)
+    V = np.random.default_rng(0).random((40, 3))
+    links = check_links([(0, 1), (2, 3)], [(4, 5), (6, 0)], 40)
+    group = linkage._first_groups(V, links, 0)
+    sizes = np.bincount(group)
+    assert group[0] == group[1] and group[2] == group[3]
+    assert (sizes[group[:4]] == 2).all() and (sizes[group[4:7]] == 1).all()
+    assert len(sizes) <= 12 and sizes.min() > 0  # two must-links, three samples, seven by k-means
+    few = linkage._first_groups(V[:10], check_links([(0, 1), (2, 3)], [(4, 5), (6, 0)], 10), 0)
+    assert sorted(np.bincount(few)) == [1] * 6 + [2] * 2
+
+
 # -- in the estimators -----------------------------------------------------------------------------
 
 ALL = (NMF, GNMF, SemiGNMF, CNMF, CDNMF, NMFDC, NSNMF, ConstrainedNMF)

@@ -239,7 +239,6 @@ def sparseness(
     root = np.sqrt(size if axis is None else values.shape[axis])
     with np.errstate(divide="ignore", invalid="ignore"):
         result = np.asarray((root - first / second) / (root - 1))
-    result[~np.isfinite(result)] = np.nan
     result = np.clip(result, 0.0, 1.0)
     return float(result) if axis is None else result
 
