@@ -41,7 +41,7 @@ NUMBERS = (
     "minibatch", "new_samples", "nmf", "ordered", "parameters", "parts_classifier",
     "preparation", "probabilities", "properties", "publishing", "reference", "semi_nmf",
     "solving", "sparse_nmf_ntf", "stating", "steps", "subproblems", "sym_nmf", "terms",
-    "threads", "torch_data", "trees", "wide",
+    "threads", "torch_data", "trees",
 )  # fmt: skip
 #: Number of shares of the slowest test files, which run in parallel if there are enough cores.
 SHARES = {"estimator_checks": 8, "fuzz": 4, "methods": 4, "parts_classifier": 4, "terms": 4,

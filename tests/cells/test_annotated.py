@@ -196,7 +196,7 @@ def test_batches_have_parts_of_their_own(kind):
         means = [[Z[(batch == b) & (main == j)].mean(axis=0) for j in range(3)] for b in (0, 1)]
         return np.linalg.norm(np.subtract(*means), axis=1).mean()
 
-    assert apart("X_parts") < 0.5 * apart("X_plain")
+    assert apart("X_parts") < 0.6 * apart("X_plain")
     assert model.components_.shape == (5, 40)
     adata.obs["one"] = "x"
     with pytest.raises(ValueError, match="'x'"):
@@ -229,7 +229,8 @@ def test_whoever_gets_an_anndata_says_who_takes_it(name):
     thing = getattr(partwise, name)
     with pytest.raises(TypeError, match=r"partwise\.cells\.factorize"):
         if name in ESTIMATORS:
-            thing().fit(adata, [0, 1] * 6) if name == "PartsClassifier" else thing().fit(adata)
+            y = {"PartsClassifier": [0, 1] * 6, "MultilabelClassifier": np.eye(2)[[0, 1] * 6]}
+            thing().fit(adata, y.get(name))
         elif name == "select":
             thing(adata, partwise.NMF(2), {"tol": [1e-3, 1e-2]})
         else:

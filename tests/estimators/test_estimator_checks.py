@@ -24,6 +24,7 @@ SHORT: dict[str, Any] = {"max_iter": 20}
 FIRST: dict[str, dict[str, Any]] = {
     "NTF": {"image_shape": (1, -1), **SHORT},
     "PartsClassifier": {"max_iter": 10, "n_folds": 2},
+    "MultilabelClassifier": {"max_iter": 10, "n_folds": 2, "threshold": 0.5},
 }
 ESTIMATORS = [
     *(getattr(partwise, name)(**FIRST.get(name, SHORT)) for name in TABLE),

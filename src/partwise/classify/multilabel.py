@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.stats import beta
 from sklearn.metrics import f1_score
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from partwise._sklearn import StrOptions
 from partwise.backends.arrays import AnyArray
@@ -147,7 +147,7 @@ class MultilabelClassifier(PartsClassifier):
         -------
         self
         """
-        names, Y = check_indicator(y, np.shape(X)[0])
+        names, Y = check_indicator(y, _num_samples(X))
         self.prepare(X, also=also, graph=graph)
         return self._learn(names, Y, drawn)
 
@@ -331,7 +331,7 @@ class MultilabelClassifier(PartsClassifier):
         -------
         float
         """
-        _, Y = check_indicator(y, np.shape(X)[0])
+        _, Y = check_indicator(y, _num_samples(X))
         known = Y >= 0
         return float(f1_score(Y[known], self.predict(X, also=also)[known]))
 
@@ -384,7 +384,8 @@ class MultilabelClassifier(PartsClassifier):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_label = True
+        tags.classifier_tags.multi_label, tags.classifier_tags.multi_class = True, False
+        tags.target_tags.multi_output, tags.target_tags.single_output = True, False
         return tags
 
 
@@ -392,6 +393,11 @@ def check_indicator(y: Any, n: int) -> tuple[AnyArray, AnyArray]:
     """Return the labels and an array (n, n_labels) of 1, 0 and -1 for unknown entries."""
     if sp.issparse(y):
         y = y.toarray()
+    if y is None:
+        raise ValueError(
+            "MultilabelClassifier requires y to be passed, but the target y is None; pass a matrix "
+            "of 0, 1 and -1 for unknown."
+        )
     names = getattr(y, "columns", None)
     values = as_ndarray(y) if hasattr(y, "__array__") or hasattr(y, "dtype") else y
     lists = _as_lists(values)

@@ -309,7 +309,7 @@ class Results(TransformerMixin):  # which wraps `transform` for set_output
         -------
         ndarray of shape (n_samples,)
         """
-        fitted: AnyArray = self.fit(X, y, sample_weight, also=also).transduction_
+        fitted: AnyArray = self.fit(X, y, also=also, **_weights(sample_weight)).transduction_
         return fitted
 
     def fit_transform(
@@ -331,7 +331,7 @@ class Results(TransformerMixin):  # which wraps `transform` for set_output
         -------
         ndarray of shape (n_samples, n_components)
         """
-        fitted: AnyArray = self.fit(X, y, sample_weight, also=also).embedding_
+        fitted: AnyArray = self.fit(X, y, also=also, **_weights(sample_weight)).embedding_
         return fitted
 
     def save(self, path: Any, *, recipe: Any = None, for_predict: bool = False) -> Any:
@@ -390,3 +390,8 @@ class Results(TransformerMixin):  # which wraps `transform` for set_output
 def confidence(p: AnyArray) -> AnyArray:
     """Return the largest value of each row; NaN if there is one column."""
     return np.asarray(p.max(axis=1) if p.shape[1] > 1 else np.full(len(p), np.nan))
+
+
+def _weights(sample_weight: Any) -> dict[str, Any]:
+    """Return the weights as an argument of `fit`; MultilabelClassifier has no such argument."""
+    return {} if sample_weight is None else {"sample_weight": sample_weight}

@@ -83,7 +83,7 @@ def read_labels(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = os.path.join(folder, "labels.csv")
     ...     with open(path, "w") as file:
-    ...         _ = file.write("id,label\\nb.png,cat\\n")
+    ...         _ = file.write("id,label\nb.png,cat\n")
     ...     read_labels(path, ["a.png", "b.png"]).tolist()
     [None, 'cat']
     """

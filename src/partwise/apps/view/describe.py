@@ -128,13 +128,16 @@ def names_classes(model: Any) -> bool:
     return hasattr(model, "predict_proba")
 
 
-def embeddings_hint(samples: Samples, accuracy: float) -> str:
-    """Return the advice to use embeddings if pixels or words predict classes poorly, or ""."""
+def embeddings_hint(samples: Samples, accuracy: float, doubtful: bool = False) -> str:
+    """Return the advice to use embeddings, or "" if pixels or words predict classes well.
+
+    ``doubtful`` states that always predicting the most frequent class may be as accurate.
+    """
     words = {"image files": "Pixels", "texts": "Words"}.get(samples.recipe.get("reader", ""))
-    if words is None or samples.also is not None or not accuracy < POOR:
+    if words is None or samples.also is not None or not (doubtful or accuracy < POOR):
         return ""
     return (
-        f"{words} do not separate these classes well. Embeddings of a pretrained encoder usually "
+        f"{words} may not separate these classes well. Embeddings of a pretrained encoder usually "
         f"do: start again with --encoder {recommended(samples.kind, 'good')}."
     )
 
@@ -148,6 +151,7 @@ def naming(model: Any, samples: Samples) -> dict[str, Any] | None:
     right = p.argmax(axis=1) == truth
     expected = model.expected_accuracy_
     share, low, high = expected
+    hint = embeddings_hint(samples, share, bool(expected.caution))
     return {
         "held_out": int(truth.size),
         "agreed": int(right.sum()),
@@ -156,9 +160,7 @@ def naming(model: Any, samples: Samples) -> dict[str, Any] | None:
         "balanced": None if np.isnan(share) else round(expected.balanced, 4),
         "said": str(expected),
         "shares": str(model.class_shares_),
-        "caution": " ".join(
-            filter(None, (expected.caution, expected.shares_note, embeddings_hint(samples, share)))
-        ),
+        "caution": " ".join(filter(None, (expected.caution, expected.shares_note, hint))),
         "odd_labels": [
             {
                 "id": ids[doubt.sample],
