@@ -2,7 +2,7 @@
 
 `Interval` and `StrOptions` define the values of a parameter (``_parameter_constraints``). The two
 checks are those of scikit-learn's estimators for sample weights, and for the number of features if
-X is of a back end that `validate_data` does not support.
+X is of a back end that `validate_data` does not support. `num_samples` also counts containers.
 """
 
 from __future__ import annotations
@@ -10,5 +10,6 @@ from __future__ import annotations
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_n_features as check_n_features
 from sklearn.utils.validation import _check_sample_weight as check_sample_weight
+from sklearn.utils.validation import _num_samples as num_samples
 
-__all__ = ["Interval", "StrOptions", "check_n_features", "check_sample_weight"]
+__all__ = ["Interval", "StrOptions", "check_n_features", "check_sample_weight", "num_samples"]

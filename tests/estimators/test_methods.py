@@ -399,7 +399,7 @@ def test_solvers_that_cannot_are_refused_by_name():
     q = PROBLEMS["gaps"]
     with pytest.raises(ValueError, match="mu"):
         GNMF(4, beta_loss=KL, solver="newton").fit(q.X)
-    with pytest.raises(ValueError, match="newton.*frobenius.*hals, nesterov, mu"):
+    with pytest.raises(ValueError, match=r"newton.*frobenius.*hals, nesterov, mu"):
         GNMF(4, solver="newton").fit(q.X)
 
 

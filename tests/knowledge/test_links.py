@@ -127,8 +127,8 @@ def test_a_step_that_counts_on_convexity_refuses():
     with pytest.raises(ValueError, match=r"nesterov.*CannotLink.*hals, mu"):
         check_step("nesterov", "frobenius", 2.0, [term()])
     assert [s.name for s in STEPS.values() if s.does(1.0) and s.takes(term(), 1.0)] == [
-        "mu",
         "newton",
+        "mu",
     ]
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.stats import beta
 from sklearn.metrics import f1_score
-from sklearn.utils.validation import _num_samples, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
-from partwise._sklearn import StrOptions
+from partwise._sklearn import StrOptions, num_samples
 from partwise.backends.arrays import AnyArray
 from partwise.classify import query
 from partwise.classify.compact import check_has_samples
@@ -147,7 +147,7 @@ class MultilabelClassifier(PartsClassifier):
         -------
         self
         """
-        names, Y = check_indicator(y, _num_samples(X))
+        names, Y = check_indicator(y, num_samples(X))
         self.prepare(X, also=also, graph=graph)
         return self._learn(names, Y, drawn)
 
@@ -331,7 +331,7 @@ class MultilabelClassifier(PartsClassifier):
         -------
         float
         """
-        _, Y = check_indicator(y, _num_samples(X))
+        _, Y = check_indicator(y, num_samples(X))
         known = Y >= 0
         return float(f1_score(Y[known], self.predict(X, also=also)[known]))
 
