@@ -292,10 +292,6 @@ class InNumpy(Swept):
     def result(self, a: AnyArray) -> AnyArray:
         return a
 
-    def at_hand(self) -> AnyArray | None:
-        """Return X as a dense array if it is small enough for products by rows; else None."""
-        return None
-
 
 def refuse_anndata(X: Any) -> None:
     """Say which functions take an AnnData where an array is wanted."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -332,7 +332,9 @@ def _accept(model: Model, state: State, moved: Moved, settings: Settings) -> Non
         y["U"] = model.normalize(y["V"], y["U"])[1]
     state.x, state.y, state.old = x, y, {first: new[first], second: x[second]}
     if settings.extrapolate:
-        state.weight, state.ceiling = map(float, grown(state.weight, state.ceiling))
+        # γ = 1.05, its ceiling grows by 1.01 (Ang & Gillis 2019)
+        state.weight = min(state.ceiling, 1.05 * max(state.weight, 0.1))
+        state.ceiling = min(1.0, 1.01 * state.ceiling)
 
 
 def _look_ahead(model: Model, state: State, moved: Moved, fall: float, settings: Settings) -> State:
@@ -361,20 +363,7 @@ def _take_back(state: State, settings: Settings) -> None:
     state.failures += 1 if settings.extrapolate and state.failures < SAFE else SAFE
     state.y, state.old, state.ahead, state.fine = dict(state.x), dict(state.x), 0.0, True
     if settings.extrapolate:
-        state.weight, state.ceiling = shrunk(state.weight)
-
-
-def grown(weight: Any, ceiling: Any) -> tuple[Any, Any]:
-    """Return (weight, ceiling) after a step that lowered the objective (Ang & Gillis 2019).
-
-    Numbers for one start, arrays for many side by side.
-    """
-    return np.minimum(ceiling, 1.05 * np.maximum(weight, 0.1)), np.minimum(1.0, 1.01 * ceiling)
-
-
-def shrunk(weight: Any) -> tuple[Any, Any]:
-    """Return (weight, ceiling) after a step that was taken back."""
-    return weight / 1.5, weight
+        state.weight, state.ceiling = state.weight / 1.5, state.weight  # η = 1.5
 
 
 def _move(state: State, step: Step, settings: Settings) -> Step:
@@ -486,11 +475,3 @@ def shifted(history: list[float], shift: float, least: float) -> list[float]:
     The minimum is necessary because a rounded sum could be slightly below ``least``.
     """
     return [max(value + shift, least) for value in history]
-
-
-def joined(history: list[float], later: list[float]) -> list[float]:
-    """Join the histories of two loops; the second began where the first ended.
-
-    Each loop computes the objective there itself, so ``later`` may begin slightly above that end.
-    """
-    return [*shifted(history, 0.0, later[0]), *later] if later else history

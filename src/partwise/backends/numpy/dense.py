@@ -209,11 +209,6 @@ class DenseData(InNumpy):
             add_in_order(make, add, self._blocks(), self._threads(work))
         return out
 
-    def at_hand(self) -> AnyArray | None:
-        X = self.X
-        small = type(self) is DenseData and X.size < NARROW
-        return X if small and (X.flags.c_contiguous or X.flags.f_contiguous) else None
-
     def dot(self, U: AnyArray) -> AnyArray:
         return product(self.X, U)
 
