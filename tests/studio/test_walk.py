@@ -188,7 +188,7 @@ def look_at_the_card(walk):
         assert len(person.find("cardBody").text.split()) == 8
 
 
-def predict(walk, model, capsys):
+def predict(walk, model, capsys, *, least):
     """Predict new data with the exported model and the command."""
     from partwise.apps.cli import main
 
@@ -200,7 +200,7 @@ def predict(walk, model, capsys):
     rows = csv.DictReader(io.StringIO(capsys.readouterr().out))
     found = {row["id"]: row["predicted_label"] for row in rows}
     right = [found[name] == walk.classes[i % 3] for i, name in enumerate(ids)]
-    assert sum(right) >= 0.95 * NEW
+    assert sum(right) >= least * NEW, (found, walk.given)
 
 
 def save_all(walk):
@@ -220,7 +220,7 @@ def test_a_short_walk(walk, capsys):
     walk.reload()
     walk.undo()
     walk.second_tab()
-    predict(walk, save_all(walk) / "model.partwise", capsys)
+    predict(walk, save_all(walk) / "model.partwise", capsys, least=0.8)  # from ten labels
 
 
 @pytest.mark.long
@@ -263,4 +263,4 @@ def test_a_walk(walk, capsys):
     project = save_all(walk)
     with (project / "labels.csv").open(encoding="utf-8", newline="") as file:
         assert {row["id"]: row["label"] for row in csv.DictReader(file)} == walk.given
-    predict(walk, project / "model.partwise", capsys)
+    predict(walk, project / "model.partwise", capsys, least=0.95)
