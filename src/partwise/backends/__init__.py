@@ -1,4 +1,4 @@
-"""The only code that touches X: one file for each kind of array."""
+"""Back ends: the only code that reads X, with one file for each kind of array."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["BackEnd", "DataMatrix", "as_data", "back_end", "in_memory", "in_memo
 SMALL_SPARSE = 40_000
 
 
-#: Packages whose arrays stay in place, and the module here that supports them.
+#: Packages whose arrays stay on their device or cluster, and the module that supports them.
 BACK_ENDS = {
     "torch": "torch.torch_data",
     "cupy": "cupy_data",
@@ -56,7 +56,7 @@ def in_memory(X: Any, missing_values: float | None = None) -> Any:
     found = back_end(X)
     if found is not None and missing_values is None:
         checked = found.check(X, "X")
-        X = X.compute() if isinstance(checked, Swept) else to_numpy(checked)  # Swept: of Dask
+        X = X.compute() if isinstance(checked, Swept) else to_numpy(checked)  # Dask data
     elif found is not None:
         X = X.compute() if hasattr(X, "compute") else to_numpy(X)
     finite = True if missing_values is None else "allow-nan"

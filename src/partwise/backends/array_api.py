@@ -1,7 +1,7 @@
-"""Dense and CSR matrices of any library with the array API, on any device; factors live there too.
+"""Dense and CSR matrices of any library with the array API; factors stay on their device.
 
 The products are written in the standard's terms. A library's own file adds what the standard lacks
-(`OnDevice.sums`, `OnDevice.csr`) and what it does better.
+(`OnDevice.sums`, `OnDevice.csr`) and replaces functions that it can do faster.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from partwise.backends.data_matrix import GAPS, Swept
 from partwise.backends.numpy.float64_products import DoubleProducts, double_products
 from partwise.backends.threads import cached_property
 
-#: How much larger than a CPU's the blocks of a GPU are: it has the room, and needs them to be busy.
+#: Size of a GPU's blocks relative to a CPU's. Small blocks would leave a GPU partly idle.
 GPU_BLOCKS = 32
-#: Largest k for which second-order steps under KL are worth their curvature, as measured in torch.
+#: Largest k for which second-order steps for the KL loss were faster, measured with torch.
 NARROW = 32
 
 
@@ -107,12 +107,12 @@ class DeviceNeighbors:
 
 
 class OnDevice(Swept):
-    """Arrays on the device of X, of its library."""
+    """Placement of arrays on the device of X, in its library."""
 
     newton_sides, curved = "VU", "VU"
     shape: tuple[int, int]
     like: AnyArray  # a dense array of the library, on the device
-    back: bool  # results return as ndarrays
+    back: bool  # whether results are returned as ndarrays
 
     @property
     def block_scale(self) -> int:
@@ -120,13 +120,13 @@ class OnDevice(Swept):
         return 1
 
     def newton_pays(self, k: int) -> bool:
-        return k <= NARROW  # curvature takes k/2 times a multiplicative step's arithmetic
+        return k <= NARROW  # curvature takes k/2 times the arithmetic of a multiplicative step
 
     def differences(self, W: Csr, Z: AnyArray) -> AnyArray | None:
         """Return Σ_j w_ij (z_i - z_j) by row, if there is a kernel."""
         return None
 
-    # -- what the standard has no name for ----------------------------------------------------
+    # -- functions that the standard lacks ----------------------------------------------------
 
     @abstractmethod
     def sums(self, index: AnyArray, values: AnyArray, n_rows: int) -> AnyArray:
@@ -141,7 +141,7 @@ class OnDevice(Swept):
         return W @ Z
 
     def product(self, what: str) -> AbstractContextManager[None]:
-        """Enter the context of a product with X: an out-of-memory error names the product."""
+        """Return a context for a product with X, in which out-of-memory errors name the product."""
         return nullcontext()
 
     # -- placement ------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ class OnDevice(Swept):
         counts = cast(self.rows(shared.counts), V.dtype)[:, None]
         last = np.zeros(shared.n_rows, dtype=np.int64)
         last[shared.index] = np.arange(len(shared.index))
-        # from one of the samples on: rounding leaves equal rows equal
+        # Averaging differences from one of the samples keeps equal rows exactly equal.
         some = V[self.rows(last)]
         mean = some + self.sums(index, V - some[index], shared.n_rows) / counts
         return namespace(V).maximum(mean, 0)
@@ -390,7 +390,7 @@ class DeviceSparse(DeviceDense):
         return namespace(y).maximum(y, self._low)
 
     def _at_entries(self, V: AnyArray, U: AnyArray) -> AnyArray:
-        """Return VUᵀ at the non-zeros, in pieces so that nothing of size nnz x k is stored."""
+        """Return VUᵀ at the non-zeros, in pieces to avoid a temporary array of size nnz x k."""
         xp, columns = namespace(U), self.parts.indices
         y = xp.empty_like(self.parts.values)
         step = max(1, self.block_scale * arrays.BLOCK_ENTRIES // V.shape[1])
@@ -431,7 +431,7 @@ class DeviceSparse(DeviceDense):
 
 
 class _DoubleSparse(DoubleProducts):
-    """Products in float64 of a CSR matrix in float32: its values are copied for one of them."""
+    """Products in float64 of a CSR matrix in float32; each product copies the values."""
 
     def _product(self, parts: Csr, factor: AnyArray) -> AnyArray:
         base: Any = self.base
@@ -458,7 +458,7 @@ def xlogx(X: AnyArray) -> AnyArray:
 def check_values(
     values: AnyArray, place: Callable[[int], tuple[int, int]], estimator_name: str
 ) -> None:
-    """Raise where an entry is NaN, infinite or negative; ``place`` is where the i-th lies."""
+    """Raise if an entry is NaN, infinite or negative; ``place`` maps i to row and column."""
     xp = namespace(values)
     if not values.shape[0] or (float(xp.min(values)) >= 0 and float(xp.max(values)) < np.inf):
         return

@@ -1,4 +1,4 @@
-"""Arrays of every kind, by the names of the array API standard.
+"""Functions of the array API standard for every kind of array.
 
 A factor is an array of a library that follows the standard (numpy, torch, CuPy; `array_api_compat`
 corrects their deviations), or `Rows`: row blocks next to their blocks of X
@@ -29,7 +29,7 @@ except ImportError:  # scikit-learn carries a copy
 
 from partwise.backends.threads import by_entry, one_blas_thread
 
-#: An array in code that uses more of it than `Array` has, by its kind.
+#: An array in code that uses attributes beyond those of `Array`.
 AnyArray = Any
 
 
@@ -99,7 +99,7 @@ _namespaces: dict[type, Any] = {np.ndarray: np}
 
 
 def namespace(Z: AnyArray) -> Namespace:
-    """Return the functions for arrays of Z's kind, by their names in the array API standard."""
+    """Return the functions of the array API standard for arrays of Z's kind."""
     found = _namespaces.get(type(Z))
     if found is None:
         numpy = isinstance(Z, (np.ndarray, np.generic))
@@ -109,7 +109,7 @@ def namespace(Z: AnyArray) -> Namespace:
 
 
 def register_namespace(kind: type, functions: Any) -> None:
-    """Let `namespace` answer with ``functions`` for arrays of this kind."""
+    """Make `namespace` return ``functions`` for arrays of this kind."""
     _namespaces[kind] = functions
 
 
@@ -125,19 +125,19 @@ def numpy_dtype(dtype: Any) -> np.dtype[Any]:
 
 @singledispatch
 def to_numpy(a: Any) -> Any:
-    """Return an ndarray or csr_array, wherever the array was; other values stay unchanged."""
+    """Return an array of any device as an ndarray or csr_array; other values stay unchanged."""
     if isinstance(a, np.ndarray) or not compat.is_array_api_obj(a):
         return a
     return np.asarray(compat.to_device(a, "cpu"))
 
 
 def none(Z: AnyArray, ndim: int = 2) -> Array:
-    """Return a zero of shape (1, 1) or (1,), in the dtype and place of Z."""
+    """Return a zero of shape (1, 1) or (1,), with the dtype and device of Z."""
     return namespace(Z).zeros((1,) * ndim, dtype=Z.dtype, device=Z.device)
 
 
 def ones(Z: AnyArray, n: int) -> Array:
-    """Return n ones in the dtype and place of Z."""
+    """Return n ones with the dtype and device of Z."""
     return namespace(Z).ones(n, dtype=Z.dtype, device=Z.device)
 
 
@@ -165,7 +165,7 @@ def float64(a: AnyArray) -> Array:
 
 @singledispatch
 def contiguous(a: AnyArray) -> AnyArray:
-    """Return ``a`` in C order, if its library has orders, which the standard has not."""
+    """Return ``a`` in C order, if its library supports memory orders; the standard does not."""
     return a
 
 
@@ -175,7 +175,7 @@ def _(a: np.ndarray) -> Array:
 
 
 def is_missing(values: AnyArray, missing: float) -> AnyArray:
-    """Return where values mean a missing entry."""
+    """Return a mask of the missing entries."""
     return namespace(values).isnan(values) if np.isnan(missing) else values == missing
 
 
@@ -222,7 +222,7 @@ def entrywise(do: Callable[[Any, Any], Any], a: AnyArray, b: AnyArray) -> Array:
 
 
 def vdot(a: AnyArray, b: AnyArray) -> float:
-    """Return ⟨a, b⟩ in the arrays' own precision."""
+    """Return ⟨a, b⟩ in the precision of the arrays."""
     return float((a * b).sum())
 
 
@@ -233,7 +233,7 @@ def spectral_norm(G: AnyArray) -> float:
 
 @singledispatch
 def pending_scalar(value: Any) -> Callable[[], float] | None:
-    """Return a function that waits for a number on a device; None for a number in memory."""
+    """Return a function that waits for a scalar on a device; None for a scalar in memory."""
     return None
 
 
@@ -339,7 +339,7 @@ def _(Y: np.ndarray) -> Array:
 
 
 def signs(left: AnyArray) -> Array:
-    """Return the sign of the largest entry in size of each column."""
+    """Return the sign of the entry with the largest absolute value in each column."""
     xp = namespace(left)
     high, low = xp.max(left, axis=0), xp.min(left, axis=0)
     sign = namespace(high).ones_like(high)
@@ -348,7 +348,7 @@ def signs(left: AnyArray) -> Array:
 
 @singledispatch
 def own(V: AnyArray) -> Array:
-    """Return a copy that the caller may write into, if arrays are writable."""
+    """Return a copy that the caller may overwrite, if arrays of this kind are writable."""
     return namespace(V).asarray(V, copy=True)
 
 
@@ -386,7 +386,7 @@ def limits(a: np.ndarray) -> tuple[float, float]:
         return known[name][:2]
     least, most = _extremes(a)
     if known is not None:
-        known[name] = least, most, a  # keep a, or a new array may get its address
+        known[name] = least, most, a  # keep a, since a new array could reuse its address
     return least, most
 
 
@@ -399,13 +399,13 @@ def _extremes(a: np.ndarray) -> tuple[float, float]:
     return float(a.min()), float(a.max())
 
 
-#: Entries from which what is done once to an array has a kernel of its own; fewer are not worth
-#: the wait for one to be compiled.
+#: Minimum number of entries for compiled versions of operations that run once per array. For
+#: smaller arrays, compiling takes longer than the operation.
 MANY = 1 << 18
 
 
 def _plain_pair(a: Any, b: Any) -> bool:
-    """Return whether `kernels.overview` can read both arrays, one after the other in memory."""
+    """Return whether both arrays are contiguous with one dtype, as `kernels.overview` needs."""
     same = type(a) is type(b) is np.ndarray and a.dtype == b.dtype and a.shape == b.shape
     return (
         same and a.dtype in (np.float32, np.float64) and a.flags.c_contiguous & b.flags.c_contiguous
@@ -421,7 +421,7 @@ def _overview(a: AnyArray, b: AnyArray) -> tuple[float, float, float]:
 
 
 def row_blocks(n: int, p: int, entries: int = 0) -> Iterator[slice]:
-    """Yield slices of rows with at most so many entries, by default BLOCK_ENTRIES."""
+    """Yield slices of rows with at most ``entries`` entries, by default BLOCK_ENTRIES."""
     step = max(1, (entries or BLOCK_ENTRIES) // max(p, 1))
     for start in range(0, n, step):
         yield slice(start, min(n, start + step))
@@ -429,7 +429,7 @@ def row_blocks(n: int, p: int, entries: int = 0) -> Iterator[slice]:
 
 @singledispatch
 def forget(X: Any) -> None:
-    """Let go of what was read of an array on disk: it would count as memory for a while."""
+    """Release the pages read from an array on disk, which would count as used memory."""
 
 
 @singledispatch
@@ -438,7 +438,7 @@ def gram(F: Array) -> Array:
     return F.T @ F
 
 
-#: Into how many pieces sums over the rows of a tall array are cut, and entries of the least one.
+#: Maximum number of pieces of a sum over the rows of a tall array, and minimum size of a piece.
 PIECES, LEAST = 16, 1 << 16
 
 
@@ -455,7 +455,7 @@ def _(F: np.ndarray) -> AnyArray:
         calls = [(t, (0, k), part, (0, k)) for t, part in enumerate(parts)]
         products.multiply_parts(F.T, F, sums, calls, threads_for(float(n) * k * k, True))
     G = sums.sum(axis=0)
-    return 0.5 * (G + G.T)  # both halves may round otherwise
+    return 0.5 * (G + G.T)  # the two triangles may be rounded differently
 
 
 @cache
@@ -498,13 +498,13 @@ def _(a: np.ndarray, b: AnyArray) -> float:
         if _plain_pair(*pair):
             return _overview(*pair)[2]
 
-    # not BLAS, which sums in the precision of the factors
+    # BLAS would sum in the precision of the factors
     return float(np.einsum("ij,ij->", a, b, dtype=np.float64, casting="unsafe"))
 
 
 @singledispatch
 def inner64(a: AnyArray, b: AnyArray) -> float:
-    """Return `dot64`; on a device as an array without dimensions, still being computed."""
+    """Return `dot64`; on a device, return a scalar array without waiting for its value."""
     return dot64(a, b)
 
 
@@ -525,7 +525,7 @@ def ratio(numerator: AnyArray, denominator: AnyArray) -> AnyArray:
 
 @singledispatch
 def ratio_of(leads: AnyArray, numerator: AnyArray, denominator: AnyArray) -> Array:
-    """Return `ratio` for the kind of ``leads``, the array that is not numpy's if there is one."""
+    """Return `ratio` for the array kind of ``leads``: the one that is not numpy's, if any."""
     low, xp = floor(denominator.dtype), namespace(leads)
     return xp.where(denominator < low, 0.0, numerator / xp.maximum(denominator, low))
 

@@ -52,7 +52,7 @@ class RowSource:
         """Return the rows of one piece, in memory."""
         start, stop = int(self.bounds[number]), int(self.bounds[number + 1])
         X = self._read(start, stop)
-        if not sp.issparse(X) and hasattr(X, "tocsr"):  # sparse, of another package
+        if not sp.issparse(X) and hasattr(X, "tocsr"):  # a sparse matrix of another package
             X = X.tocsr()
         if sp.issparse(X):
             X = sp.csr_array(X)
@@ -74,7 +74,7 @@ class RowSource:
         return _joined(pool)
 
     def batches(self, size: int, rng: np.random.RandomState | None) -> Iterator[Batch]:
-        """Yield all rows once, ``size`` at a time; mixed unless ``rng`` is None."""
+        """Yield all rows once, ``size`` at a time; shuffled unless ``rng`` is None."""
         order = np.arange(len(self.bounds) - 1)
         order = order if rng is None else rng.permutation(order)
         least = max(size, POOL_ENTRIES // self.shape[1])

@@ -25,7 +25,7 @@ def csr_of(data: Any, indices: Any, indptr: Any, shape: Any, layout: str = "csr"
     X = kind((data, indices.astype(wide, copy=False), indptr.astype(wide, copy=False)), shape=size)
     X = X.tocsr()
     if not X.has_canonical_format:
-        X = X.copy()  # whose arrays may be the caller's
+        X = X.copy()  # the arrays may belong to the caller
         X.sum_duplicates()
     return X
 
@@ -57,7 +57,7 @@ def checked_csr(X: Any) -> sp.csr_array:
         return csr_of(X.data, X.indices, X.indptr, X.shape, X.format)
     if X.format == "bsr":
         X.check_format(full_check=True)
-    return sp.csr_array(sp.coo_array(X))  # which checks its coordinates
+    return sp.csr_array(sp.coo_array(X))  # coo_array checks the coordinates
 
 
 def check_array(a: Any, kind: str, ndim: int) -> None:

@@ -1,7 +1,7 @@
 """CuPy arrays, dense or CSR. Factors are CuPy arrays on the same GPU.
 
-The products are those of `device`; this file has what the array API standard lacks: sums by index,
-sparse matrices, and coordinate sweeps as one kernel, a thread a row.
+The products are those of `array_api`. This file adds what the array API standard lacks: sums by
+index, sparse matrices, and coordinate sweeps as one kernel with one thread per row.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def memory_errors(what: str) -> Iterator[None]:
 
 
 class OnCupy:
-    """CuPy's functions that the standard lacks."""
+    """Placement on CuPy's device, and CuPy functions that the standard lacks."""
 
     block_scale = GPU_BLOCKS
 

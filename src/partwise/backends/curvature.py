@@ -1,10 +1,10 @@
-"""A second-order step on KL from products with X alone, where its rows cannot be swept.
+"""A second-order step for the KL loss from products with X, if sweeps of its rows are impossible.
 
 A row's problem is f(z) = cost·z + ½ ridge z² - Σ_j x_j log(z·b_j), z >= 0, with the Hessian
 H = Σ_j x_j/y_j² b_j b_jᵀ plus the ridge. Coordinate sweeps minimise the quadratic model over
-z >= 0, and the step goes 1/(1 + λ) of the way, λ² = dᵀHd / Σ_j x_j. That is the damped step of
-self-concordant functions with a mean over entries instead of the largest: it rarely rises, and
-the loop takes back what does.
+z >= 0, and the step goes 1/(1 + λ) of the way, λ² = dᵀHd / Σ_j x_j. This is the damped step of
+self-concordant functions with a mean over entries instead of the largest. It rarely increases the
+objective, and the loop undoes a step that does.
 
 H is symmetric: (rows, k(k+1)/2) holds the pairs a <= b at b(b+1)/2 + a.
 """
@@ -33,7 +33,7 @@ def places(k: int) -> NDArray[Any]:
 
 
 def of_pairs(B: AnyArray, columns: Iterable[int] | None = None) -> Array:
-    """Return b_ja b_jb for each pair a <= b of columns, or for the pairs of these b alone."""
+    """Return b_ja b_jb for each pair a <= b of columns, or only for the given values of b."""
     columns = range(B.shape[1]) if columns is None else columns
     return namespace(B).concat([B[:, : b + 1] * B[:, b : b + 1] for b in columns], axis=1)
 
@@ -59,7 +59,7 @@ def damped_step(
             hold = HOLD * own
             curved = own + hold + ridge[:, a]
             pull = slope[:, a] + bent[:, a] + (hold + ridge[:, a]) * change[:, a]
-            # without curvature it moves only where its linear cost sends it to zero
+            # Without curvature a coordinate moves only if its linear cost drives it to zero.
             flat = xp.where(pull > 0, -Z[:, a], change[:, a])
             least = change[:, a] - pull / xp.where(curved > 0, curved, 1)
             new = xp.where(curved > 0, xp.maximum(least, -Z[:, a]), flat)

@@ -33,11 +33,11 @@ class Products(Protocol):
 
     @property
     def given(self) -> Any:
-        """The dtype of X as the user has it; ``dtype`` is that of the products."""
+        """The dtype of the user's X; ``dtype`` is that of the products."""
 
     @property
     def density(self) -> float:
-        """Share of entries that a product visits; decides how much inner work pays."""
+        """Share of entries that a product visits; it limits the number of sweeps per product."""
 
     def dot(self, U: Array) -> Array:
         """Return X U, (n, k)."""
@@ -46,7 +46,7 @@ class Products(Protocol):
         """Return Xᵀ V, (p, k)."""
 
     def expect(self, product: str, factor: Array) -> None:
-        """Announce that "dot" or "tdot" with this very factor is likely to come next."""
+        """Announce that "dot" or "tdot" with this same factor is likely to come next."""
 
     def row_sq_norms(self) -> Array:
         """Return ‖x_i‖², (n,) float64."""
@@ -61,13 +61,13 @@ class Products(Protocol):
         """Return ‖x_i - U v_i‖² without cancellation, (n,) float64."""
 
     def row_divergences(self, V: Array, U: Array) -> Array | None:
-        """Return Σ_j x log(x/y) - x + y in float64, (n,); None without such a pass."""
+        """Return Σ_j x log(x/y) - x + y in float64, (n,); None if the back end has no such pass."""
 
     def row_powers(self, beta: float) -> Array:
         """Return Σ_j x_ij^β over the positive entries, (n,) float64."""
 
     def weighted(self, weights: Array | None, index: Array | None, n_rows: int) -> DataMatrix:
-        """Return AᵀΓX: rows times weights, then summed where ``index`` sends several to one row."""
+        """Return AᵀΓX: rows times weights, then summed if ``index`` maps several to one row."""
 
     def kl_dot(self, V: Array, U: Array) -> tuple[Array, Array]:
         """Return (X / VUᵀ) U, (n, k), and Σ_j x_ij log (VUᵀ)_ij, (n,) float64, in one pass."""
@@ -76,7 +76,7 @@ class Products(Protocol):
         """Return (X / VUᵀ)ᵀ V, (p, k)."""
 
     def kl_tdot_log(self, V: Array, U: Array) -> tuple[Array, float] | None:
-        """Return `kl_tdot` and Σ x log (VUᵀ) from one pass; None if two are as cheap."""
+        """Return `kl_tdot` and Σ x log (VUᵀ) from one pass; None if two passes are as fast."""
 
     def kl_newton(
         self, V: Array, U: Array, cost: Array, ridge: Array, sweeps: int, rough: bool,
@@ -85,8 +85,8 @@ class Products(Protocol):
         """Run second-order coordinate sweeps on V (or on U if transposed) for the KL loss.
 
         This is the only step that needs rows of X: a Newton step uses the curvature at every
-        non-zero. Returns the new factor and, if transposed (the logarithms cost
-        as much as a sweep, and the loop needs them once), Σ x log y in any number of parts.
+        non-zero. The result is the new factor and, if transposed, partial sums of Σ x log y. The
+        logarithms cost as much as a sweep, and the loop needs them once per iteration.
         """
 
     def kl_curvature(self, V: Array, U: Array, transposed: bool) -> Array:
@@ -113,7 +113,7 @@ class Products(Protocol):
 
     @property
     def lack(self) -> Any | None:
-        """What the weights of entries lack, a `gaps.WeightDeficit`; None for equal weights."""
+        """The deficit of the weights of entries, a `gaps.WeightDeficit`; None for equal weights."""
 
     def filled(self) -> DataMatrix:
         """Return X with its missing entries filled, for starts and neighbours."""
@@ -124,10 +124,10 @@ class Products(Protocol):
 
     @property
     def curved(self) -> str:
-        """The factors among them whose steps are made from `kl_curvature`: "VU", "U" or ""."""
+        """The factors among them whose steps use `kl_curvature`: "VU", "U" or ""."""
 
     def newton_pays(self, k: int) -> bool:
-        """Return whether second-order steps reach an objective sooner than multiplicative ones."""
+        """Return whether second-order steps are likely to be faster than multiplicative ones."""
 
 
 class Placement(Protocol):
@@ -152,7 +152,7 @@ class Placement(Protocol):
         """Return A Z."""
 
     def result(self, a: Array) -> Array:
-        """Return a factor as the user gets it."""
+        """Return a factor in the form that the user receives."""
 
     def whole(self) -> Any | None:
         """Return X itself if it is one array, else None."""
@@ -166,7 +166,7 @@ class DataMatrix(Products, Placement, Protocol):
 
 
 class Weighed(NamedTuple):
-    """X whose entries have weights w, of which those of a row are at most d."""
+    """X with weights w of its entries; d is the largest weight of each row."""
 
     base: DataMatrix  # w ∘ X
     lack: DataMatrix  # d1ᵀ - w
@@ -181,31 +181,31 @@ class BackEnd:
 
     kind: str  # name of such arrays in messages
     home: str  # how a user brings one to numpy
-    check: Callable[[Any, str], Any]  # X with a float dtype, or an error that names row and column
+    check: Callable[[Any, str], Any]  # returns X with a float dtype, or raises with row and column
     wrap: Callable[[Any], DataMatrix]  # X, checked, as data
     look: Callable[[Any], None] = lambda X: None  # raises an error that must come before the check
-    #: Takes X, the missing value and the name in errors. Returns X without missing entries, their
-    #: places, and whether the places are the observed ones instead. None if not supported
+    #: Takes X, the missing value and the name in errors. Returns X without missing entries, a
+    #: matrix of places, and whether these are the observed entries. None if not supported.
     gaps: Callable[[Any, float, str], tuple[DataMatrix, DataMatrix, bool]] | None = None
     #: Takes X, weights of its entries (n, p), and the missing value or None. Returns w ∘ X, the
     #: weight that w lacks of each row's largest, that weight, and Σ_j of w x² and w x log x
     weighed: Callable[[Any, Array, float | None], Weighed] | None = None
-    #: an ndarray or CSR matrix as data where X is, for weights of entries: those come through here
+    #: Brings an ndarray or CSR matrix with weights of entries to the device of X, as data.
     bring: Callable[[Any, Any], DataMatrix] | None = None
 
 
 class Swept:
-    """Gillis & Glineur (2012): as many sweeps as cost half of the product before them."""
+    """Number of sweeps by Gillis & Glineur (2012): half the cost of the preceding product."""
 
     density: float
     dtype: Any
     lack: Any | None = None
     curved = ""
-    mass: float | None = None  # what its rows weigh together; None: one each
+    mass: float | None = None  # total weight of its rows; None if each has weight one
 
     @property
     def given(self) -> Any:
-        """The dtype of X as the user has it, and of the factors that come back."""
+        """The dtype of the user's X, and of the returned factors."""
         return self.dtype
 
     def expect(self, product: str, factor: Array) -> None:
@@ -294,7 +294,7 @@ class InNumpy(Swept):
 
 
 def refuse_anndata(X: Any) -> None:
-    """Say which functions take an AnnData where an array is wanted."""
+    """Raise an error that lists the functions that accept an AnnData object."""
     kind = type(X)
     if kind.__name__ in ("AnnData", "Raw") and kind.__module__.partition(".")[0] == "anndata":
         raise TypeError(

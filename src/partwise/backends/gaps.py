@@ -1,10 +1,10 @@
 """X with missing entries or weights of entries.
 
-With weights w_ij >= 0 of entries the loss is Σ w_ij loss(x_ij, y_ij). A row's ceiling d_i is at
-least its largest w_ij. The lacking weight E = d1ᵀ - w is zero except at missing entries. A squared
-loss is therefore that of a complete matrix with row weights d, where E ∘ Y₀ fills the missing
-entries, and E enters as sampled products with the current factors. Their cost is the number of
-entries of E; if most entries are missing, w is stored and E is implied.
+With weights w_ij >= 0 of entries the loss is Σ w_ij loss(x_ij, y_ij). The ceiling d_i of a row is
+at least its largest w_ij. The weight deficit E = d1ᵀ - w is zero except at missing entries. A
+squared loss is therefore that of a complete matrix with row weights d, in which E ∘ Y₀ fills the
+missing entries. Products with E are evaluated at its entries only, for the current factors, so
+their cost grows with the number of entries of E. If most entries are missing, w is stored instead.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from partwise.backends.threads import cached_property
 #: A difference of float32 sums below this share of the sums is computed in float64, because
 #: cancellation would leave too few digits.
 LEFT = 0.1
-#: Of its row's ceiling, what a weight that was computed as a difference is unsure by.
+#: Rounding error of a weight that was computed as a difference, relative to its row's ceiling.
 EPS = {"float32": 1e-6, "float64": 1e-14}
 
 
 class WeightDeficit:
-    """E = d1ᵀ - w, what the weights of entries lack of their row's ceiling.
+    """The weight deficit E = d1ᵀ - w: the ceiling of each row minus the weights of entries.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class WeightDeficit:
 
     @property
     def nothing(self) -> bool:
-        """True if every entry has all the weight of its row."""
+        """True if every entry has the full weight of its row."""
         return not self.seen and float(self.entries.row_sums().sum()) == 0
 
     def weighted(
@@ -111,11 +111,11 @@ class WeightDeficit:
 
     @cached_property
     def seen_columns(self) -> AnyArray:
-        """(p, 1): one where a feature was seen in some sample, else zero."""
+        """(p, 1): one if a feature was observed in some sample, else zero."""
         every = self.entries.constant_rows(np.ones(1, self.entries.dtype))
         most = self._rows(every).sum(axis=0)[None, :]
         left = most - self.tdot(every)
-        return arrays.cast(left > 1e-6 * most, self.entries.dtype)  # a sum's rounding is no sample
+        return arrays.cast(left > 1e-6 * most, self.entries.dtype)  # ignore rounding errors
 
     def fill_dot(self, V: AnyArray, B: AnyArray) -> AnyArray:
         """Return (E ∘ VBᵀ) B."""
@@ -134,7 +134,7 @@ class WeightDeficit:
 
 
 class Beside(Swept):
-    """Arrays live where those of another matrix do."""
+    """Placement of arrays that follows another matrix."""
 
     base: DataMatrix
 
@@ -155,10 +155,10 @@ class MaskedData(Beside):
     Parameters
     ----------
     base : DataMatrix
-        w ∘ X: zero where nothing was seen.
+        w ∘ X, which is zero at missing entries.
     lack : WeightDeficit
     moments : pair of (n,) arrays or None
-        Σ_j w x² and Σ_j w x log x, where weights are more than a mask.
+        Σ_j w x² and Σ_j w x log x, if the weights are not only zeros and ones.
     """
 
     lack: WeightDeficit
@@ -224,16 +224,16 @@ class MaskedData(Beside):
 
 
 class HalfSeen:
-    """The loss over seen entries in one factor, and a quadratic above it.
+    """The loss over observed entries in one factor, and a quadratic upper bound.
 
     Parameters
     ----------
     data : MaskedData
     side : "V" or "U"
     F : array
-        The factor that stays.
+    The fixed factor.
     at : array
-        The factor that moves, at the start of the step; the model there fills the missing entries.
+    The other factor at the start of the step; the model at this point fills the missing entries.
     """
 
     def __init__(self, data: MaskedData, side: str, F: AnyArray, at: AnyArray) -> None:
@@ -241,7 +241,7 @@ class HalfSeen:
 
     @cached_property
     def given(self) -> AnyArray:
-        """Products of what was seen with F."""
+        """Products of the observed entries with F."""
         return self.data.dot(self.F) if self.side == "V" else self.data.tdot(self.F)
 
     def lacking(self, Z: AnyArray) -> AnyArray:
@@ -283,7 +283,7 @@ class HalfSeen:
         """Products of the filled X with F."""
         return self.given + self.lacking(self.at)
 
-    #: The minimiser with F fixed, row by row, where it can be had: Z, C, G, d, r, stop, enough
+    #: Returns the minimiser with F fixed, row by row, if available: Z, C, G, d, r, stop, enough.
     solve: Callable[..., AnyArray] | None = None
 
     def above(self, Z: AnyArray) -> float:
@@ -292,7 +292,7 @@ class HalfSeen:
 
 
 class HalfFilled(HalfSeen):
-    """The same where both half-steps share a filling."""
+    """`HalfSeen` for two half-steps that share the filled values."""
 
     def __init__(self, data: MaskedData, side: str, F: AnyArray, at: AnyArray) -> None:
         super().__init__(data, side, F, at)
@@ -313,7 +313,7 @@ class HalfFilled(HalfSeen):
         return self.filling.product(self.fill, self.side, self.F)
 
     def gain(self, Z: AnyArray) -> float:
-        if "drawn" not in self.__dict__:  # a multiplicative step: nothing was filled
+        if "drawn" not in self.__dict__:  # a multiplicative step does not fill the entries
             return super().gain(Z)
         return dot64(self.drawn, Z) - 0.5 * self.fill.size + self.above(Z)
 
@@ -327,8 +327,8 @@ class HalfFilled(HalfSeen):
 def _surely(left: AnyArray, whole: AnyArray, summed: AnyArray) -> AnyArray:
     """Return ``left``, a difference of sums up to ``whole``, or its rounding error if larger.
 
-    A difference below the rounding error is unknown, even in sign. A step must not divide by less:
-    entries that hardly any observed entry uses would grow without limit.
+    A difference below the rounding error is unreliable, even in sign. A step must not divide by a
+    smaller number, or entries with hardly any observations would grow without limit.
     """
     eps = np.finfo(arrays.numpy_dtype(summed.dtype)).eps
     unsure = 4 * float(eps) * summed.shape[0] ** 0.5
@@ -341,7 +341,7 @@ def _seen_residuals(base: DenseData, lack: WeightDeficit, V: AnyArray, U: AnyArr
     for rows, wX, E in _together(base._blocks(), blocks):
         d = 1.0 if lack.d is None else lack.d[rows, None]
         w = np.asarray(E if lack.seen else d - E, dtype=np.float64)
-        w = np.where(w > EPS[wX.dtype.name] * d, w, 0)  # d - E of a missing entry is rounding
+        w = np.where(w > EPS[wX.dtype.name] * d, w, 0)  # d - E is inexact at a missing entry
         R = wX - w * (V[rows] @ U.T)
         out[rows] = np.divide(R * R, w, out=np.zeros_like(R), where=w > 0).sum(axis=1)
     return out
@@ -350,7 +350,7 @@ def _seen_residuals(base: DenseData, lack: WeightDeficit, V: AnyArray, U: AnyArr
 def _together(
     blocks: Iterator[tuple[slice, Any]], others: Iterator[tuple[slice, Any]]
 ) -> Iterator[tuple[slice, Any, Any]]:
-    """Yield blocks of the same rows of two arrays, however each of them is divided."""
+    """Yield blocks of the same rows of two arrays that may be divided differently."""
     there, B = slice(0, 0), None  # type: slice, Any
     for here, A in blocks:
         at = here.start

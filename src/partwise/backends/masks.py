@@ -1,4 +1,4 @@
-"""Masked arrays of numpy and Dask: what a mask hides is a missing value, or is refused."""
+"""Masked arrays of numpy and Dask: masked entries are missing values, or are refused."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import numpy as np
 
 
 def is_masked(a: Any) -> bool:
-    """Return whether a is a masked array, of numpy or of Dask, that may hide an entry."""
+    """Return whether a is a masked array of numpy or Dask with possibly masked entries."""
     chunk = getattr(a, "_meta", a)
     return isinstance(chunk, np.ma.MaskedArray) and (chunk is not a or np.ma.is_masked(a))
 
 
 def refuse_masks(a: Any, name: str = "X") -> None:
-    """Raise where a mask hides entries, which numpy's functions would read all the same."""
+    """Raise if entries are masked, because numpy's functions would use them anyway."""
     if is_masked(a):
         raise ValueError(
             f"{name} is a masked array with hidden entries, which are not taken here. NMF and "

@@ -1,4 +1,4 @@
-"""AᵀΓX where samples mix the rows of their classes by probability: seen through X, never built."""
+"""Products of AᵀΓX without computing AᵀΓX, for samples with class probabilities."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from partwise.backends.data_matrix import DataMatrix, InNumpy
 
 
 class MixedData(InNumpy):
-    """Products of AᵀΓX, through those of ΓX.
+    """Products of AᵀΓX, computed from products of ΓX.
 
     Parameters
     ----------
@@ -19,7 +19,7 @@ class MixedData(InNumpy):
         The map A: ``expand`` is A Z, ``reduce`` AᵀV.
     """
 
-    newton_sides = ""  # a row of Z has no rows of X of its own
+    newton_sides = ""  # second-order steps need rows of X, and several rows of Z share a row of X
 
     def __init__(self, data: DataMatrix, rows: Any) -> None:
         self.data, self.mixed = data, rows

@@ -27,15 +27,16 @@ from partwise.backends.arrays import (
 )
 from partwise.backends.threads import PASS, by_entry, one_blas_thread, threads_for
 
-ROWS = 64  # rows of a block of the compiled kernel, whose share ``enough`` is
-#: From this width on, rows that move on after FEW sweeps end by pivoting.
+ROWS = 64  # rows per block of the compiled kernel; ``enough`` is a limit for each block
+#: From this width on, rows that still change after FEW sweeps are solved by pivoting.
 PIVOT, FEW = 32, 10
-#: Groups of rows that take turns under a graph, at most: a row sees where most neighbours are.
+#: Maximum number of groups of rows that move in turn under a graph. Each row then uses the
+#: latest values of most of its neighbours.
 GROUPS = 32
-#: Multiply-adds of a change of the objective, or of a KKT residual, that are worth a kernel.
+#: Minimum number of multiply-adds of a change or a KKT residual for which a kernel is faster.
 CHANGE = 2_000_000
-#: The least eigenvalue of the cosines between parts that are nearly collinear: sweeps take about
-#: its inverse, and below the first of these numbers it is rounding.
+#: Range of the smallest eigenvalue of the cosines between nearly collinear parts. The number of
+#: sweeps is about its inverse; below the lower limit, the eigenvalue is rounding error.
 COLLINEAR = (1e-12, 1e-3)
 
 
@@ -49,21 +50,21 @@ def sweep_rows(
     ----------
     Z : (n, k) array
     C : (n, k) or (1, k) array
-        What Z is drawn to.
+    Linear term, with a negative sign.
     G : (k, k) array
     d : (n,) array or None
         Weight of each row in the quadratic part; None means ones.
     r : (1 or n, 1 or k) array
         Ridge of each row, column or entry.
     stop : float
-        Sweeps end once one moves less than ``stop`` times what the first one did,
+        Sweeps end once one changes Z by less than ``stop`` times the change of the first one,
     order : (k,) array of int or None
         In which order the coordinates move.
     enough : float
         or once 64 rows move no more than this, squared, in the metric of the Hessian.
     near : array like r or None
-        The ridge of a bound around Z whose slope is in C: it adds to the curvature alone, which is
-        right for one sweep.
+        The ridge of a bound around Z whose slope is in C. It is added to the curvature only, so it
+        is exact for one sweep.
     """
     assert near is None or sweeps == 1
     G, r = join_ridge(G, d, r)
@@ -83,10 +84,10 @@ def sweep_rows(
 def half_step(
     Y: AnyArray, C: AnyArray, G: AnyArray, old: AnyArray, weight: float, sweeps: int, stop: float
 ) -> tuple[Array, Array, float, float] | None:
-    """Return `sweep_rows` of plain least squares from Y, its extrapolation, and what they change.
+    """Return `sweep_rows` of plain least squares from Y, its extrapolation, and the changes.
 
-    The extrapolation is max(new + weight (new - old), 0). The numbers are the changes of the
-    objective from Y to new and from new to the extrapolation. None where there is no kernel.
+    The extrapolation is max(new + weight (new - old), 0). The changes are those of the objective
+    from Y to new and from new to the extrapolation. Return None if there is no kernel.
     """
     return None
 
@@ -125,7 +126,8 @@ def sweep_graph(
 ) -> Array | None:
     """Sweep under a `Graph` with known ``edges``; each row uses the latest other rows.
 
-    None where this kind of array has none: then the term's bound is renewed between sweeps.
+    Return None if this kind of array has no such sweep; the caller then recomputes the term's
+    bound between sweeps.
     """
     return None
 
@@ -145,7 +147,7 @@ def _(
     C, G = np.ascontiguousarray(C, Z.dtype), np.ascontiguousarray(G, Z.dtype)
     d = np.ones(1, Z.dtype) if d is None else d
     arrays = (W.indptr, W.indices, W.data.astype(Z.dtype, copy=False), Z.dtype.type(scale))
-    blocks = -(-n // (GROUPS * kernels.LANES))  # of a group; full ones, idle lanes cost as much
+    blocks = -(-n // (GROUPS * kernels.LANES))  # full ones: idle lanes also cost
     groups = -(-n // (blocks * kernels.LANES)) if blocks else 1
     threads = threads_for(float(n) * k * k * rounds, True)
     ridge = np.ascontiguousarray(r, Z.dtype)
@@ -212,7 +214,7 @@ def solve_rows(
 ) -> Array:
     """Return a new Z, an ndarray, at its minimum for any conditioning of G.
 
-    Where G is singular, so that there are many minima, it ends by ``sweeps`` sweeps.
+    If G is singular, so that there are many minima, at most ``sweeps`` sweeps find one.
     """
     G, r = join_ridge(G, d, r)
     d = ones(Z, 1) if d is None else d
@@ -238,15 +240,15 @@ def _pivot(
     Z: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray, r: AnyArray, rows: AnyArray, sweeps: int,
     stop: float, enough: float, ridge: float = 0.0,
 ) -> None:  # fmt: skip
-    """Move these rows to their minimisers in place, by pivoting or else by sweeps.
+    """Move these rows to their minimisers in place, by pivoting or, if that fails, by sweeps.
 
-    Rows where G is singular begin the sweeps where a ``ridge``, if there is one, leads them.
+    If G is singular, the sweeps start at the minimiser with the ``ridge``, if there is one.
     """
     from partwise.backends.numpy import kernels
 
     if not len(rows):
         return
-    free = (Z[rows] > 0).sum(axis=1)  # systems of about one size are solved together, largest first
+    free = (Z[rows] > 0).sum(axis=1)  # solve systems of similar size together, largest first
     rows = rows[np.argsort(-np.minimum(free, Z.shape[1] - free), kind="stable")]
     low, found = float(np.finfo(Z.dtype).eps), np.zeros(len(rows), bool)
     H, weights, ridges, K = kernels.inverse_of(*(float64(a) for a in (G, d, r)))
@@ -287,7 +289,7 @@ def sweep_columns(
             old = z[j]
             gradient = G[j] @ z if d is None else d * (G[j] @ z)
             gradient = gradient - c[j] if plain else gradient + ridge * old - c[j]
-            if flat:  # without curvature it moves only where its linear cost sends it to zero
+            if flat:  # without curvature, it moves only to zero
                 still = xp.where(gradient > 0, 0.0, old)
                 new = old - gradient / xp.where(curve > 0, curve, 1.0)
                 new = xp.where(curve > 0, xp.maximum(new, 0), still)
@@ -299,19 +301,19 @@ def sweep_columns(
         first = total if done == 0 else first
         if total <= stop * stop * first or total <= enough * blocks:
             break
-        if done > 20 and total >= last:  # rounding is all that still moves
+        if done > 20 and total >= last:  # only rounding errors still change
             break
         last = total
     return z.T
 
 
-# -- what a step changes ---------------------------------------------------------------------------
+# -- changes of the objective ----------------------------------------------------------------------
 
 
 def row_runs(*arrays: Any) -> Iterator[tuple[Any, ...]]:
     """Yield runs of rows, since temporaries as large as the factors would double the memory.
 
-    A quarter of a megabyte stays in the cache, and is not asked of the system anew each time.
+    A quarter of a megabyte stays in the cache and needs no new allocation by the system.
     """
     if not isinstance(arrays[0], np.ndarray):
         yield arrays
@@ -353,9 +355,10 @@ def _(new: np.ndarray, old: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | No
 
 @singledispatch
 def kkt_lengths(Z: AnyArray, C: AnyArray, G: AnyArray, scale: AnyArray) -> AnyArray | None:
-    """‖s ∘ (ZG - C)‖, ‖s ∘ C‖ and ‖s ∘ ZG‖, s = 1 where ZG <= C, else Z scale or 1 if that is less.
+    """Return ‖s ∘ (ZG - C)‖, ‖s ∘ C‖ and ‖s ∘ ZG‖, the lengths in a KKT residual.
 
-    None where there is no kernel for it, or where it would not be worth its while.
+    s is 1 where ZG <= C, else min(Z scale, 1). Return None if there is no kernel or if the arrays
+    are too small for one.
     """
     return None
 
@@ -372,5 +375,5 @@ def _(Z: np.ndarray, C: AnyArray, G: AnyArray, scale: AnyArray) -> AnyArray | No
     with one_blas_thread:
         threads = threads_for((4 * PASS + k) * n * k, True)
         squares = kernels.kkt_squares(Z, C, G, np.ascontiguousarray(scale), threads)
-    # beyond these numbers squares overflow or vanish, and lengths may not
+    # Outside of this range squares overflow or underflow, although the lengths are finite.
     return np.sqrt(squares) if 1e-280 < squares.min() and squares.max() < 1e280 else None

@@ -1,1 +1,1 @@
-"""Dask arrays: V lies beside its rows of X."""
+"""Back end for Dask arrays; each block of V is stored on the worker with its rows of X."""

@@ -1,8 +1,8 @@
 """Dask arrays of dense or sparse chunks of rows; V stays next to its rows of X.
 
-With a `distributed` client, the workers keep X, and the tasks of a block run where it is: every
-worker receives U and returns one sum of shape (p, k) or (k, k). Without a client, Dask's threads
-compute each chunk in every pass; ``X.persist()`` keeps chunks that fit in memory.
+With a `distributed` client, the workers keep X, and the tasks of a block run on the worker that
+holds it. Each worker receives U and returns one sum of shape (p, k) or (k, k). Without a client,
+Dask's threads compute each chunk in every pass; ``X.persist()`` keeps chunks that fit in memory.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from partwise.backends.numpy.float64_products import double_products
 from partwise.backends.numpy.sparse import SparseData
 from partwise.backends.threads import cached_property
 
-#: Chunks with fewer entries are joined, since a task takes as long as a product with this many.
+#: Chunks with fewer entries are joined: the overhead of a task equals a product with this many.
 SMALL_BLOCK = 4_000_000
-#: Pairs of parts whose curvature is summed over the blocks at a time: each block holds that many
-#: numbers per feature.
+#: Number of pairs of parts whose curvature is summed over the blocks at a time. Each block holds
+#: this many numbers per feature.
 PAIRS = 512
-#: Assumed number of entries of a sparse chunk for each stored one.
+#: Assumed ratio of all entries of a sparse chunk to its stored entries.
 SPARSE_SHARE = 50
 #: Up to this many bytes, V is brought to the client after a fit, so that it outlives the cluster. A
 #: larger V stays there, on two workers.
@@ -147,7 +147,7 @@ def merged(sizes: Sequence[int], p: int, least: int) -> list[list[int]]:
 
 
 def _is_sparse(chunk: Any) -> bool:
-    return sp.issparse(chunk) or hasattr(chunk, "tocsr")  # as chunks of `sparse` have
+    return sp.issparse(chunk) or hasattr(chunk, "tocsr")  # chunks of `sparse` have it
 
 
 def _wrap(chunks: list[Any], dtype: Any) -> DenseData:
@@ -185,7 +185,7 @@ class DaskData(Swept):
         self, blocks: Rows, p: int, dtype: Any, chunks: Sequence[int] | None = None
     ) -> None:
         self.blocks, self.layout, self.p, self.dtype = blocks, blocks.layout, p, dtype
-        #: rows of the chunks that the user made, which results have too
+        #: Rows of the user's chunks; results are divided in the same way.
         self.chunks = tuple(self.layout.sizes if chunks is None else chunks)
         self.room_checked = False
 
@@ -198,7 +198,7 @@ class DaskData(Swept):
         entries = float(self.blocks.reduce(beside.entries, self.blocks))
         return entries / max(1, self.shape[0] * self.p)
 
-    # -- where arrays live --------------------------------------------------------------------
+    # -- placement of arrays ------------------------------------------------------------------
 
     def rows(self, a: AnyArray) -> AnyArray:
         if isinstance(a, Rows) or (a.shape[0] == 1 and self.shape[0] != 1):
@@ -277,7 +277,7 @@ class DaskData(Swept):
     def tdot(self, V: AnyArray) -> AnyArray:
         if not isinstance(V, Rows) or V.node.gram is not None:
             return self.blocks.reduce(beside.tdot, self.blocks, V)
-        # a step that asks for XᵀV asks for VᵀV next, which would cost every block another task
+        # A step that needs XᵀV needs VᵀV next; computing both together saves a task per block.
         both = self.blocks.reduce(beside.tdot_gram, self.blocks, V)
         V.node.gram = np.ascontiguousarray(both[self.p :], dtype=V.dtype)
         return np.ascontiguousarray(both[: self.p])
@@ -376,7 +376,7 @@ def _(data: DaskData) -> Any:
 
 
 class GatheredNeighbors:
-    """W Z with the rows of Z brought here and sent out again: (n, k) travels twice."""
+    """W Z, computed on the client: the rows of Z are gathered there and sent back."""
 
     def __init__(self, neighbors: Any, place: Any) -> None:
         self.here, self.place = neighbors, place
@@ -405,4 +405,4 @@ def _beside(*blocks: AnyArray) -> AnyArray:
 
 @arrays.materialize.register
 def _(a: Rows) -> AnyArray:
-    return a.settle()  # or each block of columns would make the whole product again
+    return a.settle()  # otherwise each block of columns would compute the whole product again

@@ -26,8 +26,8 @@ LOST = (
     "a Dask worker was lost, and with it the rows of V that lay there; start the fit again. An "
     "estimator with a checkpoint parameter goes on from the last checkpoint in that folder."
 )
-#: Bytes of constants from which on shares count as large; numbers of small and of large shares that
-#: a worker holds before it sums them.
+#: Results of a task count as large if its constants have at least LARGE bytes. A worker sums its
+#: results after MANY small or FEW large ones.
 LARGE, MANY, FEW = 2**20, 32, 4
 #: Seconds after which a fit ends if no worker runs tasks.
 PATIENCE = 60
@@ -41,7 +41,7 @@ class Threads:
     """Blocks run by Dask's local scheduler; values are plain arrays of this process."""
 
     threads = dask.system.CPU_COUNT
-    keeps = False  # the blocks of X, which each pass computes again
+    keeps = False  # each pass computes the blocks of X again
     short = False  # of memory for X
 
     def plan(self, X: Any, row_bytes: float) -> None:
@@ -51,7 +51,7 @@ class Threads:
         return calls
 
     def check_room(self, n: int, row_bytes: int) -> None:
-        """Check nothing, for the same reason."""
+        """Check nothing, since the memory of this process is not limited by a cluster."""
 
     def run(
         self,
@@ -143,7 +143,7 @@ class Workers:
         """Decide whether the workers keep X, and raise if they cannot hold one chunk of it."""
         from distributed import futures_of
 
-        if futures_of(X):  # it is there already
+        if futures_of(X):  # X is already in the memory of the workers
             return
         room, threads = self.room(), self.client.nthreads()
         largest, need = row_bytes * max(X.chunks[0]), row_bytes * X.shape[0]
@@ -177,7 +177,7 @@ class Workers:
             return [Recipe(dask.optimize(call)[0]) for call in calls]
         futures: list[Any] = self.client.compute(calls)
         self._guard(lambda: wait(futures))
-        for future in futures:  # a chunk that cannot be made says why
+        for future in futures:  # raises the error of a chunk that cannot be computed
             if future.status == "error":
                 future.result()
         where = self.client.who_has(futures)
@@ -207,8 +207,8 @@ class Workers:
         size = sum(a.nbytes for a in constants if isinstance(a, np.ndarray))
         workers = sorted(set(self.homes))
         if size > SCATTER:
-            # to one, from which the others fetch it: a broadcast to a worker that is gone never
-            # ends, and while it lasts the scheduler begins no other
+            # The constants are sent to one worker, and the others fetch them there. A broadcast to
+            # a lost worker would never end and would block all later broadcasts.
             sent = client.scatter([constants], hash=False, workers=workers[:1])[0]
             self.moved["out"] += size * len(workers)
         else:
@@ -218,7 +218,7 @@ class Workers:
             client.submit(run_block, job, sent, block, **self._home(layout, b))
             for b, block in enumerate(inputs)
         ]
-        # the shares may go while the values live: one task for each block, however many values
+        # One task per block keeps all values, so that the scheduler can free the results to sum.
         values = [
             client.submit(_kept, result, **self._home(layout, b))
             for b, result in enumerate(results if kept else ())
@@ -226,7 +226,7 @@ class Workers:
         groups: dict[str, list[Any]] = {}
         for b, result in enumerate(results):
             groups.setdefault(self._home(layout, b)["workers"][0], []).append(result)
-        # shares are summed while others are computed, before they fill the memory of the worker
+        # Results are summed while others are computed, so that they do not fill the memory.
         many = MANY if size < LARGE else FEW
         partial = []
         for w, group in groups.items():

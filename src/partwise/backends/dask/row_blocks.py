@@ -21,7 +21,7 @@ from partwise.backends.arrays import AnyArray
 
 
 class RowLayout:
-    """How the rows are cut, and who runs the blocks (see `data.dask_data`)."""
+    """The division of the rows into blocks, and the runner of the blocks (see `dask_data`)."""
 
     def __init__(self, sizes: list[int], runner: Any, first: int = 0) -> None:
         self.sizes, self.runner = list(sizes), runner
@@ -44,19 +44,19 @@ class Recipe:
 
 
 class Node:
-    """One recorded operation, or values that lie with their blocks."""
+    """One recorded operation, or values that are stored with their blocks."""
 
     def __init__(self, function: Any, args: tuple[Any, ...], handles: list[Any] | None) -> None:
         self.function, self.args, self.handles = function, args, handles
-        #: position in each handle, where one holds all that a task kept
+        #: Position of the values in each handle, if a handle holds several values of a task.
         self.pick: int | None = None
-        self.gram: AnyArray | None = None  # AᵀA of the values A, where it is known
+        self.gram: AnyArray | None = None  # AᵀA of the values A, if it is known
         self.held: Any = None  # weak reference to the Rows, dead once no caller holds the value
         self.again = False  # whether each pass computes the values again
 
 
 class Rows(NDArrayOperatorsMixin):
-    """See the module. ``meta`` is the block of zero rows that tells dtype and width."""
+    """A tall array in blocks of rows; ``meta`` is an empty block with its dtype and width."""
 
     def __init__(self, layout: RowLayout, node: Node, meta: Any) -> None:
         self.layout, self.node, self.meta = layout, node, meta
@@ -64,10 +64,10 @@ class Rows(NDArrayOperatorsMixin):
 
     @classmethod
     def of(cls, layout: RowLayout, handles: list[Any], meta: Any) -> Rows:
-        """Return rows whose values already lie with their blocks."""
+        """Return rows whose values are already stored with their blocks."""
         return cls(layout, Node(None, (), handles), meta)
 
-    # -- what an array says of itself ---------------------------------------------------------
+    # -- attributes of an array ---------------------------------------------------------------
 
     @property
     def dtype(self) -> Any:
@@ -88,7 +88,7 @@ class Rows(NDArrayOperatorsMixin):
     def __len__(self) -> int:
         return self.layout.n
 
-    # -- noted ----------------------------------------------------------------------------------
+    # -- recorded operations --------------------------------------------------------------------
 
     def map(self, function: Callable[..., Any], *args: Any, like: Any = None) -> Rows:
         """Return function(block, ...) for each block; Rows among the arguments give blocks."""
@@ -117,10 +117,10 @@ class Rows(NDArrayOperatorsMixin):
         return made if out is None else out.become(made)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        return NotImplemented  # or numpy would take them for objects; `FUNCTIONS` has the names
+        return NotImplemented  # numpy would treat them as objects; use the functions of `namespace`
 
     def become(self, other: Rows) -> Rows:
-        """Take over the values of another, which is what writing in place means here."""
+        """Take over the values of another array; this replaces writing in place."""
         self.node, self.meta = other.node, other.meta
         self.node.held = weakref.ref(self)
         return self
@@ -138,7 +138,7 @@ class Rows(NDArrayOperatorsMixin):
     def astype(self, dtype: Any, copy: bool = True) -> Rows:
         return self if self.dtype == dtype else self.map(_astype, self, np.dtype(dtype))
 
-    # -- compute points -------------------------------------------------------------------------
+    # -- operations that compute ----------------------------------------------------------------
 
     @property
     def T(self) -> _Transposed:
@@ -206,7 +206,7 @@ class _Transposed:
 
 
 class RowFunctions:
-    """The array API's names for `Rows`, as far as a solver needs them; constants are numpy's."""
+    """The functions of the array API that a solver needs on `Rows`; constants are numpy's."""
 
     float32, float64 = np.float32, np.float64
     zeros, ones = staticmethod(np.zeros), staticmethod(np.ones)
@@ -250,7 +250,7 @@ FUNCTIONS = RowFunctions()
 arrays.register_namespace(Rows, FUNCTIONS)
 
 
-# -- what the standard has no name for: blocks do it as ndarrays ------------------------------
+# -- functions that the standard lacks, applied to each block as an ndarray -------------------
 
 
 @arrays.to_numpy.register
@@ -265,12 +265,12 @@ def _(Z: Rows, part: Any) -> AnyArray:
 
 @arrays.own.register
 def _(V: Rows) -> AnyArray:
-    return V  # nothing writes into the blocks
+    return V  # blocks are never written to
 
 
 @arrays.orthonormal.register
 def _(Y: Rows) -> AnyArray:
-    """Run Cholesky QR, twice for accuracy; directions of no length become zero."""
+    """Run Cholesky QR, twice for accuracy; directions of length zero stay zero."""
     Q = Y
     for _ in range(2):
         G = (Q.T @ Q).astype(np.float64)
@@ -297,7 +297,7 @@ def _(Z: Rows, C: Any, *rest: Any) -> AnyArray:
 
 
 def evaluate(layout: RowLayout, target: Rows, combine: Any) -> Any:
-    """Run what ``target`` needs, one task a block; keep what is still held; combine the shares."""
+    """Compute ``target`` in one task per block, keep values in use, and combine the results."""
     order: list[Node] = []
     seen: set[int] = set()
     stack: list[tuple[Node, bool]] = [(target.node, False)]
@@ -342,13 +342,13 @@ def evaluate(layout: RowLayout, target: Rows, combine: Any) -> Any:
 
 
 def _wanted(node: Node) -> bool:
-    """Return True if a caller still holds the rows that are the value of the node."""
+    """Return True if a caller still holds the rows of this node."""
     rows = node.held()
     return rows is not None and rows.node is node and not node.again
 
 
 def run_block(job: Any, constants: list[Any], inputs: list[Any]) -> tuple[Any, list[Any]]:
-    """Run one block's task in order; return its share, and the values to keep."""
+    """Run one block's operations in order; return its result, and the values to keep."""
     program, at, keep = job
     values: list[Any] = [None] * len(program)
     for (where, pick), value in zip(at, inputs, strict=True):
@@ -362,7 +362,7 @@ def run_block(job: Any, constants: list[Any], inputs: list[Any]) -> tuple[Any, l
 
 
 def add(shares: list[Any]) -> Any:
-    """Return the sum of the blocks' shares, in order."""
+    """Return the sum of the blocks' results, in order."""
     total = shares[0]
     for share in shares[1:]:
         total = total + share
@@ -370,12 +370,12 @@ def add(shares: list[Any]) -> Any:
 
 
 def largest(shares: list[Any]) -> Any:
-    """Return the largest of the blocks' shares, entry by entry."""
+    """Return the largest of the blocks' results, entry by entry."""
     return np.max(np.stack([np.asarray(s) for s in shares]), axis=0)
 
 
 def smallest(shares: list[Any]) -> Any:
-    """Return the smallest of the blocks' shares, entry by entry."""
+    """Return the smallest of the blocks' results, entry by entry."""
     return np.min(np.stack([np.asarray(s) for s in shares]), axis=0)
 
 
@@ -418,7 +418,8 @@ def _sweep(
     stop: float,
     enough: float,
 ) -> AnyArray:
-    # rows end their sweeps together with those near them: how X is cut would move the iterates
+    # Rows of a block end their sweeps together. The small limit keeps the results nearly
+    # independent of how X is divided into blocks.
     stop = min(stop, 1e-9)
     return sweeps.sweep(Z.copy(), np.broadcast_to(C, Z.shape), G, d, r, e, times, stop, enough)
 

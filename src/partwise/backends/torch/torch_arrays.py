@@ -1,4 +1,4 @@
-"""Tensors as arrays: what the array API has no name for, or torch does in fewer passes."""
+"""Operations on tensors that the array API lacks, or that torch does in fewer passes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from partwise.backends.torch import triton_dispatch
 
 
 class TensorFunctions:
-    """The array API on tensors; a number may stand where only newer releases of it take one."""
+    """The array API on tensors; scalars are accepted where older versions of it refuse them."""
 
     def __init__(self) -> None:
         self.standard = arrays.namespace(torch.empty(0))
@@ -42,7 +42,7 @@ def _(a: torch.Tensor) -> Any:
     a = a.detach().cpu()
     if a.layout == torch.strided:
         return a.numpy()
-    # int64 as in the tensor only where it must be: scikit-learn refuses it
+    # Indices are int32 where they fit, because scikit-learn refuses int64.
     index = sp.get_index_dtype(maxval=max(a._nnz(), *a.shape))
     columns, starts = (b.numpy().astype(index) for b in (a.col_indices(), a.crow_indices()))
     return sp.csr_array((a.values().numpy(), columns, starts), shape=tuple(a.shape))
@@ -75,7 +75,7 @@ def _(a: torch.Tensor, b: AnyArray) -> AnyArray:
 def _(value: torch.Tensor) -> Callable[[], float] | None:
     if not value.is_cuda:
         return None
-    # the copy goes before what is started next: its own event, not all of the stream, is awaited
+    # Waiting for an event of the copy does not wait for operations that are started after it.
     here = torch.empty_like(value, device="cpu", pin_memory=True)
     here.copy_(value, non_blocking=True)
     copied = torch.cuda.current_stream(value.device).record_event()
@@ -102,7 +102,7 @@ def _(
     Z: torch.Tensor, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, e: AnyArray,
     times: int, stop: float, enough: float,
 ) -> AnyArray:  # fmt: skip
-    if r.shape[1] == 1 and e.shape[1] == 1:  # the kernel has one number a row
+    if r.shape[1] == 1 and e.shape[1] == 1:  # the kernel takes one number per row
         both = (r.reshape(-1), e.reshape(-1))
         args = (Z.t(), C.expand(Z.shape).t(), G, d, *both, times, stop, enough / 2)
         new = triton_dispatch.attempt("sweep", Z, *args, k=Z.shape[1])

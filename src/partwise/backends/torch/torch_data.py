@@ -1,7 +1,7 @@
 """torch tensors, dense or CSR, on any device. Factors are tensors there too.
 
 On a GPU the two products with X run on its matrix units in the accuracy of float32 (see
-`kernels_products`); TF32, which rounds to 10 bits of mantissa, is never used.
+`triton_products`); TF32, which rounds to 10 bits of mantissa, is never used.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ from partwise.backends.torch import triton_dispatch
 
 #: On a GPU a CSR matrix with at least this share of non-zeros is multiplied faster as a dense one.
 DENSE_FROM = 0.02
-#: A GPU's matrix products run well at widths from 32 that this divides; zero columns fill up k.
+#: Matrix products on a GPU are fast if the width is a multiple of this, and at least 32. Narrower
+#: factors are padded with columns of zeros.
 WIDTH = 8
 csr_tensor: Any = torch.sparse_csr_tensor
-#: Entries of X from which the products of `kernels_products` pay.
+#: Minimum number of entries of X for the split products of `triton_products` to be faster.
 SPLIT_FROM = 1 << 22
 
 
@@ -93,7 +94,7 @@ def csr_parts(X: Any) -> Csr:
 
 
 class OnTensors:
-    """The device of tensors, and torch's functions that the standard lacks."""
+    """Placement on the device of the tensors, and torch functions that the standard lacks."""
 
     like: Any
 
@@ -113,7 +114,7 @@ class OnTensors:
         return triton_dispatch.attempt("laplacian", Z, *W[:3], Z)
 
     def multiply(self, W: Any, Z: AnyArray) -> AnyArray:
-        # rows in one piece are gathered fastest; what comes back lies as Z does
+        # Contiguous rows are gathered fastest; the result has the memory layout of Z.
         with memory_errors("a sparse product", self.like.device):
             out = W @ Z.contiguous()
         return out if Z.is_contiguous() else out.t().contiguous().t()
@@ -122,14 +123,14 @@ class OnTensors:
         if not isinstance(a, torch.Tensor):
             a = torch.from_numpy(np.array(to_numpy(a)))
         a = a.to(self.like.device)
-        # stored like other tall arrays, see dot
+        # Tall arrays on a GPU are stored by column, as explained at `TorchData.dot`.
         return a.t().contiguous().t() if a.is_cuda and a.ndim == 2 else a
 
 
 class TorchData(OnTensors, DeviceDense):
     """A dense float32 or float64 tensor."""
 
-    _expected: tuple[str, Any, Any] = NOTHING  # the product that may come, with what it will read
+    _expected: tuple[str, Any, Any] = NOTHING  # the announced product and its prepared input
 
     @contextmanager
     def product(self, what: str) -> Iterator[None]:
@@ -148,12 +149,12 @@ class TorchData(OnTensors, DeviceDense):
     def sweeps(self, size: int, k: int) -> int:
         if not self.like.is_cuda or self.density < 1 or k <= 32:
             return super().sweeps(size, k)
-        # A dense product takes as long as reading X, whatever k; sweeps take k² for each row,
-        # and more than their share of time where there are few rows (the 600).
+        # A dense product takes as long as reading X for any k, but a sweep takes k² operations per
+        # row. The limit 600 // k was measured for few rows, where sweeps are slower.
         return int(np.clip(1 + 0.6 * size / k**2, 1, min(10, 600 // k)))
 
-    # On a GPU tall arrays lie column by column, as the sweeps want them and as the products
-    # read them fastest; their shapes and values are the same.
+    # On a GPU tall arrays are stored column by column, because sweeps and products read them
+    # fastest in this order; their shapes and values are the same.
 
     def dot(self, U: AnyArray) -> AnyArray:
         with self.product("X U"):
@@ -181,7 +182,7 @@ class TorchData(OnTensors, DeviceDense):
 
     @cached_property
     def _halves(self) -> tuple[Any, float] | None:
-        """X as the split products use it, and its scale; None if they do not apply."""
+        """X as input of the split products, and its scale; None if they do not apply."""
         X = self.X
         if X.dtype != torch.float32 or X.stride(1) != 1 or X.numel() < SPLIT_FROM:
             return None
@@ -192,7 +193,7 @@ class TorchData(OnTensors, DeviceDense):
         return (X.half(), 1.0) if small else (X, halves_scale(X))
 
     def _split(self, name: str, factor: AnyArray) -> Any:
-        """Return the product with both sides in two halves; None where that does not run."""
+        """Return the product of both sides split into float16 halves; None if unsupported."""
         if triton_dispatch.fused(name, self.like) is None or self._halves is None:
             return None
         (product, expected, ready), self._expected = self._expected, NOTHING
@@ -226,7 +227,7 @@ class TorchData(OnTensors, DeviceDense):
         if weights is not None or index is None:
             return super().weighted(weights, index, n_rows)
         index = to_numpy(index)
-        # how many rows of the result come before those of one sample each, and which that is
+        # The first `shared` rows of the result may sum several samples; later rows are one sample.
         sums = np.flatnonzero(np.bincount(index, minlength=n_rows) != 1)
         shared = int(sums[-1]) + 1 if len(sums) else 0
         if not 0 < 2 * shared <= n_rows:
@@ -242,7 +243,7 @@ class TorchData(OnTensors, DeviceDense):
         return made.weighing(None, self.shape[0])
 
     def _even(self) -> list[slice]:
-        """Return the rows in two slices, because a GPU is fast for certain numbers only."""
+        """Return the rows in two slices: a multiple of WIDTH, which is fast, and the remainder."""
         n = self.shape[0]
         even = n - n % WIDTH
         return [part for part in (slice(0, even), slice(even, n)) if part.start < part.stop]
@@ -277,7 +278,7 @@ class TorchData(OnTensors, DeviceDense):
 
 
 class SomeRows(TorchData):
-    """Rows of other data; in 16 bits where that is exact there.
+    """Selected rows of other data, in 16 bits if the other data is exact in 16 bits.
 
     Contiguous rows are a view. Others are copied on first use.
     """
@@ -309,9 +310,9 @@ class SomeRows(TorchData):
 
 
 class StackedRows(TorchData):
-    """A few sums of rows above rows of X, which the products with a factor take apart.
+    """A few sums of rows, followed by rows of X; products treat the two separately.
 
-    So the many rows stay where and what they are; the sums are seldom exact in 16 bits.
+    Therefore the rows of X are not copied and may stay in 16 bits, where sums are seldom exact.
     """
 
     def __init__(self, top: TorchData, rest: TorchData) -> None:
@@ -328,7 +329,7 @@ class StackedRows(TorchData):
 
     @cached_property
     def X(self) -> Any:
-        """As one matrix, for ratios and whatever else is not linear in X."""
+        """Both as one matrix, for ratios and other operations that are not linear in X."""
         return torch.cat([self.top.X, self.rest.X])
 
     def dot(self, U: AnyArray) -> AnyArray:
@@ -355,12 +356,12 @@ def _is_half(X: AnyArray) -> bool:
 
 
 def _buffer(width: int, n: int, like: AnyArray) -> AnyArray:
-    """Return room for (width, n), aligned so that a GPU reads rows fast."""
+    """Return an empty (width, n) tensor, aligned so that a GPU reads rows fast."""
     return like.new_empty((width, -(-n // WIDTH) * WIDTH))[:, :n]
 
 
 def _wide(B: AnyArray) -> AnyArray:
-    """Return Bᵀ, padded with zeros and aligned as a GPU's products need it."""
+    """Return Bᵀ, padded with zeros and aligned as products on a GPU need it."""
     (n, k), width = B.shape, max(32, -(-B.shape[1] // WIDTH) * WIDTH)
     if width == k and B.stride(0) == 1 and B.stride(1) % WIDTH == 0:
         return B.t()

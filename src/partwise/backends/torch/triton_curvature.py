@@ -1,15 +1,15 @@
 """The second-order step of the KL loss on a GPU: curvature of each row from one reading of X.
 
-`curvature` and `curvature_t` make Σ_j x/y² u_ja u_jb for all pairs a <= b as one matrix product
-with the pairs, and keep x/y² on the chip. Both sides are bfloat16: a step along a Hessian with an
-error of 0.5 % is as good, and its gradient comes from elsewhere. `damped` is
-`partwise.backends.curvature.damped_step` with a row's numbers in registers.
+`curvature` and `curvature_t` compute Σ_j x/y² u_ja u_jb for all pairs a <= b as one matrix product
+with the pairs, and keep x/y² on the chip. Both sides are bfloat16, because a Hessian with an error
+of 0.5% is accurate enough for a step; the gradient is computed separately and more accurately.
+`damped` is `partwise.backends.curvature.damped_step` with a row's numbers in registers.
 
 Measured on one H200, X of 200,000 x 10,000, k = 20: 3.8 and 5.9 ms, and 0.7 ms for the step; the
-two ratio products (`kernels_ratio`) take 5.5 and 5.0 ms.
+two ratio products (`triton_ratios`) take 5.5 and 5.0 ms.
 """
 
-# Triton reads the kernels as source; to mypy they are no typed Python
+# Triton compiles the kernels from their source, which mypy cannot check as typed Python.
 # mypy: disable-error-code="assignment, misc"
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ import triton.language as tl
 from partwise.backends.curvature import HOLD
 
 Tensor = Any
-#: Largest k: pairs grow with its square.
+#: Largest supported k; the number of pairs grows with its square.
 NARROW = 32
-#: Runs of rows that `curvature_t` sums apart.
+#: Number of runs of rows that `curvature_t` sums separately.
 RUNS = 16
 #: (rows, columns of a block, warps, stages) by the pairs of a block.
 DOT = {64: (64, 64, 4, 3), 256: (128, 64, 8, 3)}
@@ -157,7 +157,7 @@ def _made_pairs(B: Tensor, width: int) -> Tensor:
 
 
 def _coarse(B: Tensor) -> Tensor:
-    """Return B in bfloat16, padded with zeros to a width that matrix units take."""
+    """Return B in bfloat16, padded with zeros to a width that matrix units support."""
     width = max(16, triton.next_power_of_2(B.shape[1]))
     return torch.nn.functional.pad(B, (0, width - B.shape[1])).to(torch.bfloat16).contiguous()
 

@@ -1,4 +1,4 @@
-"""Triton kernels for tensors on a GPU, where they run."""
+"""Selection of Triton kernels for tensors on a GPU, if they are supported."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-Tensor = Any  # torch's own type makes mypy see overloads that its releases do not agree on
+Tensor = Any  # the overloads of torch.Tensor differ between its releases
 _refused: set[str] = set()  # kernels that did not compile here
 
 
@@ -25,7 +25,7 @@ def fused(name: str, like: Tensor, k: int = 0) -> Any:
     except ImportError:
         _refused.add(name)
         return None
-    if name in ("dot", "tdot", "prepare"):  # of any width
+    if name in ("dot", "tdot", "prepare"):  # these support every width
         return getattr(triton_products, name)
     if name in vars(triton_curvature):
         return getattr(triton_curvature, name) if k <= triton_curvature.NARROW else None
@@ -38,7 +38,7 @@ def fused(name: str, like: Tensor, k: int = 0) -> Any:
 
 
 def attempt(name: str, like: Tensor, *args: Any, k: int = 0) -> Any:
-    """Run the kernel; return None if there is none, or from its first failure on."""
+    """Run the kernel; return None if it does not exist or has failed before."""
     kernel = fused(name, like, k)
     if kernel is None:
         return None
@@ -46,7 +46,7 @@ def attempt(name: str, like: Tensor, *args: Any, k: int = 0) -> Any:
         return kernel(*args)
     except torch.OutOfMemoryError:
         raise
-    except Exception as error:  # a compiler that is missing or a small chip shows only here
+    except Exception as error:  # a missing compiler or an unsuitable GPU is detected only here
         _refused.add(name)
         warnings.warn(
             f"the fused kernel {name!r} does not run here, tensor operations do: {error}",

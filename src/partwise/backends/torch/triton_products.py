@@ -2,9 +2,9 @@
 
 A float32 number is split into two halves, x = h + l with h and l in float16 (22 bits together), and
 X U = H Uₕ + H Uₗ + L Uₕ up to 2⁻²². Matrix units add products in a register that rounds towards
-zero: over 10,000 non-negative terms that alone costs 7e-5, so sums are cut into pieces of 256 that
-are added in float32 proper. Where X is exact in float16 (8-bit pictures, counts below 2,048) its
-L is nothing, and half the bytes are read.
+zero. Over 10,000 non-negative terms this causes an error of 7e-5, so sums are cut into pieces of
+256 terms, which are added in ordinary float32. If X is exact in float16 (8-bit pictures, counts
+below 2,048), L is zero, and half the bytes are read.
 
 Measured on one H200, X of 200,000 x 10,000, in units of reading X once as float32 (1.9 ms), at 16,
 32, 64 and 128 columns: X U 1.00, 1.07, 1.25, 1.99; Xᵀ V 1.01, 1.08, 1.32, 2.04; with X in float16
@@ -13,7 +13,7 @@ Measured on one H200, X of 200,000 x 10,000, in units of reading X once as float
 Importing this needs Triton; compiling happens at the first call for each width.
 """
 
-# Triton reads the kernels as source; to mypy they are no typed Python
+# Triton compiles the kernels from their source, which mypy cannot check as typed Python.
 # mypy: disable-error-code="assignment, misc"
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ import triton.language as tl
 Tensor = Any
 #: Largest k of a kernel; beyond it registers and shared memory run out, or X is read again.
 WIDEST = 128
-#: Terms that a matrix unit adds before float32 takes over.
+#: Number of terms that a matrix unit adds before the sum is continued in float32.
 PIECE = 256
-#: Runs of rows that `tdot` sums apart.
+#: Number of runs of rows that `tdot` sums separately.
 RUNS = 16
 #: Multiple for the rows of V's halves; others are read singly, in 9.4 instead of 3.8 ms (k=100).
 ROOM = 16
@@ -189,7 +189,7 @@ def halves_scale(X: Tensor) -> float:
 
 
 class Prepared(NamedTuple):
-    """Columns of a factor as a product takes them: two halves of ``width``, and their scales."""
+    """Columns of a factor as input of a product: two halves of ``width``, and their scales."""
 
     width: int
     columns: int
@@ -213,7 +213,7 @@ def prepare(product: str, X: Tensor, factor: Tensor, scale: float) -> list[Prepa
 def dot(X: Tensor, U: Tensor, scale: float, ready: list[Prepared] | None = None) -> Tensor:
     """Return X U as (k, n); X is float32 with a scale, or exact in float16.
 
-    ``ready`` is what `prepare` made of U, if it did before.
+    ``ready`` is the result of `prepare` for U, if it was called before.
     """
     n, p = X.shape
     exact = X.dtype == torch.float16
@@ -279,12 +279,13 @@ def _residuals(
 def paired_halves(V: Tensor, U: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Any]:
     """Return V and U as float16 halves (n, width), (p, width) whose product is VUᵀ / back.
 
-    At most WIDEST columns. Last, what each column of V's and of U's halves must be multiplied by.
+    There are at most WIDEST columns. The last results are the factors by which each column of the
+    halves of V and of U must be multiplied.
     """
     k = V.shape[1]
     (width,) = _widths(k)
     vh, vl, grown = _halves(V.t(), width, 1.0, across=True)
-    # V is at most 2¹⁴ by column; U takes the inverse, and one scale for all keeps it there
+    # Each column of V is scaled to at most 2¹⁴ and that of U inversely; one more scale limits U.
     other = U * grown[:k]
     back = torch.exp2(torch.ceil(torch.log2(other.amax().clamp(min=1e-30))) - 14)
     wide = torch.nn.functional.pad(other / back, (0, width - k)).contiguous()
@@ -296,8 +297,8 @@ def paired_halves(V: Tensor, U: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor,
 def residuals(X: Tensor, V: Tensor, U: Tensor) -> Tensor:
     """Return Σ_j (x_ij - v_i·u_j)² by row in float64; at most WIDEST columns.
 
-    Matrix units round towards zero, an error of some 2e-7 along Y. Where V is a minimiser the
-    residuals are at right angles to Y, and it does not show in their squares.
+    Matrix units round towards zero, which causes a relative error of about 2e-7 along Y. If V is a
+    minimiser, the residuals are orthogonal to Y, and this error does not change their squares.
     """
     n, p = X.shape
     vh, vl, uh, ul, back, _ = paired_halves(V, U)

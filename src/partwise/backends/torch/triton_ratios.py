@@ -1,13 +1,13 @@
 """The two ratio products of the KL loss on a GPU's matrix units, X / VUᵀ kept on the chip.
 
-Both factors are split into float16 halves (see `kernels_products`), and so is the ratio. A ratio
-above what float16 holds is flagged, and the caller takes the slower kernels of `kernels_triton`.
+Both factors are split into float16 halves (see `triton_products`), and so is the ratio. If a ratio
+exceeds the range of float16, the caller uses the slower kernels of `triton_sweeps`.
 
 Measured on one H200, X of 200,000 x 10,000: 5.0 ms each at 32 columns, 8.1 and 8.8 ms at 128, where
-`kernels_triton` takes 7.4, 9.2, 28.8 and 26.9 ms. Relative errors are below 5e-7.
+`triton_sweeps` takes 7.4, 9.2, 28.8 and 26.9 ms. Relative errors are below 5e-7.
 """
 
-# Triton reads the kernels as source; to mypy they are no typed Python
+# Triton compiles the kernels from their source, which mypy cannot check as typed Python.
 # mypy: disable-error-code="assignment, misc"
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from partwise.backends.torch.triton_products import paired_halves
 Tensor = Any
 #: The largest ratio that is split into float16 halves.
 LARGEST = 32768.0
-#: Runs of rows that `ratio_tdot` sums apart.
+#: Number of runs of rows that `ratio_tdot` sums separately.
 RUNS = 16
 #: (rows, columns of a block, warps, stages) by width.
 DOT = {16: (64, 64, 4, 2), 32: (64, 64, 4, 2), 64: (64, 64, 4, 2), 128: (64, 64, 4, 2)}
@@ -100,7 +100,7 @@ def _tdot(
 def split_ratio_dot(X: Tensor, V: Tensor, U: Tensor, low: float) -> tuple[Tensor, Tensor] | None:
     """Return (X / max(VUᵀ, low)) U, and Σ_j x log y of each row in float64; X is float32.
 
-    None where a ratio is too large to be split.
+    Return None if a ratio is too large to be split.
     """
     (n, p), k = X.shape, U.shape[1]
     vh, vl, uh, ul, back, scales = paired_halves(V, U)

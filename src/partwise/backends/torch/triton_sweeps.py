@@ -1,13 +1,14 @@
-"""Kernels for GPUs, written in Triton: coordinate sweeps, what they change, and KL's products.
+"""Triton kernels for GPUs: coordinate sweeps, changes of the objective, and KL products.
 
-`sweep` gives each thread one row: the k coordinates lie in its registers, and a sum over them needs
-no other thread. Factors come and go transposed, (k, n), so that neighbouring threads read
-neighbouring numbers. `ratio_dot` and `ratio_tdot` read X once and keep Y = VUᵀ and X/Y on the chip.
+`sweep` gives each thread one row: its registers hold the k coordinates, so a sum over them needs
+no other thread. Factors are passed and returned transposed, (k, n), so that neighbouring threads
+read neighbouring numbers. `ratio_dot` and `ratio_tdot` read X once and keep VUᵀ and X/VUᵀ on the
+chip.
 
 Importing this needs Triton; compiling happens at the first call for each k.
 """
 
-# Triton reads the kernels as source; to mypy they are no typed Python
+# Triton compiles the kernels from their source, which mypy cannot check as typed Python.
 # mypy: disable-error-code="assignment, misc"
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ import triton
 import triton.language as tl
 
 Tensor = Any
-_SPLITS = 16  # runs of rows that `ratio_tdot` sums apart
+_SPLITS = 16  # runs of rows that `ratio_tdot` sums separately
 #: Largest k of `graph_sweep`: a row's coordinates and their slopes stay in registers.
 WIDEST_GRAPH = 64
 
@@ -94,7 +95,7 @@ def _sweep(
                             gradient = gradient + r * old - c
                         if HAS_W:
                             gradient += tl.sum(tl.where(at[:, None] == b, slope[i], 0.0), axis=0)
-                        # without curvature it moves only where its linear cost sends it to zero
+                        # without curvature, a coordinate moves only to zero
                         flat = tl.where(gradient > 0, 0.0, old)
                         safe = tl.where(h > 0, h, 1.0)
                         new = tl.where(h > 0, tl.maximum(old - gradient / safe, 0.0), flat)
@@ -105,7 +106,7 @@ def _sweep(
                 first = total
             if (total <= stop2 * first) | (total <= enough):
                 going = 0
-            if (sweep > 20) & (total >= last):  # rounding is all that still moves
+            if (sweep > 20) & (total >= last):  # only rounding errors still change
                 going = 0
             last = total
     for i in tl.static_range(J):
@@ -119,7 +120,7 @@ def sweep(
 ) -> Tensor:  # fmt: skip
     """Run coordinate sweeps on the columns of Z and C, (k, n); ``enough`` is for 32 of them.
 
-    r, one number or one a row, is a ridge; e >= r the curvature of a step (`kernels_torch`).
+    r (one number, or one per row) is a ridge; e >= r is the curvature of a step.
     """
     run = _prepared(C, G, d, r, e, Z.dtype)
     return run(Z, sweeps, stop, enough)
@@ -129,9 +130,9 @@ def graph_sweep(
     Z: Tensor, C: Tensor, G: Tensor, d: Tensor | None, r: Tensor, e: Tensor, rounds: int,
     indptr: Tensor, indices: Tensor, values: Tensor, weight: float,
 ) -> Tensor | None:  # fmt: skip
-    """Run ``rounds`` sweeps under weight/2 tr(ZLZᵀ); its slope is renewed before each.
+    """Run ``rounds`` sweeps under weight/2 tr(ZLZᵀ); its slope is recomputed before each.
 
-    None where k is too large for a row's coordinates and slopes to stay in a thread's registers.
+    Return None if k is so large that a row's coordinates and slopes exceed a thread's registers.
     """
     if Z.shape[0] > WIDEST_GRAPH:
         return None
@@ -215,7 +216,7 @@ def change(new: Tensor, old: Tensor, C: Tensor, G: Tensor, d: Tensor | None) -> 
 def _in_tiles(G: Tensor) -> tuple[Tensor, int, int]:
     """Return rows of G by tiles, each contiguous and padded with zeros; see `_tiles`.
 
-    A sweep and the changes after it ask for the same: G has it with it.
+    The result is stored with G, because a sweep and the changes after it both need it.
     """
     k = G.shape[0]
     length, tiles = _tiles(k)
@@ -230,8 +231,8 @@ def _in_tiles(G: Tensor) -> tuple[Tensor, int, int]:
 def _tiles(k: int) -> tuple[int, int]:
     """Return length and number of the tiles that a row's coordinates are cut into.
 
-    At most 16 long, so that a thread loads its row of G in wide pieces; few, since compiling takes
-    long with many.
+    A tile has at most 16 coordinates, so that a thread loads its row of G in wide pieces. There are
+    few tiles, since compile time grows with their number.
     """
     length = min(16, max(2, triton.next_power_of_2(triton.cdiv(k, 7))))
     return length, triton.cdiv(k, length)
@@ -253,7 +254,7 @@ def _ratio_dot(
         there = cols < p
         mask = inside[:, None] & there[None, :]
         x = tl.load(X + long * p + cols[None, :], mask=mask, other=0.0)
-        # both factors of a product lie along the sum: U twice, once each way
+        # Both factors of a product must be contiguous along the sum, so U is stored in both orders.
         across = tl.load(U + cols[None, :] * K + kk[:, None], mask=there[None, :], other=0.0)
         y = tl.maximum(tl.dot(v, across, input_precision="tf32x3"), low)
         logs += tl.sum(x * tl.log(y), axis=1).to(tl.float64)
