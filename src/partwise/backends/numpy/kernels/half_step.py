@@ -85,14 +85,15 @@ def _half_steps(Y, C, G, inverse, old, weight, sweeps, still, new, beyond, chang
     """`half_step` of blocks lo to hi of LANES rows."""
     wide_vectors()
     k = Y.shape[1]
+    apart = 1 + 0 * k  # numba would compile the helpers once more for the literal 1
     zero, half = Y.dtype.type(0), Y.dtype.type(0.5)
     z, far = np.zeros((G.shape[1], LANES), Y.dtype), np.empty((k, LANES), Y.dtype)
     c, step = np.empty((k, LANES), Y.dtype), np.empty((k, LANES), Y.dtype)
     for block in range(lo, hi):
         first = block * LANES
-        _to_lanes(Y, z, first, 1)
-        _to_lanes(C, c, first, 1)
-        _to_lanes(old, step, first, 1)
+        _to_lanes(Y, z, first, apart)
+        _to_lanes(C, c, first, apart)
+        _to_lanes(old, step, first, apart)
         start = 0.0
         for sweep in range(sweeps):
             moved, fallen = _sweep(z, c, G, inverse)
@@ -101,7 +102,7 @@ def _half_steps(Y, C, G, inverse, old, weight, sweeps, still, new, beyond, chang
                 start = moved
             if moved <= still * start:
                 break
-        _from_lanes(z, new, first, 1)
+        _from_lanes(z, new, first, apart)
         for j in range(k):
             for t in range(LANES):
                 now = z[j, t]
@@ -109,7 +110,7 @@ def _half_steps(Y, C, G, inverse, old, weight, sweeps, still, new, beyond, chang
                 x = zero if x < 0 else x
                 far[j, t], step[j, t] = x, x - now
                 z[j, t] = half * (now + x)  # the slope half-way gives the exact change
-        _from_lanes(far, beyond, first, 1)
+        _from_lanes(far, beyond, first, apart)
         changes[block, 1] = _change(z, c, G, step)
 
 
