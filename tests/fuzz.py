@@ -60,7 +60,7 @@ REFUSED = (
     "'ncw' needs a sample that is not zero",
 )
 #: Parts of the warnings that a fit may give.
-EXPECTED_WARNINGS = ("no label", "labelled", "n_neighbors", "n_components", "class", "penalty")
+EXPECTED_WARNINGS = ("known label", "labelled", "n_neighbors", "n_components", "class", "penalty")
 EXPECTED_WARNINGS += ("cannot leave",)
 
 
