@@ -1,1 +1,1 @@
-"""Naming samples from a few labels: features, heads, their weights, and what they mean."""
+"""Semi-supervised classification: features, an ensemble of classifiers, and explanations."""

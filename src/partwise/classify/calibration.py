@@ -1,4 +1,4 @@
-"""Calibration: probabilities from the mixture of an ensemble, by held-out labels."""
+"""Calibrated probabilities and expected accuracy, estimated from held-out labels."""
 
 from __future__ import annotations
 
@@ -11,25 +11,28 @@ from scipy.special import expit, log_softmax, logit, softmax
 from partwise.backends.arrays import AnyArray
 from partwise.classify.shares import estimated_shares, find_shares, is_determined
 
-#: Inverse temperatures that are tried for a classifier, and for the mixture.
+#: Candidate inverse temperatures for each classifier, and for the mixture of all classifiers.
 HEATS = np.exp(np.linspace(-7, 3, 41))
 MIXED_HEATS = np.exp(np.linspace(-2, 2, 33))
-#: Largest log loss of one held-out label.
+#: Upper limit for the log loss of one held-out label, so that one wrong label cannot dominate.
 WORST = 12.0
-#: Slopes that are tried for the confidence, and the deviation of a normal prior on their log.
+#: Candidate slopes for the logit of the confidence. PRIOR is the standard deviation of the normal
+#: prior on the logarithm of the slope.
 SLOPES, PRIOR = np.exp(np.linspace(-1.2, 1.2, 17)), 0.5
-#: Rounds of EM for shares of the classes that labels do not determine, and the weight of equal
-#: shares, in labels per class. Samples that EM uses.
+#: Estimating the class shares when held-out labels do not determine them: iterations of EM, the
+#: weight of equal shares (in labels per class), and the number of samples that EM uses.
 ROUNDS, EVEN, SAMPLES = 3, 4.0, 4000
-#: Coefficients of the logit of the expected accuracy: a constant, the logit of the mean
-#: probability, the same over √labels, the logit of the agreement, the same over √labels.
+#: Coefficients of the logit of the expected accuracy. They multiply a constant, the logit of the
+#: mean probability, this logit divided by √n_labels, the logit of the agreement, and that logit
+#: divided by √n_labels.
 SHARE = (-0.48, 1.12, -1.7, 0.04, 1.27)
-#: Log of the lower and the upper half width of its 95% interval: constants, then coefficients of
-#: the log number of labels per class. Both were fitted by `python -m benchmarks.expected --fit`.
+#: Coefficients of the log width of the 95% interval below and above the expected accuracy: two
+#: constants, then two coefficients of the log number of labels per class. SHARE and WIDTH were
+#: fitted with `python -m benchmarks.expected --fit`.
 WIDTH = (1.06, 0.03, -0.48, 0.08)
-#: Shares are clipped to this distance from 0 and 1; intervals are widened by it.
+#: Confidence and agreement are clipped to this distance from 0 and 1. It also widens the interval.
 EDGE = 0.005
-#: Advice if no accuracy can be expected.
+#: Advice to the user if the expected accuracy cannot be estimated.
 FEW = "give labels of two classes, and two of one at least (copies of a sample are one)."
 
 
@@ -56,8 +59,8 @@ class Expected(_Interval):
     why : str
         Advice if the accuracy is NaN.
     by_shares : tuple of float
-        The least and the largest expected accuracy, whatever the class sizes are. It equals the
-        interval if labels determine the class sizes.
+        Smallest and largest expected accuracy over all plausible class sizes. Equal to the
+        interval if the labels determine the class sizes.
     """
 
     balanced: float
@@ -84,7 +87,7 @@ class Expected(_Interval):
 
     @property
     def is_better_than_commonest(self) -> bool | None:
-        """True if it exceeds the accuracy of the most frequent class; None if undecided."""
+        """True if the accuracy exceeds that of the most frequent class; None if undecided."""
         if np.isnan(self.accuracy):
             return None
         if self.accuracy <= self.commonest:
@@ -102,7 +105,7 @@ class Expected(_Interval):
 
     @property
     def shares_note(self) -> str:
-        """Sentence with the range of the accuracy if labels do not determine the class sizes."""
+        """Sentence with the range of the accuracy, for class sizes that are not known."""
         low, high = self.by_shares
         if np.isnan(self.accuracy) or (low, high) == (self.low, self.high):
             return ""
@@ -113,7 +116,7 @@ class Expected(_Interval):
 
     @property
     def caution(self) -> str:
-        """Warning if always predicting the most frequent class is, or may be, as accurate."""
+        """Warning if always predicting the most frequent class may be as accurate."""
         better = self.is_better_than_commonest
         if better is True or np.isnan(self.accuracy):
             return ""
@@ -126,21 +129,21 @@ class Expected(_Interval):
 
 @dataclass
 class Calibration:
-    """Steps from the mixture of the ensemble to probabilities.
+    """Transformation of the ensemble's averaged predictions to calibrated probabilities.
 
     Attributes
     ----------
     heat : float
-        Inverse temperature of least log loss on held-out labels.
+        Inverse temperature with the smallest log loss on held-out labels.
     doubt : float
-        Share of equal probabilities, which limits the confidence with few labels.
+        Weight of equal class probabilities in the result. It limits the confidence with few labels.
     tilt : array of shape (n_classes,)
-        Probabilities are multiplied by it: the shares of the classes over equal shares.
+        Factor for each class probability: the estimated share of the class times n_classes.
     slope, shift : float
-        Linear transform of the logit of the largest probability, so that the confidence matches
-        the accuracy on held-out labels.
+        Linear transform of the logit of the largest probability. It brings the confidence closer
+        to the accuracy on held-out labels.
     error : array of shape (n_classes,)
-        Standard errors of the shares; 1 where labels do not determine them.
+        Standard errors of the class shares; 1 where held-out labels do not determine a share.
     """
 
     heat: float
@@ -151,12 +154,12 @@ class Calibration:
     error: AnyArray = field(default_factory=lambda: np.ones(1))
 
     def tilted(self, mixed: AnyArray) -> AnyArray:
-        """Return the probabilities before the last step."""
+        """Return the probabilities before the slope and the shift are applied."""
         p = tempered(mixed, self.heat, self.doubt) * self.tilt
         return p / p.sum(axis=1, keepdims=True)
 
     def apply(self, mixed: AnyArray) -> AnyArray:
-        """Return the probabilities of samples from their mixture (n, n_classes)."""
+        """Return calibrated probabilities from averaged predictions ``mixed`` (n, n_classes)."""
         p = self.tilted(mixed)
         if (self.slope, self.shift) == (1.0, 0.0) or not len(p) or p.shape[1] < 2:
             return p
@@ -165,7 +168,7 @@ class Calibration:
         new = expit(self.slope * _logit(top) + self.shift)
         p *= ((1 - new) / np.maximum(1 - top, 1e-12))[:, None]
         p[rows, best] = 0
-        p[rows, best] = np.maximum(new, 1.001 * p.max(axis=1))  # the best class stays the best
+        p[rows, best] = np.maximum(new, 1.001 * p.max(axis=1))  # keep the best class the best
         return p / p.sum(axis=1, keepdims=True)
 
 
@@ -178,28 +181,29 @@ def calibrate(
     priors: AnyArray | None = None,
     drawn: AnyArray | None = None,
 ) -> Calibration:
-    """Fit the calibration of a mixture.
+    """Fit the calibration of the ensemble's averaged predictions.
 
     Parameters
     ----------
     mixed, held : arrays of shape (n, n_classes) and (n_held_out, n_classes)
-        Mixture of all samples, and of held-out labels.
+        Averaged predictions for all samples, and for held-out labels.
     truth : int array of shape (n_held_out,)
     counts : array of shape (n_classes,)
-        Number of labels.
+        Number of labels of each class.
     last : Calibration or None
-        Earlier calibration, of which only the tilt changes.
+        Earlier calibration. If it is given, only its ``tilt`` is estimated again.
     priors : array of shape (n_classes,), default=None
         Known shares of the classes.
     drawn : int array of shape (n_classes,), default=None
-        Number of labels of samples that were drawn at random, which measure the shares.
+        Number of labels of each class among samples that were drawn at random. Such labels
+        measure the class shares.
     """
     c, doubt = mixed.shape[1], 1.0 / (counts.sum() + 2)
     heat = 1.0 if last is None else last.heat
     if truth.size and last is None:
         rows = np.arange(truth.size)
         p = [tempered(held, each, doubt)[rows, truth] for each in MIXED_HEATS]
-        # a prior on the log of the temperature, worth one label
+        # The second term is a prior on the log temperature with the weight of about one label.
         cost = [-np.log(q).sum() + np.log(h) ** 2 for q, h in zip(p, MIXED_HEATS, strict=True)]
         heat = float(MIXED_HEATS[int(np.argmin(cost))])
     p = tempered(mixed, heat, doubt if last is None else last.doubt)
@@ -221,14 +225,14 @@ def calibrate(
 
 
 def check_probabilities(p: AnyArray, what: str) -> AnyArray:
-    """Return p; raise if its rows are not probabilities."""
+    """Return p, or raise a ValueError if its rows are not probabilities."""
     if not np.isfinite(p).all():
         raise ValueError(
             f"The {what} are not finite, so no class can be predicted. Scale X or remove columns, "
             "and please report this error."
         )
     sums = p.sum(axis=1)
-    # a row of c rounded quotients and their sum: (c + 2) eps
+    # Rounding of c quotients and of their sum can change the sum of a row by (c + 2) eps.
     worst = float(sums[np.abs(sums - 1).argmax()]) if len(p) else 1.0
     if abs(worst - 1) > 4 * (p.shape[1] + 2) * np.finfo(p.dtype).eps or p.min(initial=0.0) < 0:
         raise ValueError(f"The {what} sum to {worst:g} and not to 1; please report this error.")
@@ -236,7 +240,7 @@ def check_probabilities(p: AnyArray, what: str) -> AnyArray:
 
 
 def tempered(mixed: AnyArray, heat: float, doubt: float) -> AnyArray:
-    """Return the mixture at an inverse temperature, with a share of equal probabilities."""
+    """Apply the inverse temperature ``heat``, then mix in the share ``doubt`` of 1/c."""
     p = softmax(heat * np.log(np.maximum(mixed, 1e-12)), axis=1)
     return (1 - doubt) * p + doubt / p.shape[1]
 
@@ -244,10 +248,11 @@ def tempered(mixed: AnyArray, heat: float, doubt: float) -> AnyArray:
 def class_tilt(p: AnyArray, counts: AnyArray) -> AnyArray:
     """Return the ratio of each class's share to 1/c, estimated from predictions.
 
-    p (n, c) are probabilities that treat classes alike, ``counts`` (c,) the numbers of labels. The
-    shares come from a few rounds of EM. The ratio has the exponent
+    ``p`` (n, c) are probabilities under equal class shares, and ``counts`` (c,) are the numbers of
+    labels. The shares come from a few iterations of EM. The ratio is raised to the power
     m/(m + 4) · (s - 1/c)/(1 - 1/c), where m is the harmonic mean of the counts and s the mean
-    confidence: one or two labels, or predictions by chance, say nothing about the shares.
+    confidence. So the ratio stays near 1 with one or two labels per class, or if the predictions
+    are hardly better than chance.
     """
     c = p.shape[1]
     if c == 1:
@@ -261,8 +266,8 @@ def class_tilt(p: AnyArray, counts: AnyArray) -> AnyArray:
 def bend(confidence: AnyArray, correct: AnyArray) -> tuple[float, float]:
     """Return slope and shift of the logit of the confidence.
 
-    The mean confidence moves half of the way to the accuracy on held-out labels. These are few,
-    and were predicted from fewer labels than there are.
+    The mean confidence moves half of the way to the accuracy on held-out labels. It does not move
+    all the way, since held-out labels are few and were predicted from fewer labels than available.
     """
     z = SLOPES[:, None] * _logit(confidence)
     mean = (float(confidence.mean()) + (correct.sum() + 0.5) / (correct.size + 1)) / 2
@@ -274,7 +279,7 @@ def bend(confidence: AnyArray, correct: AnyArray) -> tuple[float, float]:
 
 
 def _shift(z: AnyArray, mean: float) -> AnyArray:
-    """Return the numbers to add to the rows of z so that their sigmoids have this mean."""
+    """Return the shift of each row of z for which the mean of its sigmoids is ``mean``."""
     low, high = np.full(len(z), -20.0), np.full(len(z), 20.0)
     for _ in range(30):
         middle = (low + high) / 2
@@ -284,7 +289,7 @@ def _shift(z: AnyArray, mean: float) -> AnyArray:
 
 
 def temper(log_p: AnyArray, y: AnyArray) -> float:
-    """Return the inverse temperature of a classifier with the least log loss."""
+    """Return the inverse temperature that minimises the log loss of a classifier."""
     if not y.size:
         return 1.0
     p = log_softmax(HEATS[:, None, None] * log_p, axis=2)[:, np.arange(y.size), y]
@@ -300,10 +305,11 @@ def expected(
 ) -> tuple[float, float, float]:
     """Return the expected accuracy on unlabelled samples with a 95% interval.
 
-    ``confidence`` is the mean probability of their predicted classes, and ``agreement`` how often
-    the classifiers agree. Held-out labels alone do not suffice: they are few, they were predicted
-    from fewer labels than there are, and `suggest` asks for labels of difficult samples. The
-    coefficients `SHARE` and `WIDTH` were fitted to public data sets.
+    ``confidence`` is the mean probability of the predicted classes of these samples, and
+    ``agreement`` is how often the classifiers agree. The accuracy on held-out labels alone would be
+    misleading: these labels are few, they were predicted from fewer labels than available, and
+    `suggest` asks for labels of difficult samples. The coefficients `SHARE` and `WIDTH` were fitted
+    to public data sets.
     """
     s, h = (float(logit(np.clip(share, EDGE, 1 - EDGE))) for share in (confidence, agreement))
     few, each = 1 / np.sqrt(n_labels), np.log(n_labels / n_classes)
@@ -314,7 +320,7 @@ def expected(
 
 
 def recalls(p: AnyArray) -> AnyArray:
-    """Return the recall of each class if p (n, n_classes) is calibrated; NaN if it is undefined."""
+    """Return the expected recall of each class for calibrated p; NaN if it is undefined."""
     best = p.argmax(axis=1)
     found = np.bincount(best, p[np.arange(len(p)), best], minlength=p.shape[1])
     with np.errstate(invalid="ignore"):

@@ -1,8 +1,8 @@
 """Classifiers of the ensemble: a score for every class from a view and a few labels.
 
-Each is fitted to all folds together. All but label spreading are linear in their view: scores are
-Z A + b. Every class has the same total weight, since the labels of a few chosen samples say little
-about class sizes.
+Each classifier is fitted to all folds together. Except for label spreading, each one is linear in
+the features Z of its view: the scores are Z A + b. Every class has the same total weight, since
+labels of a few chosen samples do not show the class sizes.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from partwise.backends.arrays import AnyArray
 from partwise.backends.threads import each, threads_for
 from partwise.classify.features import times
 
-#: Inverse strength of the penalty of logistic regression; samples have mean squared length one.
+#: Inverse penalty of logistic regression (C in scikit-learn). Samples have mean squared length one.
 STRENGTH = 10.0
-#: Penalty of least squares on all columns; samples have mean squared length one.
+#: Penalty of least squares on all columns. Samples have mean squared length one.
 RIDGE = 1e-3
-#: Largest difference of scores of class means. Larger ones are scaled down, so that rounding in
-#: single precision decides no tie.
+#: Largest difference between the scores of two class means. Larger differences are scaled down, so
+#: that rounding in single precision does not decide between classes.
 STEEPEST = 1e3
-#: Samples whose scores are computed together; this limits the memory of float64 copies.
+#: Number of samples whose scores are computed together, to limit the memory of float64 copies.
 SOME = 10_000
-#: Share of the multiple of I in the covariance within classes: from labels alone, from all samples.
+#: Shrinkage of the covariance within classes towards a multiple of the identity: for a covariance
+#: of labelled samples only, and of all samples.
 SHRINK, SHRINK_ALL = 0.2, 0.1
 
 
@@ -44,10 +45,10 @@ class Linear(NamedTuple):
     b: AnyArray
 
     def scores(self, Z: AnyArray) -> AnyArray:
-        """Return (n_folds + 1, n, n_classes) scores, less the largest score of each sample.
+        """Return (n_folds + 1, n, n_classes) scores minus the largest score of each sample.
 
-        Scores of classes that lie close together are differences of large numbers, which need
-        float64. They are stored class by class, for fast sums and maxima over few classes.
+        The scores are computed in float64, since scores of similar classes are differences of
+        large numbers. They are stored class by class, for fast sums and maxima over few classes.
         """
         out = np.empty((*self.b.shape, len(Z)), Z.dtype)
         A = self.A.swapaxes(1, 2).astype(float)
@@ -69,7 +70,7 @@ def logistic(
 ) -> Linear:
     """Minimise ½‖A‖² + C Σ_i w_i log-loss_i for every row of ``weights``.
 
-    All folds are one problem for L-BFGS, since they share its products.
+    L-BFGS solves all folds as one problem, since they share the products with the samples.
     """
     n, (f, d) = y.size, (weights.shape[0], Z.shape[1])
     Z1 = np.hstack([Z, np.ones((n, 1), Z.dtype)])
@@ -79,7 +80,7 @@ def logistic(
     even = weights / np.where(totals > 0, totals, 1)[:, y]
     even = (STRENGTH * even * (weights.sum(axis=1) / present)[:, None]).astype(Z.dtype)[:, :, None]
     penalty = np.ones((d + 1, 1), Z.dtype)
-    penalty[-1] = 1e-3  # the intercept is almost free
+    penalty[-1] = 1e-3  # the intercept has almost no penalty
     rows = np.arange(n)
 
     def value(flat: AnyArray) -> tuple[float, AnyArray]:
@@ -106,14 +107,14 @@ def logistic(
 def discriminant(
     Z: AnyArray, y: AnyArray, means: AnyArray, spread: AnyArray, n_classes: int
 ) -> Linear:
-    """Fit Gaussian classes of one covariance to the labelled samples (linear discriminant).
+    """Fit a linear discriminant analysis with a shrunken covariance to the labelled samples.
 
     Σ = (1 - g) S_w + g tr(S_w)/d I, where S_w is the pooled covariance within classes. ``means``
     and ``spread`` are the weights of the samples in class means and in S_w.
     """
     dtype, noise, Z = Z.dtype, _digits(Z), Z.astype(np.float64)
     Y = np.eye(n_classes)[y]
-    # a mean of n samples is off by n eps of their size
+    # Rounding changes a mean of n samples by up to n eps times their size.
     noise += (y.size * np.finfo(float).eps) ** 2 * float(np.sum(Z * Z))
     made = []
     for mine, all_but in zip(means, spread, strict=True):
@@ -130,8 +131,8 @@ def ridge(
     """Fit least squares on all columns of P, dense or sparse.
 
     Minimise Σ_i w_i ‖Aᵀ(x_i - m) - (e_y - 1/c)‖² + λ‖A‖², where m is the mean of P. A lies in the
-    span of the labelled rows ``at``, so that only products with these are needed. Returns scores
-    (n_folds + 1, n, n_classes) and the classifier of the last row of ``weights``.
+    span of the labelled rows ``at``, so that only products with these rows are needed. Return
+    scores (n_folds + 1, n, n_classes) and the classifier of the last row of ``weights``.
     """
     mine, rounding = P[at].astype(float), float(np.finfo(P.dtype).eps)
     middle = np.asarray(P.mean(axis=0), dtype=float).ravel()
@@ -168,7 +169,7 @@ def _digits(Z: AnyArray) -> float:
 def _gaussian(
     within: AnyArray, M: AnyArray, shrink: float, noise: float
 ) -> tuple[AnyArray, AnyArray]:
-    """Return A = Σ⁻¹Mᵀ and b = -½ diag(M Σ⁻¹ Mᵀ); a trace up to ``noise`` is rounding."""
+    """Return A = Σ⁻¹Mᵀ and b = -½ diag(M Σ⁻¹ Mᵀ); a trace below ``noise`` counts as zero."""
     d = within.shape[0]
     size = float(np.trace(within)) / d
     if not size * d > noise:  # with one label per class the covariance is unknown
@@ -184,7 +185,7 @@ def _gaussian(
 def mixture(
     Z: AnyArray, labelled: AnyArray, y: AnyArray, weights: AnyArray, start: AnyArray, rounds: int
 ) -> list[Linear]:
-    """Fit the same Gaussian classes to all samples, by EM from given probabilities.
+    """Fit Gaussian classes with one covariance to all samples, by EM from given probabilities.
 
     Parameters
     ----------
@@ -203,7 +204,7 @@ def mixture(
     n, c = Z.shape[0], start.shape[2]
     Y, wide = np.eye(c)[y], Z.astype(np.float64)
     ZZ = wide.T @ wide
-    # the rounding error of a difference of sums
+    # The spread is a difference of two sums; this is its rounding error.
     noise = _digits(Z) + n * np.finfo(float).eps * float(np.trace(ZZ)) / n
     fits: list[list[tuple[AnyArray, AnyArray]]] = [[] for _ in start]
 
@@ -229,7 +230,7 @@ def mixture(
 
 
 def class_shares(y: AnyArray, weights: AnyArray, n_classes: int) -> AnyArray:
-    """Return the weight of each label in its class, (n_folds + 1, n_classes, n_labelled)."""
+    """Return each label's share of the weight of its class (n_folds + 1, c, n_labelled)."""
     W = np.eye(n_classes)[y].T * weights[:, None]
     total = W.sum(axis=2, keepdims=True)
     return np.asarray(W / np.where(total > 0, total, 1))
@@ -238,8 +239,8 @@ def class_shares(y: AnyArray, weights: AnyArray, n_classes: int) -> AnyArray:
 def even_masses(H: AnyArray) -> AnyArray:
     """Return the scores of label spreading, after giving each class the same total mass.
 
-    H (n_folds + 1, n_classes, n) is what reaches each sample from each class; scores are
-    (n_folds + 1, n, n_classes).
+    H (n_folds + 1, n_classes, n) holds the influence of each class on each sample. The scores have
+    the shape (n_folds + 1, n, n_classes).
     """
     H = np.maximum(H, 1e-30)
     H /= H.sum(axis=1, keepdims=True)

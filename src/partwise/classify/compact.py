@@ -12,13 +12,14 @@ from sklearn.utils.validation import check_is_fitted
 from partwise.backends.arrays import AnyArray
 from partwise.classify.preparation import MANY
 
-#: Bytes of prepared samples that a copy may keep. Up to `MANY` samples, the neighbours of new
-#: samples are found among all their columns; a copy without them uses the singular directions.
+#: Largest size in bytes of the prepared samples that a copy keeps. With up to `MANY` samples, the
+#: neighbours of new samples are searched in all prepared columns. A copy without the prepared
+#: samples searches in the singular directions instead.
 SAMPLES = 20_000_000
 
 
 def compact(model: Any) -> Any:
-    """Return a copy with what `predict` needs, in single precision."""
+    """Return a copy that holds only the arrays that `predict` needs, in single precision."""
     check_is_fitted(model, "classes_")
     state, new = model._state, copy.copy(model)
     sources = state["features"]["prepared"]
@@ -64,7 +65,7 @@ def _bytes(P: Any) -> int:
 
 
 def _narrow(value: Any) -> Any:
-    """Return nested lists and dicts with integer arrays in their smallest type."""
+    """Return nested lists and dicts with each integer array in the smallest type it fits."""
     if isinstance(value, dict):
         return {name: _narrow(part) for name, part in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Check that the arrays of a `PartsClassifier` from a file fit each other."""
+"""Checks that the arrays of a `PartsClassifier` from a file fit each other."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import scipy.sparse as sp
 def is_consistent(model: Any) -> bool:
     """Return whether numbers are finite, sizes agree, and a new sample gets probabilities.
 
-    Arrays have a row per sample and a column per class. The classifiers check their own arrays, so
-    one sample is classified here; it may raise any error if something does not fit.
+    Arrays must have a row per sample and a column per class. The classifiers check their own arrays
+    when they predict, so this function predicts one sample. It may raise any error if an array does
+    not fit.
     """
     fitted, state = vars(model), model._state
     n, rows, n_classes = len(fitted["embedding_"]), [state.get("labelled", ())], 0
@@ -20,7 +21,7 @@ def is_consistent(model: Any) -> bool:
     digests = state["features"]["digests"]
     by_sample = [digests] if len(digests) else []
     for source in sources:
-        samples = [source["P"]] if source["P"].shape[0] else []  # of a model without samples
+        samples = [source["P"]] if source["P"].shape[0] else []  # none without training samples
         by_sample += [*samples, *(source[name] for name in ("graph", "V", "data"))]
         by_sample += [*source["views"].values()]
     if "ensemble" in state:
@@ -70,12 +71,12 @@ def _within(numbers: Any, n: int) -> bool:
 
 
 def _are_probabilities(p: Any) -> bool:
-    """Return whether rows add up to one; rounding of float32 is 1e-3 for thousands of classes."""
+    """Return whether rows sum to one, up to 1e-3 (float32 with thousands of classes)."""
     return bool(_all_finite(p) and p.min() >= 0 and np.allclose(p.sum(axis=1), 1, atol=1e-3))
 
 
 def _all_finite(value: Any) -> bool:
-    """Return whether no number in nested lists, dicts and arrays is NaN or infinite."""
+    """Return whether all numbers in nested lists, dicts and arrays are finite."""
     if isinstance(value, dict):
         return all(map(_all_finite, value.values()))
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""Merge, split, fix or restrict parts, and compute the part weights again."""
+"""Merging, splitting, fixing and restricting parts, with new part weights."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from partwise.backends.arrays import AnyArray
 from partwise.classify.compact import check_has_samples
 from partwise.classify.features import Prepared
 
-#: Cost of using a part that is to be avoided, in units of the mean product of a sample and a part.
-#: A larger value removes it more strictly and changes the other part weights more.
+#: Penalty on a part weight that should be avoided, in units of the mean product of a sample and a
+#: part. A larger value removes the part more strictly and changes the other part weights more.
 AVOID = 10.0
 #: Relative difference between the two halves of a split part at the start of the fit.
 TILT = 0.5
-#: Smallest start of a part weight, relative to their mean: a start at zero would stay there.
+#: Smallest initial part weight relative to the mean, since a part weight that starts at zero
+#: would stay zero.
 LOWEST = 1e-3
 MAX_ITER = 100
 
 
 class EditedParts:
-    """The part of `PartsClassifier` that edits parts."""
+    """Mixin with the methods of `PartsClassifier` that edit parts."""
 
     def edit_parts(
         self,
@@ -43,9 +44,10 @@ class EditedParts:
             ``("merge", i, j)`` adds part j to part i and removes part j. ``("split", i)`` divides
             part i into the parts i and i + 1. Numbers refer to the parts after the previous edit.
         fixed : sequence of int, default=()
-            Parts, numbered as after all edits, whose features do not change.
+            Parts whose features must not change, numbered as they are after all edits.
         avoid : mapping of int to array-like of bool, default=None
-            For a part, numbered as after all edits, the samples that should hardly use it.
+            For each part, numbered as it is after all edits, a mask of the samples that should
+            hardly use it.
 
         Returns
         -------
@@ -81,7 +83,7 @@ def edit(
 
 
 def _check_numbers(kind: str, numbers: Sequence[Any], n_parts: int) -> None:
-    """Raise ValueError unless an edit exists and its parts are there."""
+    """Raise a ValueError if the kind of an edit is unknown or one of its parts is missing."""
     count = {"merge": 2, "split": 1}.get(kind, len(numbers))
     if kind not in ("merge", "split", "fixed", "avoid") or len(numbers) != count:
         raise ValueError(f"Unknown edit {(kind, *numbers)}; use ('merge', i, j) or ('split', i).")
@@ -110,7 +112,7 @@ def _split(V: AnyArray, H: AnyArray, i: int) -> tuple[AnyArray, AnyArray]:
 def _refit(
     first: Prepared, V: AnyArray, H: AnyArray, fixed: list[int], avoid: Mapping[int, Any]
 ) -> tuple[AnyArray, AnyArray]:
-    """Factorize again from V and H, with fixed parts and costs for the parts to avoid."""
+    """Factorize again from V and H, with fixed parts and penalties on parts to avoid."""
     from partwise.estimators.constrained import ConstrainedNMF
     from partwise.fitting.solving import suppress_convergence_warning
     from partwise.model.terms import Linear

@@ -19,14 +19,14 @@ from partwise.classify.classifiers import Linear
 from partwise.classify.features import Features, Views
 from partwise.classify.folds import make_folds
 
-#: How far label spreading reaches: within a cluster, and in the neighbourhood of a label.
+#: Share α of label spreading: "far" reaches a whole cluster, "near" the neighbourhood of a label.
 SPREAD = {"far": 0.99, "near": 0.9}
-#: Rounds of EM.
+#: Number of iterations of EM.
 ROUNDS = 3
-#: Number of samples that cross-validation uses; of more samples a random subset is used.
+#: Number of samples that cross-validation uses. If there are more, it uses a random subset.
 WORKING = 4000
-#: Linear classifiers on the views of a preparation, and those that are fitted by EM from the
-#: mixture of the first ones.
+#: FIRST lists the linear classifiers and the views that they are fitted to. SECOND lists the views
+#: of the Gaussian mixtures, whose EM starts from the averaged predictions of the first classifiers.
 FIRST = (
     ("logistic", "parts"),
     ("logistic", "both"),
@@ -36,20 +36,20 @@ FIRST = (
     ("discriminant", "both"),
 )
 SECOND = ("data", "both")
-#: The same for a preparation without parts.
+#: Linear classifiers and their views for a preparation without parts.
 FIRST_OTHER = (("logistic", "data"), ("logistic", "smooth"), ("discriminant", "data"))
-#: Number of trees of a forest, and of the forests of cross-validation.
+#: Number of trees of a forest, and of each forest in cross-validation.
 TREES, FEWER = 50, 30
 #: Largest number of rows, and of entries of a view, that are converted to float64 together.
 ROWS, ENTRIES = 4000, 1 << 22
-#: Weight of equal shares of the classifiers, in labels.
+#: Strength of the pull towards equal weights of the classifiers, in labels.
 TRUST = 5.0
-#: The same for the arrays that describe the samples. It is larger, since two arrays that are right
-#: on different samples complement each other, and few labels cannot tell which one is better.
+#: Strength of the pull towards equal weights of the arrays that describe the samples. It is larger,
+#: since two arrays often complement each other, and few labels do not show which one is better.
 TRUST_ARRAYS = 10.0
-#: Weights from the held-out labels of several label columns count so many times as much.
+#: Factor for the pull if the weights come from the held-out labels of several label columns.
 POOLED = 4.0
-#: Kind, preparation and view of a member.
+#: Kind, preparation and view of an ensemble member.
 Key = tuple[str, str, str]
 WORDS = {
     "logistic": "logistic regression on",
@@ -82,7 +82,7 @@ class Candidate(NamedTuple):
 
 
 class Candidates(list[Candidate]):
-    """A list that prints as a table, the largest weight first."""
+    """A list of candidates that prints as a table, with the largest weight first."""
 
     def __str__(self) -> str:
         rows = [f"{'weight':>6}  {'accuracy':>8}  {'log loss':>8}  classifier"]
@@ -97,14 +97,15 @@ class Member:
     Attributes
     ----------
     kind, preparation, view : str
-        Method, and the view that it is fitted to; ``view`` is the distance of label spreading.
+        Method, and the view that it is fitted to. For label spreading, ``view`` is "far" or
+        "near".
     inverse_temperature : float
         Scores are multiplied by it before the softmax.
     accuracy, log_loss : float
-        Scores on held-out labels; NaN without any.
+        Scores on held-out labels; NaN if no label was held out.
     arrays : dict of arrays
-        ``A`` and ``b`` of a linear classifier, the ``scores`` of the training samples of label
-        spreading, or the arrays of `trees`. Empty if its scores are not finite.
+        ``A`` and ``b`` of a linear classifier, the ``scores`` of the training samples for label
+        spreading, or the arrays of `trees`. Empty if the scores of the member are not finite.
     """
 
     kind: str
@@ -133,7 +134,7 @@ class Member:
 
 @dataclass
 class Ensemble:
-    """Classifiers with their weights, and the calibration of their mixture.
+    """Weighted classifiers, and the calibration of their averaged predictions.
 
     Attributes
     ----------
@@ -141,9 +142,10 @@ class Ensemble:
     weights : array of shape (n_members,)
     calibration : Calibration
     rows, held_out, truth : arrays
-        Samples whose label was held out, their (n, n_classes) probabilities, and their classes.
+        Indices of the samples whose label was held out, their (n, n_classes) probabilities, and
+        their classes.
     agreement : float
-        How often the members predict the same class for unlabelled samples as their mixture; NaN
+        How often a member and the ensemble predict the same class for an unlabelled sample; NaN
         if the weights are those of an earlier fit.
     """
 
@@ -168,7 +170,7 @@ class Ensemble:
         return cls(**{**state, "members": members, "calibration": calibration})
 
     def weighting(self) -> dict[str, Any]:
-        """Return weights and temperatures alone, for `from_weighting`."""
+        """Return only the weights and temperatures, for `from_weighting`."""
         members = [(*member.key, member.inverse_temperature) for member in self.members]
         return {
             "members": members,
@@ -178,7 +180,7 @@ class Ensemble:
 
     @classmethod
     def from_weighting(cls, weighting: Mapping[str, Any]) -> Ensemble:
-        """Return an ensemble whose members are not fitted, for `EnsembleFit`."""
+        """Return an ensemble of unfitted members that holds weights for `EnsembleFit`."""
         members = [Member(*member) for member in weighting["members"]]
         calibration = Calibration(**weighting["calibration"])
         nothing = np.empty(0, dtype=np.int64)
@@ -204,9 +206,10 @@ class Ensemble:
         return Candidates(sorted(rows, key=lambda row: -row.weight))
 
     def probabilities(self, views: Views, near: dict[str, sp.csr_array] | None = None) -> AnyArray:
-        """Return (n, n_classes) probabilities of training samples, or of samples with neighbours.
+        """Return (n, n_classes) probabilities of training samples, or of new samples.
 
-        ``near`` holds the neighbours of new samples by the name of the preparation.
+        ``near`` maps each preparation to the neighbours of the new samples; None for training
+        samples.
         """
         n_classes = len(self.calibration.tilt)
         mixed = mix(self.members, self.weights, views, n_classes, near)
@@ -226,7 +229,7 @@ def mix(
     for m, _ in pairs:
         if m.kind == "spreading":
             p = softmax(m.inverse_temperature * m.arrays["scores"], axis=1)
-            # new samples have the mean of their neighbours
+            # Label spreading predicts a new sample by the mean of its neighbours.
             spread[m.key] = p if near is None else near[m.preparation] @ p
         else:
             Z = inputs[m.key[1:]] = views[m.preparation][m.view]
@@ -236,7 +239,7 @@ def mix(
     total = np.zeros((n, n_classes))
 
     def run(lo: int, hi: int) -> None:
-        # in float64, since a float32 product depends on the number of rows
+        # Products are computed in float64, since float32 results depend on the number of rows.
         blocks = {key: Z[lo:hi].astype(float) for key, Z in inputs.items()}
         for m, w in pairs:
             if m.key in spread:
@@ -251,12 +254,12 @@ def mix(
     return total
 
 
-#: A member, and the logs of its probabilities in all folds.
+#: A member, and its log probabilities in all folds.
 Tried = tuple[Member, AnyArray]
 
 
 class Fitted(NamedTuple):
-    """A member, its probabilities of held-out labels, and logs of those of compared samples."""
+    """A member, its held-out probabilities, and its log probabilities of `EnsembleFit.rows`."""
 
     member: Member
     held: AnyArray
@@ -264,7 +267,7 @@ class Fitted(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """Members that a fast answer does not fit, their share of the mixture, and their labels."""
+    """Slow members that a fast answer reuses, with their predictions and their labels."""
 
     members: list[Member]
     weights: AnyArray
@@ -283,18 +286,19 @@ class Labelled(NamedTuple):
 
 
 class EnsembleFit:
-    """Members fitted to all labels, and to the labels outside of each fold.
+    """Ensemble members fitted to all labels, and to the labels outside of each fold.
 
     Parameters
     ----------
     features : Features
     labelled : Labelled
     n_folds : int
-        0 holds no label out, for a fast answer: the weights and temperatures are those of
-        ``previous`` or equal, and only the members that are `is_fast` are fitted.
+        Number of folds. 0 holds no label out, for a fast answer. Weights and temperatures are then
+        taken from ``previous``, or are equal, and only members for which `is_fast` is true are
+        fitted.
     seed : int
     cache : dict
-        Memory between fits for what does not depend on the labels, and for starts.
+        Results that later fits reuse: those that do not depend on labels, and initial values.
     previous : Ensemble or None
     """
 
@@ -329,9 +333,9 @@ class EnsembleFit:
     ) -> tuple[Ensemble, AnyArray]:
         """Weight the members and calibrate their mixture.
 
-        ``priors`` are known shares of the classes, or None, and ``drawn`` numbers of labels of
-        random samples per class. ``pooled`` are weights of members from further labels. The second
-        result are the probabilities of all samples.
+        ``priors`` are known shares of the classes, or None. ``drawn`` are the numbers of labels per
+        class among random samples. ``pooled`` are weights of members that also use other label
+        columns. Return the ensemble and the probabilities of all samples.
         """
         fitted, failed = self.tried
         members = [one.member for one in fitted]
@@ -359,16 +363,16 @@ class EnsembleFit:
         return Ensemble(*found), calibration.apply(mixed)
 
     def _fits(self, kept: Kept) -> bool:
-        """Return whether all classes are there, and earlier labels are unchanged."""
+        """Return whether kept members are valid: same classes, and no changed labels."""
         _, old, new = np.intersect1d(kept.labelled, self.labelled, return_indices=True)
         same = bool((kept.y[old] == self.y[new]).all())
         return same and np.unique(self.y[new]).size == self.n_classes == kept.mixed.shape[1]
 
     @cached_property
     def tried(self) -> tuple[list[Fitted], list[Member]]:
-        """The fitted members, and those without finite scores.
+        """The fitted members, and the members whose scores are not finite.
 
-        A fast answer leaves out what takes long.
+        A fast answer leaves out the members that take long to fit.
         """
         fast = self.folds.n_folds == 0
         prepared = self.features.prepared
@@ -391,7 +395,7 @@ class EnsembleFit:
         return [Fitted(m, np.exp(self._held_out(p)), p[-1].copy()) for m, p in fitted], failed
 
     def is_fast(self, member: Member) -> bool:
-        """Return whether a fast answer fits the member."""
+        """Return whether the member is fitted quickly enough for a fast answer."""
         prepared = self.features.prepared[member.preparation]
         return member.kind not in ("trees", "ridge") and prepared.has_parts
 
@@ -404,10 +408,10 @@ class EnsembleFit:
     ) -> tuple[AnyArray, AnyArray]:
         """Return weights that maximise Σ log Σ_h w_h p_h(y_i) over held-out labels.
 
-        First those of the members on each array, then of the arrays. ``held`` holds the
-        probabilities p_h (n_members, n_held_out, n_classes) and ``truth`` the classes. The second
-        result is the mixture of the held-out labels. ``pooled`` weights replace equal ones, and
-        count as `POOLED` times as many labels.
+        The members on each array are weighted first, and then the arrays. ``held`` holds the
+        probabilities p_h (n_members, n_held_out, n_classes) and ``truth`` the classes. With few
+        labels the weights stay near equal ones, or near ``pooled`` if it is given, which counts
+        `POOLED` times as much. Return the weights and the averaged held-out predictions.
         """
         if self.previous:
             w = np.array([self.before.get(m.key, (1.0, 0.0))[1] for m in members])
@@ -428,10 +432,10 @@ class EnsembleFit:
         return w, np.maximum(np.tensordot(w, held, axes=1), 1e-12)
 
     def agreement(self, fitted: list[Fitted], w: AnyArray) -> float:
-        """Return how often members agree with their mixture on samples without a label.
+        """Return how often members agree with their average on unlabelled samples.
 
-        Only the members `AGREEING` on preparations with parts count: the constants
-        `calibration.SHARE` were fitted to these.
+        Only members of the kinds `AGREEING` on preparations with parts count, since the constants
+        `calibration.SHARE` were fitted to these members.
         """
         asked = np.array(
             [one.member.kind in AGREEING and self.is_fast(one.member) for one in fitted]
@@ -446,14 +450,14 @@ class EnsembleFit:
         return float(w @ same)
 
     def mixture(self, fitted: list[Fitted], w: AnyArray) -> AnyArray:
-        """Return Σ_h w_h p_h of all samples."""
+        """Return the averaged predictions Σ_h w_h p_h of all samples."""
         if self.rows.size < len(self.features.first.data):
             members = [one.member for one in fitted]
             return mix(members, w, self.features.views(), self.n_classes)
         return self._mixed(fitted, w)
 
     def _mixed(self, fitted: list[Fitted], w: AnyArray) -> AnyArray:
-        """Return Σ_h w_h p_h of the compared samples."""
+        """Return the averaged predictions Σ_h w_h p_h of the samples ``self.rows``."""
         total = np.zeros((self.rows.size, self.n_classes))
         for share, one in zip(w, fitted, strict=True):
             total += share * np.exp(one.log_p) if share else 0
@@ -465,7 +469,7 @@ class EnsembleFit:
     def _member(
         self, kind: str, preparation: str, view: str, raw: AnyArray, **arrays: AnyArray
     ) -> Tried:
-        """Return a member from its (n_folds + 1, n, n_classes) scores, at its temperature."""
+        """Choose a temperature for scores (n_folds + 1, n, n_classes), and return the member."""
         member = Member(kind, preparation, view)
         log_p = log_softmax(raw, axis=2)
         if not np.isfinite(log_p).all():
@@ -488,7 +492,7 @@ class EnsembleFit:
         return self._member(kind, preparation, view, raw, A=fit.A[-1], b=fit.b[-1])
 
     def _on_views(self, name: str) -> list[Tried]:
-        """Fit all classifiers on the views of a preparation, and those that start from these."""
+        """Fit the classifiers of a preparation, then Gaussian mixtures from their average."""
         folds, views, found = self.folds, self.views[name], []
         for kind, view in FIRST if self.features.prepared[name].has_parts else FIRST_OTHER:
             Z = views[view][self.at]
@@ -515,7 +519,8 @@ class EnsembleFit:
     def _logistic(self, Z: AnyArray, key: str) -> Linear:
         """Fit logistic regression; a fast answer starts from the last coefficients.
 
-        Otherwise it starts from zero, so that the result does not depend on earlier labels.
+        Otherwise the coefficients start from zero, so that the result does not depend on earlier
+        labels.
         """
         starts = self.cache.setdefault("starts", {})
         start = None if self.folds.n_folds else starts.get(key)
@@ -528,7 +533,7 @@ class EnsembleFit:
         return fit
 
     def _spreading(self, name: str) -> list[Tried]:
-        """Spread labels over the graph; what each label reaches is kept in the cache."""
+        """Spread labels over the graph, and cache the influence of each label."""
         walks, reached = (self.cache.setdefault(key, {}) for key in ("walks", "reached"))
         if name not in walks:
             S, near = self.features.prepared[name].walk()
@@ -560,7 +565,7 @@ class EnsembleFit:
         return [self._member("ridge", name, "columns", raw, A=last.A[0], b=last.b[0])]
 
     def _trees(self, name: str, view: str) -> list[Tried]:
-        """Fit a forest, and smaller ones in the folds, where only held-out labels get scores."""
+        """Fit a forest to all labels, and smaller forests that score only held-out labels."""
         Z, y, c, folds, seed = self.views[name][view], self.y, self.n_classes, self.folds, self.seed
         raw = np.zeros((folds.n_folds + 1, len(Z), c))
         for f in range(folds.n_folds):
@@ -574,7 +579,7 @@ class EnsembleFit:
         return [self._member("trees", name, view, raw, **grown)]
 
     def _tree_views(self) -> list[tuple[str, str]]:
-        """Return one view per array: all columns of a table, else the part weights and data."""
+        """Return one view per array: all columns of a table, otherwise part weights and data."""
         found: dict[str, tuple[str, str]] = {}
         prepared = self.features.prepared
         for name, mine in prepared.items():
@@ -587,8 +592,8 @@ class EnsembleFit:
 def likeliest_weights(right: AnyArray, trust: float, pooled: AnyArray | None = None) -> AnyArray:
     """Return w >= 0, Σw = 1, that maximise Σ_i log Σ_h w_h p_h(y_i) + trust Σ_h v_h log w_h.
 
-    ``right`` (n, n_h) holds p_h(y_i). The second term keeps the weights near v with few labels:
-    equal ones, or ``pooled`` weights, which count more.
+    ``right`` (n, n_h) holds p_h(y_i). With few labels the second term keeps the weights near v,
+    which is ``pooled`` or else equal weights. ``pooled`` weights count `POOLED` times as much.
     """
     h = right.shape[1]
     near = np.full(h, 1.0 / h)
@@ -602,9 +607,9 @@ def likeliest_weights(right: AnyArray, trust: float, pooled: AnyArray | None = N
 
 
 def _merge_copies(digests: AnyArray, labelled: Labelled) -> tuple[AnyArray, AnyArray, AnyArray]:
-    """Replace copies of a sample with the same label by one with the sum of their weights.
+    """Replace copies of a sample with the same label by one sample with their total weight.
 
-    A held-out copy of a training sample would say nothing about other samples.
+    Otherwise a held-out sample could have a copy in training, and its score would be too good.
     """
     rows, y, weights, _ = labelled
     if not digests.size:

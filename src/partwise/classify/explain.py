@@ -1,4 +1,4 @@
-"""Explanations: which parts support a class and which oppose it."""
+"""Explanations of predictions: the parts that support a class, and those that oppose it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from partwise.classify.preparation import unit_rows
 from partwise.classify.results import Results
 from partwise.knowledge.doubts import Doubt, doubts
 
-#: Ridge of the linear picture, relative to the mean squared use of a part.
+#: Ridge penalty of the regression on part weights, relative to their mean square.
 RIDGE = 1e-2
 
 
@@ -39,11 +39,11 @@ class Explanation:
     subject : str
         The class, or the sample, that is explained.
     name : object
-        The class in question.
+        The class whose log-odds are explained.
     supporting, opposing : list of Evidence
         Parts that raise and that lower its log-odds, the strongest first.
     probabilities : dict
-        Of a sample: its most probable classes.
+        The most probable classes of the explained sample, with their probabilities.
     fidelity : float
         Share of the training samples for which the sum over parts predicts the same class. A low
         share means that the explanation is incomplete.
@@ -72,7 +72,8 @@ class Explanation:
 def linear_picture(codes: AnyArray, p: AnyArray) -> tuple[AnyArray, AnyArray, float]:
     """Write the log-odds of all classes as a sum over parts, by ridge regression.
 
-    Returns the effects (k, c) of a unit of each part, the mean part weights, and the fidelity.
+    Return the effect (k, c) of one unit of each part weight, the mean part weights, and the
+    fidelity.
     """
     log_odds = np.log(np.maximum(p, 1e-12))
     log_odds = log_odds - log_odds.mean(axis=1, keepdims=True)
@@ -83,7 +84,7 @@ def linear_picture(codes: AnyArray, p: AnyArray) -> tuple[AnyArray, AnyArray, fl
 
 
 def strongest_features(components: AnyArray, names: list[str], n: int) -> list[tuple[str, ...]]:
-    """Return the features with the largest weights per part; "low ..." if negative."""
+    """Return the features with the largest weights per part, marked "low" if negative."""
     found = []
     for row in components:
         order = np.argsort(-np.abs(row), kind="stable")[:n]
@@ -103,12 +104,12 @@ def evidence(
 
 
 class Explained(Results):
-    """The part of `PartsClassifier` that explains predictions and suggests what to label."""
+    """Mixin with the explanations of `PartsClassifier` and its suggestions of samples to label."""
 
     _seed: Any
 
     def doubtful(self) -> AnyArray:
-        """Return indices of the unlabelled training samples, the most doubtful first.
+        """Return indices of the unlabelled training samples, the least certain first.
 
         Returns
         -------
@@ -167,7 +168,7 @@ class Explained(Results):
         return self._ask(doubt, closed, n)
 
     def _ask(self, doubt: AnyArray, closed: AnyArray, n: int) -> AnyArray:
-        """Call `query.label_next` in a space that is kept as long as the part weights."""
+        """Call `query.label_next` in a cached space, which depends only on the part weights."""
         cache = self.__dict__.setdefault("_cache", {})
         with blas_threads(self.embedding_.size):
             if "asking" not in cache:
@@ -195,7 +196,8 @@ class Explained(Results):
         sample : int or array-like of shape (n_features,), default=None
             A training sample by its index, or a new sample.
         n : int, default=3
-            Number of parts on each side; twice as many features of each are listed.
+            Number of supporting and of opposing parts. For each part, twice as many features are
+            listed.
         feature_names : sequence of str, default=None
             Names of the columns of X. None uses those of a DataFrame, or numbers.
 
@@ -230,7 +232,7 @@ class Explained(Results):
         return int(at[0])
 
     def _one_sample(self, sample: Any) -> tuple[AnyArray, AnyArray, str]:
-        """Return part weights at unit length, probabilities and a name of the sample."""
+        """Return part weights at unit length, probabilities and a description of the sample."""
         if np.ndim(sample) == 0 and not sp.issparse(sample):
             row = int(sample)
             code, p = self.embedding_[row], self.label_distributions_[row]

@@ -6,8 +6,8 @@ of nearest neighbours and some of these views, centred and scaled to a mean squa
 ======= ========================================================================================
 parts   part weights of GNMF at unit length: min ½‖P - VUᵀ‖² + λ/2 tr(VᵀLV) with V, U >= 0
 data    the prepared data on their leading singular directions
-both    the two side by side
-smooth  ``data``, averaged twice with the mean of the neighbours in the graph
+both    the columns of ``parts`` and ``data`` in one array
+smooth  ``data``, averaged twice with the mean of each sample's neighbours in the graph
 columns all columns of the prepared data as they are
 ======= ========================================================================================
 
@@ -53,25 +53,27 @@ from partwise.classify.preparation import (
 
 #: Number of parts if there are enough samples; it does not depend on the number of classes.
 PARTS = 30
-#: With more samples than the first number, the second is the size of the random subset that the
-#: graph and the parts are computed from. The other samples are joined to their nearest neighbours
-#: in this subset.
+#: With more than EXACT samples, the graph and the parts are computed from a random subset of
+#: SEARCHED samples. Every other sample is joined to its nearest neighbours in this subset.
 EXACT, SEARCHED = 100_000, 20_000
-#: Leading singular directions of the view ``data``.
+#: Number of leading singular directions that the view ``data`` uses.
 DIRECTIONS = 100
-#: Copies of these and of the part weights at the peak of a fit to data that stay where they are.
+#: Number of copies of the view ``data`` and of the part weights in memory at the peak of a fit to
+#: data on disk, on a device or on a cluster.
 COPIES = 3
 #: Rows per block of a product.
 ROWS = 256
-#: Largest distance of a sample from the mean, in mean lengths; squares of larger ones overflow.
+#: Largest distance of a sample from the mean, in root mean squared lengths. The squares of larger
+#: distances would overflow.
 FARTHEST = 1e15
-#: Larger values are multiplied by a power of two, since their squares and sums overflow in float32
-#: and float64; values of new samples may exceed those of the training samples by the last number.
+#: Largest binary exponents, for float32 and float64, of values that are not scaled down. Sums of
+#: squares of larger values would overflow. Values of new samples may exceed the largest training
+#: value by a factor of 2**HIGHER.
 HIGH, HIGHER = {4: 50, 8: 500}, 5
-#: Rounds of averaging with the neighbours, and their share.
+#: Number of times that ``smooth`` averages with the neighbours, and the share of the neighbours.
 ROUNDS, SHARE = 2, 0.5
 
-#: Views by the name of the preparation, then by their own name.
+#: Maps the name of a preparation to a dict from the name of a view to its array.
 Views = dict[str, dict[str, Any]]
 
 
@@ -86,11 +88,11 @@ class Prepared:
     power : int
         Values are multiplied by this power of two.
     P, graph : arrays of n_samples rows
-        Prepared data and their graph.
+        Prepared data and their neighbour graph.
     directions : array of shape (n_columns, d)
         Leading singular directions of P.
     data, V : arrays of n_samples rows
-        P on these directions, and part weights.
+        P projected on ``directions``, and the part weights.
     H : array of shape (n_parts, n_columns)
         Parts.
     searched : int array or None
@@ -134,8 +136,8 @@ class Prepared:
     def new(self, X: Any, seen: AnyArray) -> tuple[dict[str, Any], sp.csr_array, AnyArray]:
         """Return views, neighbours (rows sum to one) and part weights of samples.
 
-        ``seen`` holds the training sample that each one repeats, or -1. Such a sample keeps the
-        values of the fit.
+        ``seen`` holds the index of the training sample that equals each sample, or -1. A sample
+        that equals a training sample keeps the values from the fit.
         """
         P, data, XH = self._project(X)
         near = self._neighbors(P, data)
@@ -163,21 +165,22 @@ class Prepared:
         return (P if is_local(P) else data), data, XH
 
     def _neighbors(self, P: Any, data: AnyArray) -> sp.csr_array:
-        """Find neighbours of samples in the same way as those of the training samples."""
+        """Find neighbours of samples by the search that `fit` used for the training samples."""
         if self.searched is not None:
             known = self.data[self.searched]
             near = neighbors_of(data.astype(known.dtype), known, self.n_neighbors)
             parts = near.data, self.searched[near.indices], near.indptr
             return sp.csr_array(parts, (len(data), len(self.data)))
-        if len(self.data) > MANY or not self.P.shape[0]:  # P of a model without samples is empty
+        if len(self.data) > MANY or not self.P.shape[0]:  # a model without samples has no P
             data, known = data.astype(np.float32), self.data.astype(np.float32)
             return neighbors_of(data, known, self.n_neighbors)
         return neighbors_of(P, self.P, self.n_neighbors)
 
     def walk(self) -> tuple[sp.csr_array, sp.csr_array | None]:
-        """Return D^-½ W D^-½ of the searched samples, and all samples as means of these, or None.
+        """Return D^-½ W D^-½ of the searched samples, and weights for the other samples.
 
-        Both are in float32; the second matrix is (n_samples, n_searched).
+        The second matrix (n_samples, n_searched) writes every sample as a mean of searched samples.
+        It is None if all samples were searched. Both matrices are in float32.
         """
         if self.searched is None:
             return normalized(self.graph), None
@@ -188,7 +191,7 @@ class Prepared:
         return normalized(among[self.searched]), sp.csr_array(means, dtype=np.float32)[order]
 
     def _views(self, V: AnyArray, data: AnyArray, near: sp.csr_array) -> dict[str, Any]:
-        """Return the views of samples with these neighbours; those of training samples move too."""
+        """Return the views of samples with the neighbours ``near`` among the training samples."""
         smooth, known, walk = data, self.data, row_stochastic(self.graph)
         for step in range(ROUNDS):
             if step:
@@ -216,9 +219,10 @@ class Prepared:
 
 @dataclass
 class Features:
-    """All preparations of all arrays of the samples, by name; "" is the first preparation of X.
+    """All preparations of all arrays of the samples, by name.
 
-    ``digests`` identify the training samples; they are empty if X is remote.
+    The name "" is the first preparation of X. ``digests`` identify the training samples; they are
+    empty if X is not in memory.
     """
 
     prepared: dict[str, Prepared]
@@ -260,13 +264,13 @@ class Features:
     ) -> tuple[Views, dict[str, sp.csr_array], AnyArray]:
         """Return views, neighbours and part weights of samples.
 
-        A training sample keeps the values of the fit.
+        A sample that equals a training sample keeps the values from the fit.
         """
         firsts = {mine.source: mine for mine in reversed(self.prepared.values())}
         arrays = {name: firsts[name].as_trained(Z) for name, Z in {"": X, **(also or {})}.items()}
         seen = np.full(X.shape[0], -1)
         if self.digests.size:
-            numbers = range(len(self.digests))[::-1]  # of copies the first one counts
+            numbers = range(len(self.digests))[::-1]  # the first of equal samples counts
             known = dict(zip(self.digests[::-1].tolist(), numbers, strict=True))
             digests = sample_digests(list(arrays.values())).tolist()
             seen = np.array([known.get(digest, -1) for digest in digests], dtype=int)
@@ -290,7 +294,7 @@ def build_features(
 
     Parameters
     ----------
-    X : array, sparse array, or data that stay where they are
+    X : array, sparse array, or data on disk, on a device or on a cluster
     also : dict of arrays, default=None
         Further arrays of the same samples.
     n_parts, n_neighbors, graph_reg, max_iter
@@ -310,7 +314,7 @@ def build_features(
     def prepare(source: str, Z: Any, power: int, preparation: Preparation, main: bool) -> Prepared:
         P = preparation.plain(Z)
         if not (main or sp.issparse(P)):
-            P = P.astype(np.float32)  # each preparation is stored
+            P = P.astype(np.float32)  # single precision saves memory
         some = P if searched is None else P[searched]
         directions = leading_directions(some, seed)
         data = preparation.unit(times(P, directions))
@@ -351,7 +355,7 @@ def build_features(
 
 
 def _check_memory(X: Any, n_parts: Any, n_neighbors: int) -> None:
-    """Raise if the features of data that stay where they are do not fit in this process."""
+    """Raise an error if the features of data outside memory do not fit in memory."""
     n, p = X.shape
     k = PARTS if n_parts == "auto" else int(n_parts)
     check_memory(
@@ -362,9 +366,10 @@ def _check_memory(X: Any, n_parts: Any, n_neighbors: int) -> None:
 
 
 def _power(Z: Any) -> int:
-    """Return the power of two that values are multiplied by; 0 unless their squares overflow.
+    """Return the exponent of the power of two by which values are multiplied.
 
-    Large values are reduced no more than necessary, since only one of them may be large.
+    It is 0 if squares of the values neither overflow nor vanish. Large values are reduced no more
+    than necessary, since the other values may be small.
     """
     values = Z.data if sp.issparse(Z) else Z
     most = float(max(values.max(initial=0), -values.min(initial=0)))
@@ -373,7 +378,7 @@ def _power(Z: Any) -> int:
 
 
 def _scaled(Z: Any, power: int) -> Any:
-    """Multiply by a power of two, which is exact."""
+    """Multiply by 2**power, which causes no rounding."""
     if not power:
         return Z
     if sp.issparse(Z):
@@ -459,7 +464,7 @@ def leading_directions(P: Any, seed: int) -> AnyArray:
     dense = not sp.issparse(P)
     with one_blas_thread:
         if dense and P.shape[0] > max(MANY, 10 * P.shape[1]):
-            # cheaper than several passes of products, and without left singular vectors
+            # With few columns, their eigenvectors cost less than several passes over the samples.
             Vt = np.linalg.eigh(np.asarray(gram(P), dtype=float))[1].T[::-1][:d]
         elif dense and min(P.shape) <= 2 * DIRECTIONS:
             Vt = np.linalg.svd(P, full_matrices=False)[2][:d]
@@ -469,7 +474,7 @@ def leading_directions(P: Any, seed: int) -> AnyArray:
 
 
 def _leading_remote_directions(X: Any, d: int, seed: int) -> AnyArray:
-    """Return approximate singular vectors of data that stay where they are, by four passes."""
+    """Return approximate singular vectors of data outside memory, by four passes."""
     data = as_data(X)
     Q = np.linalg.qr(np.random.RandomState(seed).standard_normal((X.shape[1], d)))[0]
     for _ in range(4):
@@ -479,7 +484,7 @@ def _leading_remote_directions(X: Any, d: int, seed: int) -> AnyArray:
 
 
 def times(P: Any, U: AnyArray) -> AnyArray:
-    """Return P U in float64, without a copy of P in float64."""
+    """Return P U in float64 without copying all of P to float64."""
     if sp.issparse(P):
         return np.asarray(P @ U)
     if not is_local(P):
@@ -497,11 +502,11 @@ def times(P: Any, U: AnyArray) -> AnyArray:
 
 
 def sample_digests(arrays: list[Any]) -> AnyArray:
-    """Return a 64-bit digest of each sample, which one or more arrays describe.
+    """Return a 64-bit digest of each sample, over all arrays that describe it.
 
-    The mixed bits of each value, 0 for a zero, are summed with a random odd number per column. So
-    the digest depends neither on the dtype nor on the container. Hashes of the bytes would double
-    the time of a warm fit with 60,000 images.
+    The mixed bits of each value (0 for a zero) are multiplied by a random odd number per column and
+    summed. So the digest depends neither on the dtype nor on the container. A standard hash of the
+    bytes would double the time of a warm fit with 60,000 images.
     """
     total = np.zeros(arrays[0].shape[0], np.uint64)
     for number, X in enumerate(arrays):

@@ -1,4 +1,4 @@
-"""Cross-validation over labels that is fair with two labels per class."""
+"""Folds for cross-validation that do not bias scores with two labels per class."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from partwise.backends.arrays import AnyArray
 class Folds:
     """Folds of the labels, and their weights in training.
 
-    A class without its held-out label has fewer labels than the others. A classifier that uses
-    class means then errs on this label more often than on a new sample, below chance with two
-    labels per class. So in a fold with a held-out label of some class, every other class loses a
-    label, too.
+    If only one class loses a label, its mean becomes less accurate than the means of the other
+    classes. A classifier that uses class means then predicts the held-out label worse than a new
+    sample, and worse than chance with two labels per class. So when a label of one class is held
+    out, every other class loses a label, too.
 
     Attributes
     ----------
     fold : int array of shape (n_labelled,)
         The fold in which a label is held out; -1 for the only label of a class.
     means, spread : float arrays of shape (n_folds + 1, n_labelled)
-        Weights of the labels in training. In ``means`` all classes lose the same number of
-        labels. In ``spread`` only held-out labels are left out; it is for statistics that all
-        classes share. The last row is the fit to all labels.
+        Training weights of the labels in each fold. In ``means`` all classes lose the same number
+        of labels. ``spread`` leaves out only the held-out labels and serves statistics that all
+        classes share. The last row is for the fit to all labels.
     """
 
     fold: AnyArray
@@ -38,20 +38,21 @@ class Folds:
 
     @property
     def scored(self) -> AnyArray:
-        """Mask of the labels that are held out once."""
+        """Mask of the labels that are held out in some fold."""
         return self.fold >= 0
 
     def held_out(self, scores: AnyArray, labelled: AnyArray) -> AnyArray:
-        """Return rows of the scored labels from the fold in which they were held out.
+        """Return the scores of each held-out label from the fold without this label.
 
-        ``scores`` is (n_folds + 1, n, c), ``labelled`` the rows of the labels in it.
+        ``scores`` has the shape (n_folds + 1, n, c), and ``labelled`` holds the index of each label
+        along its second axis.
         """
         keep = np.flatnonzero(self.scored)
         return scores[self.fold[keep], labelled[keep]]
 
 
 def make_folds(y: AnyArray, weights: AnyArray, n_folds: int, rng: np.random.RandomState) -> Folds:
-    """Return folds for class codes ``y`` (0 to c-1); none if ``n_folds`` is 0."""
+    """Return folds for class codes ``y`` (0 to c-1); 0 folds hold no label out."""
     n, c = y.size, int(y.max()) + 1
     fold, place = np.full(n, -1), 0
     members = [rng.permutation(np.flatnonzero(y == j)) for j in range(c)]

@@ -1,4 +1,4 @@
-"""Check what a user passes to `PartsClassifier`: samples, further arrays, labels, priors."""
+"""Validation of the input of `PartsClassifier`: samples, further arrays, labels and priors."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from partwise.fitting.checking.arrays import as_ndarray, check_special, in_plain
 from partwise.fitting.checking.labels import warn_of_unknown_as_class
 from partwise.knowledge.labels import Labels, encode_labels
 
-#: Bytes up to which a file on disk is read whole.
+#: Largest size in bytes of a file that is read into memory.
 IN_MEMORY = 200_000_000
 
 
 def check_samples(estimator: Any, X: Any, *, reset: bool) -> Any:
-    """Return X as a float array, a CSR array, or where it is (on disk, on a device)."""
+    """Return X as a float array or a CSR array; data on disk or on a device stay there."""
     on_disk = isinstance(X, np.memmap) and X.nbytes > IN_MEMORY
     if on_disk or back_end(X) is not None:
         special = check_special(estimator, X, reset=reset, beta=2.0)
-        if special is not None:  # a Dask array comes back wrapped; GNMF takes it as it was
+        if special is not None:  # Dask arrays come back wrapped, but GNMF needs the original
             return X if hasattr(special, "tdot") else special
     with in_plain_words(estimator, X):
         how = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
@@ -41,7 +41,7 @@ def check_samples(estimator: Any, X: Any, *, reset: bool) -> Any:
 def check_also(also: Any, X: Any, fitted: Mapping[str, int] | None = None) -> dict[str, Any]:
     """Return further arrays of the samples of X by name, such as "also[0]".
 
-    ``fitted`` are the numbers of columns of the arrays of the fit; None in the fit itself.
+    ``fitted`` maps the name of each array to its number of columns in `fit`; None during `fit`.
     """
     if also is not None and not isinstance(also, (Mapping, list, tuple)):
         raise TypeError(
@@ -155,7 +155,7 @@ def check_drawn(drawn: Any, priors: Any, labels: Labels) -> AnyArray | None:
 
 
 def one_class_warning(label: Any, n: int, all_known: bool) -> str:
-    """Return the warning for n labels that are all of one class."""
+    """Return the warning for n labels that all belong to one class."""
     only = f"All {n} labels are {str(label)!r}" if n > 1 else f"The only label is {str(label)!r}"
     message = (
         f"{only}, so every sample gets that label and its probability is unknown: label samples "
@@ -171,7 +171,7 @@ def one_class_warning(label: Any, n: int, all_known: bool) -> str:
 
 
 def fingerprint(arrays: Mapping[str, Any]) -> str:
-    """Return a digest of named arrays; of their shapes only if they are not in memory."""
+    """Return a digest of named arrays. Only the shape counts for arrays outside memory."""
     digest = hashlib.blake2b()
     for name, X in arrays.items():
         if X is None:

@@ -21,7 +21,7 @@ from partwise.classify.parts_classifier import PartsClassifier
 from partwise.fitting.checking.arrays import as_ndarray
 from partwise.knowledge.labels import Labels
 
-#: What the expected F1 counts in its interval, in labelled samples with the label.
+#: Weight of the prediction in the interval of F1, in samples that have the label.
 PRIOR = 2.0
 
 
@@ -32,7 +32,7 @@ class ExpectedLabel(NamedTuple):
     ----------
     label : object
     positive, negative : int
-        Number of samples that are given as having the label, and as not having it.
+        Number of samples that the user marked as having the label, and as not having it.
     accuracy, low, high : float
         Expected accuracy and its interval.
     f1, f1_low, f1_high : float
@@ -68,32 +68,35 @@ class ExpectedLabels(list[ExpectedLabel]):
 class MultilabelClassifier(PartsClassifier):
     r"""Semi-supervised classifier for samples with several labels each.
 
-    Each label has an ensemble of its own, as in `PartsClassifier`, on one preparation, one graph
-    and one set of parts. The weights of the classifiers come from the held-out labels of all labels
-    together where one label has few. Each label gets a calibrated probability.
+    Each label has a separate ensemble of classifiers, as in `PartsClassifier`. All ensembles share
+    the prepared data, the graph and the parts. If one label has few labelled samples, the weights
+    of its classifiers rely on the held-out entries of all labels. Each label gets a calibrated
+    probability.
 
     Parameters
     ----------
     n_parts, graph_reg, n_neighbors, n_folds
         As in `PartsClassifier`.
     priors : {"measured", "estimated", "uniform"}, default="measured"
-        As in `PartsClassifier`, for each label. "measured" takes the labelled samples as drawn at
-        random.
+        As in `PartsClassifier`, for each label. "measured" assumes that the labelled samples were
+        drawn at random.
     max_iter, warm_start, random_state
         As in `PartsClassifier`.
     threshold : {"f1"} or float, default="f1"
-        Probability from which a sample has a label. "f1" maximises the expected F1 of each label.
+        Smallest probability at which a label is predicted. "f1" chooses the threshold with the
+        largest expected F1 for each label. A larger number predicts fewer labels.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_labels,)
         The labels.
     label_distributions_ : ndarray of shape (n_samples, n_labels)
-        Probability that a training sample has a label, as if it were not labelled.
+        Probability that each training sample has each label. Given labels of the sample do not set
+        it to 0 or 1.
     transduction_ : ndarray of shape (n_samples, n_labels)
-        1 where a training sample has a label, else 0. Given entries keep their value.
+        1 where a training sample has the label, otherwise 0. Given entries keep their value.
     thresholds_ : ndarray of shape (n_labels,)
-        Probability from which a sample has the label.
+        Smallest probability at which each label is predicted.
     embedding_, components_, preparation_
         As in `PartsClassifier`.
 
@@ -134,14 +137,16 @@ class MultilabelClassifier(PartsClassifier):
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
         y : array-like of shape (n_samples, n_labels), or sequence of lists
-            1 where a sample has a label, 0 where it has not, and -1, None or NaN where unknown. Or
-            a list of labels for each sample, which lacks all others, and None where unknown.
+            1 where a sample has a label, 0 where it does not, and -1, None or NaN where this is
+            unknown. Alternatively a list of all labels of each sample, and None for samples whose
+            labels are unknown.
         also : list of arrays, or mapping of names to arrays, default=None
             As in `PartsClassifier.fit`.
         graph : sparse matrix of shape (n_samples, n_samples), default=None
             As in `PartsClassifier.fit`.
         drawn : array-like of int or bool, default=None
-            With ``priors="measured"``, the samples that were drawn at random; None for all.
+            With ``priors="measured"``, the labelled samples that were drawn at random. None means
+            all of them.
 
         Returns
         -------
@@ -170,10 +175,10 @@ class MultilabelClassifier(PartsClassifier):
         return self._learn(*check_indicator(y, len(self.embedding_)), drawn)
 
     def _learn(self, names: AnyArray, Y: AnyArray, drawn: Any) -> MultilabelClassifier:
-        """Fit one ensemble per label, with weights that all labels share."""
+        """Fit one ensemble per label, with classifier weights that also use other labels."""
         seed = self._seed()
         self._cache = self.__dict__.get("_cache", {})
-        for name in ("walks", "reached"):  # what does not depend on labels is computed once
+        for name in ("walks", "reached"):  # these do not depend on labels
             self._cache.setdefault(name, {})
         fits, ones = [], []
         for column in Y.T:
@@ -205,7 +210,7 @@ class MultilabelClassifier(PartsClassifier):
         return self
 
     def _part(self) -> PartsClassifier:
-        """Return a classifier of one label that shares features and what depends on them."""
+        """Return an unfitted classifier of one label that shares the features and caches."""
         parameters = {name: getattr(self, name) for name in PartsClassifier().get_params()}
         one = PartsClassifier(**parameters)
         names = ("mark", "features", "also", "for_predict")
@@ -218,7 +223,8 @@ class MultilabelClassifier(PartsClassifier):
     def for_label(self, label: Any) -> PartsClassifier:
         """Return the classifier of one label, whose classes are 0 and 1.
 
-        It explains predictions, lists its classifiers and doubtful labels, and predicts alone.
+        Use it to explain predictions of this label, to list its classifiers and doubtful labels, or
+        to predict this label alone.
 
         Parameters
         ----------
@@ -271,7 +277,7 @@ class MultilabelClassifier(PartsClassifier):
         rest[labelled] = len(labelled) == len(rest)
         p, cut = self.label_distributions_[rest, j], self.thresholds_[j]
         f1 = expected_f1(p, p >= cut, held[:, 1] >= cut, truth == 1)
-        # the expected accuracy is that of a threshold of one half
+        # `expected` assumes a threshold of one half.
         loss = float(np.mean(np.maximum(p, 1 - p) - np.where(p >= cut, p, 1 - p)))
         accuracy, low, high = np.clip(np.array(one.expected_accuracy_) - loss, 0, 1).tolist()
         return ExpectedLabel(*about, accuracy, low, high, *f1)
@@ -301,7 +307,7 @@ class MultilabelClassifier(PartsClassifier):
         return p
 
     def predict(self, X: Any, *, also: Any = None) -> AnyArray:  # type: ignore[override]
-        """Return 1 where a new sample has a label, else 0.
+        """Predict the labels of new samples: 1 if a sample has a label, otherwise 0.
 
         Parameters
         ----------
@@ -436,7 +442,7 @@ def check_indicator(y: Any, n: int) -> tuple[AnyArray, AnyArray]:
 
 
 def _as_lists(y: Any) -> list[Any] | None:
-    """Return a list of labels or None for each sample; None if y is no such sequence."""
+    """Return the list of labels, or None, per sample; None if y is not a list of lists."""
     if isinstance(y, np.ndarray) and y.ndim != 1:
         return None
     if not isinstance(y, (Sequence, np.ndarray)) or isinstance(y, str):
@@ -451,14 +457,14 @@ def _as_lists(y: Any) -> list[Any] | None:
 
 
 def _column(p: AnyArray, found: AnyArray, n_known: int) -> AnyArray:
-    """Return the probability of class 1; for one class, its share if one more label differed."""
+    """Return the probability of class 1, shrunk towards ½ if only one class was seen."""
     if p.shape[1] == 2:
         return np.asarray(p[:, 1])
     return np.full(len(p), (n_known * found[0] + 0.5) / (n_known + 1))
 
 
 def _pooled(fits: list[Any]) -> dict[Any, float] | None:
-    """Return the weights of the classifiers by the held-out labels of all ``fits``."""
+    """Weight the classifiers by the held-out labels of all ``fits`` together."""
     if len(fits) < 2:
         return None
     tried = [{one.member.key: one for one in fit.tried[0]} for fit in fits]
@@ -470,7 +476,7 @@ def _pooled(fits: list[Any]) -> dict[Any, float] | None:
 
 
 def best_threshold(p: AnyArray) -> float:
-    """Return the threshold of the largest expected F1 for calibrated probabilities."""
+    """Return the threshold with the largest expected F1 for calibrated probabilities."""
     order = np.sort(p)[::-1]
     f1 = 2 * np.cumsum(order) / (np.arange(1, len(p) + 1) + order.sum())
     best = int(f1.argmax())
@@ -483,9 +489,9 @@ def expected_f1(
 ) -> tuple[float, float, float]:
     """Return the expected F1 with a 95% interval.
 
-    F1 is 2J/(1 + J) for the Jaccard index J, the share of true positives among all samples that
-    have the label or are predicted to have it. J has a Beta distribution from held-out labels and
-    from the expected J of the samples without a label, which counts as `PRIOR` samples.
+    F1 is 2J/(1 + J), where J is the Jaccard index: the share of true positives among all samples
+    that have the label or are predicted to have it. The Beta distribution of J combines the
+    held-out labels with the expected J of the unlabelled samples, which counts as `PRIOR` samples.
 
     Parameters
     ----------

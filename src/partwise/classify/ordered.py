@@ -1,8 +1,8 @@
 """Features of columns whose order matters: pictures, series and spectra.
 
-If columns are compared one by one, a picture is far from its copy that is moved by a pixel, and a
-series from its copy that begins later. These fields use other features: edges in small windows,
-strengths of frequencies, and differences from point to point.
+If columns are compared one by one, an image is far from a copy of it that is shifted by one pixel,
+and a series is far from a copy that begins later. Image and signal processing use features that
+avoid this: edges in small windows, strengths of frequencies, and differences between neighbours.
 """
 
 from __future__ import annotations
@@ -11,23 +11,26 @@ import numpy as np
 
 from partwise.backends.arrays import AnyArray
 
-#: A series: neighbours correlate so much in the mean, and there are so many columns.
+#: Samples count as series if neighbouring columns correlate at least NEIGHBORS on average, and if
+#: there are at least FEWEST columns.
 NEIGHBORS, FEWEST = 0.7, 20
-#: Fewer columns than this have too few frequencies to tell.
+#: Smallest number of columns for which frequencies are computed.
 WAVES = 50
-#: A picture: so many rows and columns at least, no more oblong than this; how much pixels side by
-#: side and one below the other correlate in the mean, and how much more than half a row apart.
+#: Samples count as images under four conditions: at least SIDE rows and columns of pixels; one side
+#: at most OBLONG times the other; a mean correlation of at least ADJACENT between adjacent pixels;
+#: and a correlation that is larger by MORE than between pixels half a row apart.
 SIDE, OBLONG, ADJACENT, MORE = 8, 2, 0.4, 0.1
-#: Directions of edges, and windows along the longer side of a picture.
+#: Number of edge directions, and of windows along the longer side of an image.
 DIRECTIONS, WINDOWS = 8, 8
-#: What is added to amplitudes, in units of their root mean square, before the logarithm.
+#: Added to amplitudes before the logarithm, in units of their root mean square.
 FLOOR = 1e-2
-#: Samples that are looked at for the order, and pictures whose edges are found together.
+#: Number of samples that are tested for an order of the columns, and of images that `edges`
+#: processes together.
 SAMPLES, BLOCK = 500, 250
 
 
 def descriptions(X: AnyArray) -> dict[str, int]:
-    """Return the kinds of descriptions that fit X, each with the width of a picture or 0."""
+    """Return the kinds of features that suit X, each with the image width (0 for a series)."""
     Z = _standard(X)
     width = picture_width(Z)
     if width:
@@ -38,9 +41,10 @@ def descriptions(X: AnyArray) -> dict[str, int]:
 
 
 def picture_width(Z: AnyArray) -> int:
-    """Return the width of the pictures in the rows of Z; 0 if they are no pictures.
+    """Return the width of the images in the rows of Z; 0 if the rows are not images.
 
-    A pixel is like the one beside it and the one below it, and less like one half a row away.
+    In an image, a pixel correlates more with the adjacent pixels on the right and below than with a
+    pixel half a row away.
     """
     p, best = Z.shape[1], (ADJACENT, 0)
     for width in range(SIDE, p // SIDE + 1):
@@ -57,14 +61,14 @@ def _standard(X: AnyArray) -> AnyArray:
     """Standardise columns to mean zero and unit length; a constant column becomes zero."""
     Z = np.asarray(X[:: max(len(X) // SAMPLES, 1)], dtype=float)
     Z = Z - Z.mean(axis=0)
-    # divided first, so that squares neither overflow nor vanish
+    # Divide by the largest value first, so that squares neither overflow nor vanish.
     Z /= np.maximum(np.abs(Z).max(axis=0), np.finfo(float).tiny)
     length = np.sqrt(np.sum(Z * Z, axis=0))
     return np.asarray(Z / np.where(length > 0, length, 1))
 
 
 def _correlation(Z: AnyArray, lag: int) -> float:
-    """Return the mean correlation of varying columns that are ``lag`` apart."""
+    """Return the mean correlation of columns ``lag`` apart, without constant columns."""
     varies = Z.any(axis=0)
     both = varies[lag:] & varies[:-lag]
     return float(np.sum(Z[:, lag:] * Z[:, :-lag])) / both.sum() if both.any() else 0.0
@@ -78,8 +82,8 @@ def differences(X: AnyArray) -> AnyArray:
 def frequencies(X: AnyArray) -> AnyArray:
     """Return the log strength of each frequency relative to the sample's mean strength.
 
-    It does not depend on when a series begins. It is the same for all frequencies of a sample that
-    is constant up to rounding.
+    The result does not depend on when a series begins. All frequencies of a constant sample get the
+    same value.
     """
     Z = np.asarray(X, dtype=float)
     size = np.abs(Z).max(axis=1, keepdims=True)
@@ -94,9 +98,9 @@ def frequencies(X: AnyArray) -> AnyArray:
 def edges(X: AnyArray, width: int) -> AnyArray:
     """Return histograms of the directions of edges in windows, scaled in blocks.
 
-    After N. Dalal and B. Triggs, "Histograms of oriented gradients": strengths of edges in
-    `DIRECTIONS` directions, each split among the two nearest, summed over square windows, then
-    divided by the length of every block of two by two windows, which takes out the light.
+    The method follows N. Dalal and B. Triggs, "Histograms of oriented gradients". The strength of
+    each edge is split between the two nearest of `DIRECTIONS` directions and summed over square
+    windows. Division by the length of every block of 2 x 2 windows removes differences in lighting.
     """
     height = X.shape[1] // width
     side = max(round(max(height, width) / WINDOWS), 1)
@@ -123,7 +127,7 @@ def edges(X: AnyArray, width: int) -> AnyArray:
     squares = np.sum(made**2, axis=3)
     block = squares[:, :-1] + squares[:, 1:]
     block = block[:, :, :-1] + block[:, :, 1:]
-    block += 1e-3 * squares.mean(axis=(1, 2), keepdims=True)  # nothing is made of a faint edge
+    block += 1e-3 * squares.mean(axis=(1, 2), keepdims=True)  # do not amplify faint edges
     length = np.sqrt(np.where(block > 0, block, 1))[..., None]
     corners = [
         made[:, i : rows - 1 + i, j : columns - 1 + j] / length for i in (0, 1) for j in (0, 1)

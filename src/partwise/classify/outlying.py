@@ -1,12 +1,14 @@
 """Outlyingness: how far a sample is from all labelled samples.
 
-Two distances do not depend on the classes: log(1 - cosine) of the part weights to the nearest
-label, and -log of what reaches a sample from all labels over the neighbour graph. Labels are held
-out in turn if their class has another label, and their distances to the rest give the scale. Two
-labels that are nearest to each other have one distance, which counts once. With few labels a spread
-may be small by chance, so usual values count in addition. Distances are skewed, so the deviation is
-that of the upper side. Each class is held out in turn to estimate how many samples of other classes
-are farther away.
+The score averages two distances, which do not depend on the classes. One is log(1 - cosine) between
+the part weights of a sample and of its nearest labelled sample. The other is -log of the influence
+of all labels on the sample, spread over the neighbour graph.
+
+Each label whose class has another label is held out in turn. The distances of these samples to the
+other labels give the mean and the spread of each distance. Two samples that are nearest to each
+other share one distance, which counts once. With few labels a spread may be small by chance, so it
+is averaged with usual values. The distances are skewed, so the deviation is that above the mean.
+Each class is also held out in turn, to estimate how many samples of other classes score higher.
 """
 
 from __future__ import annotations
@@ -22,35 +24,37 @@ from partwise.classify import spreading
 from partwise.classify.features import normalized
 from partwise.classify.preparation import unit_rows
 
-#: How far labels spread over the graph.
+#: Share α of label spreading; a larger value spreads labels farther over the graph.
 SHARE = 0.9
-#: What is added before a logarithm: to 1 - cosine, and to what reaches a sample.
+#: Constants that avoid log(0): added to 1 - cosine, and to the influence of the labels.
 CLOSE, LITTLE = 1e-3, 1e-6
-#: Labels that spread at once, for memory.
+#: Number of labels that are spread together, to limit the memory.
 BLOCK = 256
-#: Number of labels that must be held out to estimate distances.
+#: Smallest number of held-out labels from which the distances can be estimated.
 FEWEST = 3
-#: Spreads of the two distances as they are on public sets, the squared deviation of their mean in
-#: these units, and what they count, in labels.
+#: Usual values from public data sets: the spreads of the two distances, and the variance of the
+#: standardised score. COUNTS is the weight of these values, in labels.
 USUAL, OF_MEAN, COUNTS = np.array([0.8, 0.6]), 0.75, 2.0
 
 
 @dataclass
 class Outlying:
-    """Labels, what reaches each sample from them, and their distances.
+    """Labelled samples, their influence on each sample, and the scale of distances.
 
     Attributes
     ----------
     told : array of shape (n_labelled, k)
-        Part weights of the labelled samples, at length one.
+        Part weights of the labelled samples, scaled to length one.
     reach : array of shape (n_samples,)
-        What reaches each training sample from all labels.
+        Influence of all labels on each training sample.
     middle, spread : arrays of shape (2,)
-        Mean and deviation of the two distances of labels that were held out.
+        Mean and standard deviation of each of the two distances over the held-out labels.
     deviation : float
-        The same of the mean of both, in these units; ``held`` is of how many.
+        Standard deviation of the mean of both distances after they were standardised.
+    held : int
+        Number of held-out distances.
     found : float
-        Share of labels beyond 95 % of the others when their class is held out; NaN for one class.
+        Share of labels that score above 0.95 when their class is held out; NaN for one class.
     """
 
     told: AnyArray
@@ -62,20 +66,20 @@ class Outlying:
     found: float
 
     def score(self, codes: AnyArray, near: sp.csr_array | None = None) -> AnyArray:
-        """Return the share of samples of the labelled classes that are nearer, in [0, 1]."""
+        """Return the share of samples of labelled classes that are nearer, from 0 to 1."""
         cosine = unit_rows(np.asarray(codes, dtype=float)) @ self.told.T
         reach = self.reach if near is None else near @ self.reach
         return self._placed(_distances(cosine.max(axis=1), reach))
 
     def _placed(self, distances: AnyArray) -> AnyArray:
-        """Return the position of distances (n, 2) in the distribution of those of a label."""
+        """Return the quantile of distances (n, 2) in the distribution of held-out distances."""
         score = ((distances - self.middle) / self.spread).mean(axis=1)
         width = self.deviation * np.sqrt(1 + 1 / self.held)
         return np.asarray(student.cdf(score / width, self.held + COUNTS - 1))
 
 
 def measure(codes: AnyArray, graph: sp.csr_array, labelled: AnyArray, y: AnyArray) -> Outlying:
-    """Measure the distances between labelled samples; y are codes of their classes."""
+    """Measure the distances between labelled samples, whose class codes are y."""
     told = unit_rows(np.asarray(codes[labelled], dtype=float))
     cosine = told @ told.T
     reach, among = _reach(graph, labelled)
@@ -104,7 +108,7 @@ def measure(codes: AnyArray, graph: sp.csr_array, labelled: AnyArray, y: AnyArra
 
 
 def _held_out(cosine: AnyArray, among: AnyArray, hidden: AnyArray) -> AnyArray:
-    """Return the distances (m, 2) of labels to those that are not ``hidden`` (m, m)."""
+    """Return the distances (m, 2) of labels to others, except where ``hidden`` (m, m)."""
     return _distances(
         np.where(hidden, -1.0, cosine).max(axis=1), np.where(hidden, 0.0, among).sum(axis=0)
     )
@@ -116,7 +120,7 @@ def _distances(cosine: AnyArray, reach: AnyArray) -> AnyArray:
 
 
 def _reach(graph: sp.csr_array, labelled: AnyArray) -> tuple[AnyArray, AnyArray]:
-    """Return the sum of the labels' influence on every sample (n,), and on each label (m, m)."""
+    """Return the labels' total influence on each sample (n,), and on each label (m, m)."""
     walk = spreading.Walk.of(normalized(graph))
     total, among = np.zeros(graph.shape[0]), []
     E = sp.eye_array(graph.shape[0], format="csr")[labelled]

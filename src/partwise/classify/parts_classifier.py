@@ -46,7 +46,7 @@ from partwise.fitting.checking.weights import check_sample_weights
 from partwise.knowledge.graph import check_graph
 from partwise.knowledge.labels import Labels
 
-#: With more labels, BLAS may use all threads for their linear systems.
+#: With more labels than this, the linear systems are large enough for BLAS to use all threads.
 MANY_LABELS = 1000
 
 
@@ -74,8 +74,8 @@ class PartsClassifier(
     The second step fits an ensemble of classifiers to the part weights, the data and both: logistic
     regression, Gaussian classes, label spreading, least squares and randomised trees. The weights
     w_h maximise the likelihood of held-out labels, and so do the temperatures that turn scores into
-    probabilities; `candidates_` lists them. All classifiers give classes equal weight. The
-    calibration then makes more frequent classes more probable, if ``priors`` allows it.
+    probabilities. `candidates_` lists the classifiers. They give all classes equal weight; the
+    calibration then makes frequent classes more probable if ``priors`` allows it.
 
     Parameters
     ----------
@@ -95,7 +95,8 @@ class PartsClassifier(
         "uniform" treats classes alike, which serves the balanced accuracy. Pass the known shares of
         all classes in the order of the sorted classes.
     max_iter : int, default=30
-        Maximum number of iterations of the factorization; more hardly change the predictions.
+        Maximum number of iterations of the factorization. A larger value rarely changes the
+        predictions.
     warm_start : bool, default=False
         Keep the graph and the part weights while X is the same, so that a fit with further labels
         takes milliseconds.
@@ -155,7 +156,7 @@ class PartsClassifier(
     warm_start: bool = False
     random_state: Any = 0
 
-    device: ClassVar[str | None] = None  # X is used where it is
+    device: ClassVar[str | None] = None  # computations run where X is
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "n_parts": [AT_LEAST_ONE, StrOptions({"auto"})],
         "n_folds": [Interval(Integral, 2, None, closed="left")],
@@ -193,7 +194,7 @@ class PartsClassifier(
             `graph.spatial_graph`. New samples still get neighbours in X.
         drawn : array-like of int or bool, default=None
             With ``priors="measured"``, the labelled samples that were drawn at random, as indices
-            or a mask. None: all labelled samples were.
+            or a mask. None means all labelled samples.
 
         Returns
         -------
@@ -244,8 +245,8 @@ class PartsClassifier(
             Labels of any kind; -1, None or NaN where unknown.
         weigh : bool or mapping, default=True
             Weight the classifiers by cross-validation. False keeps their present weights, or equal
-            ones, and is several times faster, for interactive use. A mapping is `weighting_` of
-            another model of the same samples, and as fast.
+            ones. It is several times faster and suits interactive use. You can also pass the
+            `weighting_` of another model of the same samples, which is as fast as False.
         drawn : array-like of int or bool, default=None
             As in `fit`.
 
@@ -270,12 +271,12 @@ class PartsClassifier(
         return self
 
     def __copy__(self) -> PartsClassifier:
-        """Return a model that shares graph and part weights, and can be relabelled by itself."""
+        """Return a model that shares graph and part weights, but has separate labels."""
         new = object.__new__(type(self))
         new.__dict__.update(self.__dict__)
         if "_state" in new.__dict__:
             new._state = dict(self._state)
-            # what depends on the samples alone; what depends on labels belongs to one model
+            # Copies share only cached results that do not depend on labels.
             kept, cache = ("X", "asking", "walks", "reached"), self.__dict__.get("_cache", {})
             new._cache = {name: cache[name] for name in kept if name in cache}
         return new
@@ -286,7 +287,7 @@ class PartsClassifier(
     def _learn_features(
         self, X: Any, also: dict[str, Any], seed: int, original: Any, graph: Any = None
     ) -> None:
-        """Compute graph and parts; with ``warm_start`` keep those of the same X."""
+        """Compute graph and parts, or keep them with ``warm_start`` if X is unchanged."""
         settings = (self.n_parts, self.graph_reg, self.n_neighbors, self.max_iter, seed)
         given = None if graph is None else check_graph(graph, X.shape[0])
         mark = f"{fingerprint(also | {'': X, 'graph': given})} {settings}"
@@ -366,7 +367,7 @@ class PartsClassifier(
     ) -> None:
         """Fit the ensemble and publish its predictions."""
         counts = None if drawn is None else np.bincount(y[drawn[known]], minlength=classes.size)
-        # the matrices are small, and the ensemble uses threads itself
+        # With few labels the matrices are small, and the ensemble itself runs in threads.
         with one_blas_thread if known.size < MANY_LABELS else nullcontext():
             fitted, p = fit.ensemble(check_priors(self.priors, classes.size), counts, pooled)
         check_probabilities(fitted.weights[None], "weights of the classifiers")

@@ -1,4 +1,4 @@
-"""The kind of values in X, and the scale on which samples are compared, without labels."""
+"""Choice of the scale on which samples are compared, from the values in X without labels."""
 
 from __future__ import annotations
 
@@ -13,22 +13,25 @@ from sklearn.preprocessing import normalize
 from partwise.backends.arrays import AnyArray
 from partwise.classify import ordered
 
-#: The preparation of an X on disk, on a device or on a cluster.
+#: Name of the preparation for data on disk, on a device or on a cluster, which are not changed.
 REMOTE = "as it is"
-#: Fewer features than this are a table: the length of a row says something there.
+#: With fewer columns than this, X counts as a table, where the length of a row is informative.
 TABLE = 50
-#: So many columns, or more than samples, are one kind of measurement (genes): a column that hardly
-#: varies is noise there, and dividing it by its spread would make it count.
+#: With at least this many columns, or more columns than samples, all columns count as one kind of
+#: measurement (genes, for example). A column that hardly varies is then noise, and dividing it by
+#: its spread would amplify the noise.
 WIDE = 1000
-#: Columns are in one unit where the middle one reaches this share of the largest value of all.
+#: Columns share one unit if the median of their largest values is at least this share of the
+#: overall largest value.
 UNITS = 0.2
-#: A dense array of whole numbers with more zeros than this holds counts of words or the like.
+#: A dense array of whole numbers counts as word counts if more than this share of it is zero.
 SPARSE = 0.9
-#: log(1 + x) where it at least halves a skewness beyond this.
+#: log(1 + x) is applied if the median skewness is larger than this and the logarithm halves it.
 SKEW = 1.5
-#: Values of a column that ranks go by.
+#: Number of training values per column from which the ranks of new values are computed.
 KNOTS = 512
-#: Beyond so many samples, or values in a dense array, one preparation must do.
+#: With more than MANY samples, or LARGE values in a dense array, only one preparation is used, to
+#: limit time and memory.
 MANY, LARGE = 10_000, 50_000_000
 
 
@@ -36,13 +39,19 @@ MANY, LARGE = 10_000, 50_000_000
 class Preparation:
     """Transformation of samples to the scale on which they are compared.
 
-    ``kind`` is "tf-idf" (counts), "log counts" (the same, all words alike), "scaled" (counts, each
-    column divided by its spread), "unit rows" (images, spectra, expression, embeddings), "columns"
-    (tables: every column centred and divided by its
-    spread), "centred" (all divided by one) or "ranks" (every column as normal quantiles of its
-    ranks among ``knots``, values of the training samples in order); log(1 + x) comes first where
-    ``log``. Where columns follow on each other, "edges" (of pictures with ``width`` columns),
-    "differences" or "frequencies" (of series and spectra).
+    ``kind`` is one of the following:
+
+    - "tf-idf" and "log counts" (the same with equal weights of all words) for counts;
+    - "scaled" for counts, with each column divided by its standard deviation;
+    - "unit rows" for images, spectra, gene expression and embeddings;
+    - "columns" for tables, with each column centred and divided by its standard deviation;
+    - "centred", with each column centred and all columns divided by one number;
+    - "ranks", with values replaced by normal quantiles of their ranks among ``knots``, which are
+      sorted values of the training samples;
+    - "edges" for images that are ``width`` pixels wide;
+    - "differences" and "frequencies" for series and spectra.
+
+    If ``log`` is true, log(1 + x) is applied first.
     """
 
     kind: str
@@ -89,7 +98,10 @@ class Preparation:
         return Z if self.table else unit_rows(Z)
 
     def parts_input(self, plain: Any) -> Any:
-        """Return the input of the factorization: >= 0, with two sides per signed column."""
+        """Return the non-negative input of the factorization.
+
+        A column with signs becomes two columns: its positive and its negative values.
+        """
         if not self.signed:
             return plain
         if sp.issparse(plain):
@@ -97,7 +109,7 @@ class Preparation:
         return np.hstack([np.maximum(plain, 0), np.maximum(-plain, 0)])
 
     def components(self, H: AnyArray) -> AnyArray:
-        """Return parts over the columns of X; high minus low sides if X is signed."""
+        """Return parts over the columns of X. For signed X, subtract the negative side."""
         p = H.shape[1] // 2
         return H[:, :p] - H[:, p:] if self.signed else H
 
@@ -116,8 +128,8 @@ def unit_rows(Z: AnyArray) -> AnyArray:
 def unpacked(X: Any) -> Any:
     """Return a dense array if sparse storage saves nothing.
 
-    It saves nothing for few columns, or if most values are not zero. So a table is prepared as a
-    table, whatever container it comes in.
+    It saves nothing for few columns, or if most values are not zero. So a table is prepared in the
+    same way in a dense and in a sparse array.
     """
     if sp.issparse(X) and (X.shape[1] < TABLE or 2 * X.nnz > X.shape[0] * X.shape[1]):
         return X.toarray()
@@ -125,7 +137,7 @@ def unpacked(X: Any) -> Any:
 
 
 def choose_preparation(X: Any) -> Preparation:
-    """Return the preparation for a checked X, from its numbers alone."""
+    """Choose the preparation for a checked X from its values."""
     values = X.data if sp.issparse(X) else X
     signed = bool(values.size) and bool(values.min() < 0)
     whole = not signed and _whole(values)
@@ -152,10 +164,11 @@ def choose_preparation(X: Any) -> Preparation:
 def other_preparations(X: Any, first: Preparation) -> dict[str, Preparation]:
     """Return further preparations of X; held-out labels determine their weights.
 
-    If rows were scaled, columns are standardised instead, and the reverse. Ranks limit the effect
-    of outliers. Counts are also prepared with equal weights of all words, and with rows that keep
-    their length. Pictures, series and spectra get features of `ordered`. There are no further
-    preparations of sparse values that are no counts, and of very many samples or values.
+    If the first preparation scales rows, a further one standardises columns. If the first one
+    standardises columns, a further one only centres them. Ranks limit the effect of outliers.
+    Counts are also prepared with equal weights of all words, and with rows that keep their length.
+    Images, series and spectra get the features of `ordered`. Sparse values that are not counts, and
+    arrays with very many samples or values, have no further preparations.
     """
     if X.shape[0] > MANY or X.shape[0] * X.shape[1] > LARGE * (100 if sp.issparse(X) else 1):
         return {}
@@ -175,7 +188,7 @@ def other_preparations(X: Any, first: Preparation) -> dict[str, Preparation]:
     found = {made.kind: made, "ranks": Preparation("ranks", True, center=center, knots=knots)}
     for kind, width in ordered.descriptions(X).items():
         if kind == "edges":
-            del found[made.kind]  # they take out the light, and more
+            del found[made.kind]  # edges remove the lighting better
         found[kind] = Preparation(kind, kind != "edges", width=width)
         if kind == "frequencies":
             found[kind].center = ordered.frequencies(X).mean(axis=0)
@@ -183,7 +196,7 @@ def other_preparations(X: Any, first: Preparation) -> dict[str, Preparation]:
 
 
 def normal_ranks(X: AnyArray, knots: AnyArray) -> AnyArray:
-    """Return normal quantiles of the shares of knots below each value; ties count half."""
+    """Return the normal quantile of the share of knots below each value; ties count half."""
     below = np.empty(X.shape)
     for j in range(X.shape[1]):
         ordered = knots[:, j]
@@ -193,17 +206,17 @@ def normal_ranks(X: AnyArray, knots: AnyArray) -> AnyArray:
 
 
 def _inverse(X: Any) -> AnyArray:
-    """Return one over the spread of each column of counts; rows get mean square length one."""
+    """Return scales that divide columns by their spread, for rows of mean square length one."""
     middle = np.asarray(X.mean(axis=0), dtype=float).ravel()
     square = np.asarray(sp.csr_array(X).power(2).mean(axis=0), dtype=float).ravel()
     variance = square - middle**2
-    varies = variance > X.shape[0] * np.finfo(float).eps * square  # beyond what rounding leaves
+    varies = variance > X.shape[0] * np.finfo(float).eps * square  # more than rounding errors
     return np.where(varies, 1 / np.sqrt(X.shape[1] * np.where(varies, variance, 1)), 0)
 
 
 def _columns(X: AnyArray, log: bool) -> Preparation:
     Z = np.log1p(X) if log else X
-    # in float64: sums of many samples lose digits in float32, and large squares overflow
+    # Use float64, since sums of many samples lose digits in float32 and large squares overflow.
     center, spread = Z.mean(axis=0, dtype=float), Z.std(axis=0, dtype=float)
     flat = spread <= 1e-9 * np.maximum(np.abs(center), 1e-300)
     scale = np.where(flat, 1, spread).astype(X.dtype)
@@ -211,16 +224,17 @@ def _columns(X: AnyArray, log: bool) -> Preparation:
 
 
 def _one_unit(X: AnyArray) -> bool:
-    """Return whether columns that vary at all have values of one size, as pixels do."""
+    """Return whether the columns that vary have values of similar size, as pixels do."""
     high, low = X.max(axis=0), X.min(axis=0)
     reach = np.maximum(np.abs(high), np.abs(low))[high > low]
     return reach.size > 0 and bool(np.median(reach) >= UNITS * reach.max())
 
 
 def _whole(values: AnyArray) -> bool:
-    """Return whether all values are whole numbers; the first ones are checked first.
+    """Return whether all values are whole numbers.
 
-    Every float beyond one over eps is whole, so such values do not count.
+    Every float above 1/eps is whole, so the result is False if all positive values are that large.
+    A sample of the values is tested first to save time.
     """
     head = values.ravel()[:1000]
     if not ((head == np.rint(head)).all() and (values == np.rint(values)).all()):
@@ -237,9 +251,9 @@ def _skewed(X: AnyArray) -> bool:
 
 
 def _skewness(Z: AnyArray) -> float:
-    """Return the median over the columns of |skewness|."""
+    """Return the median of |skewness| over the columns."""
     Z = Z[:, np.ptp(Z, axis=0) > 0]
     if not Z.size:
         return 0.0
-    # divided by the deviation first, since the third power of a large number overflows
+    # Divide by the deviation first, since the third power of a large number overflows.
     return float(np.median(np.abs((((Z - Z.mean(axis=0)) / Z.std(axis=0)) ** 3).mean(axis=0))))

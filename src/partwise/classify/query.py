@@ -1,12 +1,11 @@
-"""Choose what to label next: samples whose labels remove most doubt around them.
+"""Active learning: the samples to label next.
 
-The gain of sample i is Σ_j doubt_j max(0, k(i, j) - max_l k(l, j)) over samples j, where l are the
-samples with a label or chosen before. So doubt, density and diversity are in one sum. It is
-submodular, and the greedy choice is nearly as good as the best set. The kernel is a Gaussian whose
-width shrinks with the number of labels: the first labels represent all samples, and later ones
-small regions. While new classes still appear, all samples are doubtful (`unseen`).
-
-The idea is that of uncertainty herding (Bae, Oliveira, Sutherland 2024).
+The method follows uncertainty herding (Bae, Oliveira, Sutherland 2024). The gain of sample i is
+Σ_j doubt_j max(0, k(i, j) - max_l k(l, j)) over samples j, where l are the samples that have a
+label or were chosen before. So one sum combines doubt, density and diversity. The sum is
+submodular, so a greedy choice is nearly as good as the best set of samples. The Gaussian kernel k
+becomes narrower with more labels: the first labels represent all samples, and later labels small
+regions. While new classes still appear, all samples count as doubtful (`unseen`).
 """
 
 from __future__ import annotations
@@ -18,7 +17,8 @@ import numpy as np
 from partwise.backends.arrays import AnyArray
 from partwise.classify.preparation import unit_rows
 
-#: Samples whose doubt counts, samples that may be chosen, and those for which gains are computed.
+#: Upper limits that keep the choice fast: the samples j in the sum, the unlabelled samples that may
+#: be chosen, and the samples whose gain is computed.
 WITNESSES, OPEN, CANDIDATES = 1000, 4000, 400
 
 
@@ -31,7 +31,7 @@ class Space:
     Z : array of shape (n_samples, d)
         Rows of length one; squared distances are 2 - 2 Z Zᵀ.
     order : int array of shape (n_samples,)
-        The samples in random order; the first ones are witnesses.
+        The samples in random order. The first `WITNESSES` of them are the samples j in the sum.
     reach : array
         Median squared distance from a witness to its 0th, 1st, ... nearest witness.
     """
@@ -46,10 +46,10 @@ class Space:
 
 
 def make_space(view: AnyArray, seed: int = 0) -> Space:
-    """Return samples on their principal axes, each divided by the root of its deviation.
+    """Return samples on principal axes, each divided by the root of its deviation.
 
-    Half of the way to whitening: a few strong directions (light in pictures, length in texts) say
-    little of classes, and the weakest are noise.
+    This is halfway between no scaling and whitening. The strongest directions (lighting of images,
+    length of texts) often have little to do with the classes, and the weakest are noise.
     """
     Z = view - view.mean(axis=0)
     values, Q = np.linalg.eigh(Z.T @ Z / max(len(Z), 1))
@@ -77,7 +77,7 @@ def margins(p: AnyArray) -> AnyArray:
 def unseen(y: AnyArray) -> float:
     """Return the probability that the next label is of a new class (Good 1953).
 
-    ``y`` are the labels so far.
+    ``y`` are the labels given until now.
     """
     if not len(y):
         return 1.0
@@ -92,9 +92,11 @@ def label_next(space: Space, doubt: AnyArray, closed: AnyArray, n: int) -> AnyAr
     ----------
     space : Space
     doubt : array of shape (n_samples,)
+        Uncertainty of the prediction for each sample.
     closed : bool array of shape (n_samples,)
         Samples that have a label or must not be chosen.
     n : int
+        Number of samples to choose.
     """
     told = space.Z[closed]
     able = space.order[~closed[space.order]][:OPEN]
@@ -119,9 +121,10 @@ def _covered(Z: AnyArray, told: AnyArray, width: float) -> AnyArray:
 
 
 def _greedy(kernel: AnyArray, covered: AnyArray, weights: AnyArray, n: int) -> AnyArray:
-    """Return the rows of the kernel with the largest gains, one after the other.
+    """Choose the rows of the kernel with the largest gains, one after the other.
 
-    Gains only fall as rows are picked, so only the largest of the earlier gains is computed again.
+    Gains never increase while rows are chosen. So only the row with the largest known gain needs to
+    be computed again.
     """
     gain = np.maximum(kernel - covered, 0) @ weights
     picked: list[int] = []

@@ -23,12 +23,12 @@ from partwise.classify.shares import SIDE, Shares, accuracy_range, is_determined
 from partwise.fitting.checking.arrays import as_ndarray
 from partwise.knowledge.labels import encode_labels
 
-#: What to do where `relabel` held no label out.
+#: Advice to the user if `relabel` held no label out.
 UNWEIGHED = "relabel(y, weigh=False) held no label out; relabel(y) does."
 
 
-class Results(TransformerMixin):  # which wraps `transform` for set_output
-    """The part of `PartsClassifier` that predicts and reports."""
+class Results(TransformerMixin):  # the base class adds `set_output`
+    """Mixin with the predictions and reports of `PartsClassifier`."""
 
     classes_: AnyArray
     label_distributions_: AnyArray
@@ -52,15 +52,15 @@ class Results(TransformerMixin):  # which wraps `transform` for set_output
 
     @property
     def labels_(self) -> AnyArray:
-        """Same as `transduction_`, under the name of the other estimators."""
+        """Same as `transduction_`, under the attribute name that other estimators use."""
         check_is_fitted(self)
         return self.transduction_
 
     @property
     def label_confidence_(self) -> AnyArray:
-        """Probability of each training sample's predicted label; one if it was given.
+        """Probability of each training sample's predicted label; one for labelled samples.
 
-        NaN for unlabelled samples if all labels are of one class.
+        NaN for unlabelled samples if all labels belong to one class.
         """
         check_is_fitted(self)
         sure = confidence(self.label_distributions_)
@@ -83,8 +83,8 @@ class Results(TransformerMixin):  # which wraps `transform` for set_output
     def held_out_(self) -> tuple[AnyArray, AnyArray, AnyArray]:
         """Held-out labelled samples, their probabilities and their classes.
 
-        These are indices of samples, (m, n_classes) probabilities from the fold without the label,
-        and positions in `classes_`.
+        The tuple holds the indices of the samples, (m, n_classes) probabilities from the fold
+        without the label, and the positions of the true classes in `classes_`.
         """
         check_is_fitted(self)
         fitted = self._ensemble
@@ -99,7 +99,7 @@ class Results(TransformerMixin):  # which wraps `transform` for set_output
 
     @property
     def weighting_(self) -> dict[str, Any]:
-        """Weights of the classifiers, and the slow ones, for ``relabel(y, weigh=...)``."""
+        """Weights and slow classifiers that ``relabel(y, weigh=...)`` can reuse."""
         check_is_fitted(self)
         return {**self._ensemble.weighting(), "kept": self.__dict__.get("_cache", {}).get("kept")}
 
@@ -127,7 +127,7 @@ class Results(TransformerMixin):  # which wraps `transform` for set_output
         given[self._state["labelled"]] = True
         rest = ~given if not given.all() else given
         shares = p[rest].mean(axis=0)
-        # labels of random samples show large classes better than unsure predictions do
+        # If labels are random, they show the largest class better than uncertain predictions.
         drawn = np.bincount(np.searchsorted(self.classes_, self.transduction_[given]))
         common = int(np.maximum(shares, drawn / given.sum()).argmax())
         found, sizes = recalls(p[rest]), self.class_shares_
@@ -144,23 +144,23 @@ class Results(TransformerMixin):  # which wraps `transform` for set_output
         )
 
     def _how_sure(self, rest: AnyArray) -> tuple[float, float, int, int]:
-        """Return the arguments of `expected` for the samples in ``rest``."""
+        """Return the arguments of `calibration.expected` for the samples in ``rest``."""
         p, labels = self.label_distributions_, len(self._state["labelled"])
         return float(p[rest].max(axis=1).mean()), self._ensemble.agreement, labels, p.shape[1]
 
     def outlyingness(self, X: Any = None, *, also: Any = None) -> AnyArray:
         """Return how far samples are from all labelled samples, in [0, 1].
 
-        This is the share of samples of the labelled classes that should be nearer to the labels.
-        Each label is held out in turn to measure it. One in twenty samples of the labelled classes
-        should have 0.95 or more. Three labels whose class has another label are necessary.
+        A value of 0.95 means that 95% of the samples of the labelled classes are expected to be
+        nearer to the labelled samples. The distances are measured by holding out each label in
+        turn. You need at least three labelled samples whose class has another label.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features), default=None
             New samples. None uses those of the fit.
         also : list of arrays, or mapping of names to arrays, default=None
-            The further arrays that `fit` had, of these samples.
+            The further arrays that `fit` received, for these samples.
 
         Returns
         -------
@@ -219,10 +219,10 @@ class Results(TransformerMixin):  # which wraps `transform` for set_output
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
         y : array-like of shape (n_samples,)
-            True labels. Samples with -1, None or NaN do not count.
+            True labels. Samples with -1, None or NaN are ignored.
         sample_weight : array-like of shape (n_samples,), default=None
         also : list of arrays, or mapping of names to arrays, default=None
-            The further arrays that `fit` had, of these samples.
+            The further arrays that `fit` received, for these samples.
 
         Returns
         -------
@@ -247,10 +247,11 @@ class Results(TransformerMixin):  # which wraps `transform` for set_output
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             New samples.
         other : float, default=None
-            Threshold on `outlyingness`. A sample above it gets no class but the value that stands
-            for an unknown label in y: -1 where classes are numbers, else None. With 0.95, about
-            5 % of the samples that do belong to a class lose their label, on average over draws of
-            the labels. With few labels it may be more in one draw, and it is fewer in most.
+            Threshold on `outlyingness`. Instead of a class, a sample above it gets the value of an
+            unknown label: -1 if classes are numbers, otherwise None. A smaller value rejects more
+            samples. With 0.95, about 5% of the samples that belong to a labelled class are
+            rejected on average. With few labels this share varies: it is usually smaller, but
+            sometimes larger.
         also : list of arrays, or mapping of names to arrays, default=None
             The further arrays that `fit` received, for these samples.
 
@@ -293,7 +294,7 @@ class Results(TransformerMixin):  # which wraps `transform` for set_output
     def fit_predict(
         self, X: Any, y: Any, sample_weight: Any = None, *, also: Any = None
     ) -> AnyArray:
-        """Fit, and return `transduction_`.
+        """Fit the model and return `transduction_`.
 
         Parameters
         ----------
@@ -315,7 +316,7 @@ class Results(TransformerMixin):  # which wraps `transform` for set_output
     def fit_transform(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, also: Any = None
     ) -> AnyArray:
-        """Fit, and return `embedding_`.
+        """Fit the model and return `embedding_`.
 
         Parameters
         ----------
@@ -344,8 +345,8 @@ class Results(TransformerMixin):  # which wraps `transform` for set_output
         recipe : mapping, default=None
             Further data to keep, such as how the samples were prepared.
         for_predict : bool, default=False
-            Leave out the training samples. The file is many times smaller; its model predicts new
-            samples, but has no `relabel`, `edit_parts` and `suggest`.
+            Leave out the training samples. The file is many times smaller. The loaded model
+            predicts new samples, but `relabel`, `edit_parts` and `suggest` raise an error.
 
         Returns
         -------
@@ -388,10 +389,10 @@ class Results(TransformerMixin):  # which wraps `transform` for set_output
 
 
 def confidence(p: AnyArray) -> AnyArray:
-    """Return the largest value of each row; NaN if there is one column."""
+    """Return the largest value of each row; NaN if there is only one column."""
     return np.asarray(p.max(axis=1) if p.shape[1] > 1 else np.full(len(p), np.nan))
 
 
 def _weights(sample_weight: Any) -> dict[str, Any]:
-    """Return the weights as an argument of `fit`; MultilabelClassifier has no such argument."""
+    """Return sample weights as a keyword of `fit`; MultilabelClassifier accepts none."""
     return {} if sample_weight is None else {"sample_weight": sample_weight}

@@ -1,4 +1,4 @@
-"""Shares of the classes among all samples, with the uncertainty that they have."""
+"""Shares of the classes among all samples, with their uncertainty."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from scipy.special import gammaln, softmax
 
 from partwise.backends.arrays import AnyArray
 
-#: Strengths of equal shares that are tried, in labels per class.
+#: Candidate strengths of the prior towards equal shares, in labels per class.
 STRENGTHS = np.exp(np.linspace(np.log(0.5), np.log(200), 15))
-#: Shares are determined where their standard errors are below this part of an equal share.
+#: Shares count as determined if their standard errors are below this fraction of an equal share.
 DETERMINED = 0.5
-#: Rounds of EM. Standard errors per side of a 95% interval.
+#: Number of EM iterations, and half width of a 95% interval in standard errors.
 ROUNDS, SIDE = 100, 1.96
 
 
@@ -25,7 +25,7 @@ class Shares(NamedTuple):
     classes, shares, low, high : array of shape (n_classes,)
         Class labels, their estimated shares and 95% intervals.
     known : bool
-        Whether labels determine the shares.
+        Whether the labels determine the shares well enough.
     """
 
     classes: AnyArray
@@ -52,11 +52,11 @@ def is_determined(error: AnyArray) -> bool:
 
 
 def measured_shares(counts: AnyArray) -> tuple[AnyArray, AnyArray]:
-    """Return the shares that labels of random samples measure, and their standard errors.
+    """Estimate class shares from labels of random samples, with standard errors.
 
     ``counts`` (n_classes,) has a Dirichlet-multinomial distribution around equal shares. The result
-    is the posterior mean over the `STRENGTHS` of the Dirichlet distribution, all equally probable
-    before. So equal counts give equal shares, and only counts that chance does not explain differ.
+    is the posterior mean if all `STRENGTHS` of the Dirichlet distribution are equally probable a
+    priori. So shares differ clearly only if the differences between counts exceed chance.
     """
     a, n = STRENGTHS[:, None], counts.sum()
     total = STRENGTHS * counts.size
@@ -72,8 +72,9 @@ def measured_shares(counts: AnyArray) -> tuple[AnyArray, AnyArray]:
 def estimated_shares(p: AnyArray, rounds: int = ROUNDS) -> AnyArray:
     """Return the shares that maximise the likelihood of the samples, by EM.
 
-    ``p`` (n, n_classes) are probabilities that treat classes alike (M. Saerens, P. Latinne and C.
-    Decaestecker, "Adjusting the outputs of a classifier to new a priori probabilities").
+    ``p`` (n, n_classes) are probabilities under equal class shares. The method is that of M.
+    Saerens, P. Latinne and C. Decaestecker, "Adjusting the outputs of a classifier to new a priori
+    probabilities".
     """
     shares = np.full(p.shape[1], 1 / p.shape[1])
     for _ in range(rounds):
@@ -82,11 +83,11 @@ def estimated_shares(p: AnyArray, rounds: int = ROUNDS) -> AnyArray:
 
 
 def standard_errors(shares: AnyArray, held: AnyArray, truth: AnyArray) -> AnyArray:
-    """Return the standard errors, at most 1, of shares that predictions were to reveal.
+    """Return the standard errors, at most 1, of shares estimated from predictions.
 
-    The mean prediction is Cᵀs for shares s, where row j of C is the mean prediction of samples of
-    class j. Held-out labels estimate C, with an error that C⁻¹ carries over to s. One further label
-    per class, with a prediction by chance, keeps the error above zero.
+    The mean prediction is Cᵀs for shares s, where row j of C is the mean prediction for samples of
+    class j. C is estimated from held-out labels, and its error is propagated to s through C⁻¹. One
+    additional label per class with a uniform prediction keeps the error above zero.
     """
     c = len(shares)
     if c < 2 or not truth.size:
@@ -112,9 +113,10 @@ def find_shares(
 ) -> tuple[AnyArray, AnyArray]:
     """Return measured or estimated shares, or both combined, and their standard errors.
 
-    ``p`` and ``held`` are probabilities of samples and of held-out labels that treat classes alike,
-    ``drawn`` the labels of random samples per class, and ``error`` the standard errors of an
-    earlier fit. Estimated shares count only if held-out labels determine them.
+    ``p`` and ``held`` are probabilities under equal class shares, for samples and for held-out
+    labels. ``drawn`` are the numbers of labels per class among random samples, and ``error`` are
+    the standard errors of an earlier fit. If ``drawn`` is given, estimated shares are combined with
+    the measured ones only if held-out labels determine them.
     """
     if drawn is not None and error is not None:
         return measured_shares(drawn)
@@ -132,7 +134,7 @@ def find_shares(
 
 
 def accuracy_range(recalls: AnyArray, low: AnyArray, high: AnyArray) -> tuple[float, float]:
-    """Return the least and the largest Σ_j s_j r_j over shares s of sum one within bounds."""
+    """Return the range of Σ_j s_j r_j over shares s within bounds whose sum is one."""
     ends = []
     for order in (np.argsort(recalls), np.argsort(-recalls)):
         s, left = low.copy(), 1 - low.sum()

@@ -11,14 +11,15 @@ from partwise.backends.arrays import AnyArray
 from partwise.backends.numpy.kernels._options import OPTIONS, compiled
 from partwise.backends.threads import each, threads_for
 
-#: Products with the graph that one label may take, and those that it takes about.
+#: Maximum number of products with the graph per label, and the usual number.
 MOST, ABOUT = 200, 50
 
 
 class Walk(NamedTuple):
-    """Matrix S = D^-½ W D^-½ with its rows in the order of their length, for speed.
+    """Matrix S = D^-½ W D^-½ with its rows sorted by their number of entries, for speed.
 
-    ``rows`` are the samples that the rows are of; indices have no sign that must be looked at.
+    ``rows`` holds the index of the sample of each row. All indices are unsigned, so that compiled
+    code need not test for negative ones.
     """
 
     starts: AnyArray
@@ -37,11 +38,12 @@ class Walk(NamedTuple):
 def propagate(
     walk: Walk, E: sp.csr_array, shares: tuple[float, ...], tol: float = 1e-4
 ) -> AnyArray:
-    """Return (1 - α)(I - αS)⁻¹ e for rows e of E (m, n) and shares α: (m, n_shares, n).
+    """Return (1 - α)(I - αS)⁻¹ e for all rows e of E (m, n) and all ``shares`` α.
 
-    S is symmetric with norm one. Conjugate gradients on the largest α; the others
-    are the same matrix plus a multiple of I, so that they share its products: their residuals
-    are ζ times the first's (B. Jegerlehner, "Krylov space solvers for shifted linear systems").
+    The result has the shape (m, n_shares, n). S is symmetric with norm one. Conjugate gradients
+    solve the system with the largest α. The matrices of the other systems differ from it by a
+    multiple of I, so they need no further products: their residuals are multiples ζ of its residual
+    (B. Jegerlehner, "Krylov space solvers for shifted linear systems").
     """
     alpha, (m, n) = np.array(shares), E.shape
     first = int(alpha.argmax())
@@ -66,9 +68,10 @@ def propagate(
 def _gradients(  # type: ignore[no-untyped-def]
     starts, indices, weights, rows, top, first, shifts, tol, scale, fall, R, Q, D, F
 ):
-    """Solve (top + shift_k - S) F_k = e; the ``first`` shift is zero, and R and all D_k are e.
+    """Solve (top + shift_k - S) F_k = e for all shifts k, where shift ``first`` is zero.
 
-    ``scale`` is ζ of each shift and ``fall`` its last factor, which stays between zero and one.
+    At the start, R and all D_k equal e. ``scale`` holds ζ of each shift, and ``fall`` holds the
+    last factor of ζ, which stays between zero and one.
     """
     n = R.size
     old, step, ratio = 0.0, 1.0, 0.0

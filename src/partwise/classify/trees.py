@@ -9,7 +9,7 @@ import numpy as np
 from partwise.backends.arrays import AnyArray
 from partwise.backends.numpy.kernels._options import OPTIONS, compiled
 
-#: Trees that a sample walks down at the same time.
+#: Number of trees that `_vote` follows at the same time for each sample.
 TOGETHER = 8
 
 
@@ -18,17 +18,18 @@ def grow(
 ) -> dict[str, AnyArray]:
     """Grow trees that classify the rows of X; each class has the same total weight.
 
-    The nodes of all trees are in one list. Returns ``roots``, and for each node ``feature`` (-1 in
-    leaves), ``threshold``, ``left``, ``right`` and ``label`` (the class of a leaf). scikit-learn's
-    forest is not used, since it changes the filters of warnings, which is not safe in threads, and
-    can only be saved as a pickle. With 50 trees and 400 labels it took 1.6 times as long to grow,
-    and its pickle had 3.7 MB instead of 1.0 MB.
+    The nodes of all trees are in one list. Return ``roots``, and for each node ``feature`` (-1 in
+    leaves), ``threshold``, ``left``, ``right`` and ``label`` (the class of a leaf).
+
+    scikit-learn's forest is not used for two reasons: it changes the warning filters, which is not
+    safe in threads, and it can only be saved as a pickle. With 50 trees and 400 labels, it took 1.6
+    times as long to grow, and its pickle had 3.7 MB instead of 1.0 MB.
     """
     from sklearn import config_context  # type: ignore[attr-defined]
     from sklearn.tree import ExtraTreeRegressor
 
     weights = weights / np.bincount(y, weights)[y]
-    # squared errors of indicators are Gini's impurity, and a regressor has fewer checks
+    # For class indicators, squared error equals Gini impurity, and a regressor has fewer checks.
     X, Y = np.ascontiguousarray(X, dtype=np.float32), np.eye(n_classes)[y]
     tree: Any = ExtraTreeRegressor(max_features="sqrt", random_state=np.random.RandomState(seed))
     nodes: dict[str, list[AnyArray]] = {}
@@ -52,7 +53,7 @@ def grow(
 def log_shares(trees: dict[str, AnyArray], X: AnyArray, n_classes: int) -> AnyArray:
     """Return the log of the share of trees that vote for each class, of shape (n, n_classes).
 
-    Half a vote is spread over all classes.
+    Half a vote is divided equally among all classes, so that no share is zero.
     """
     inner, itself = trees["feature"] >= 0, np.arange(trees["feature"].size)
     below = [np.where(inner, trees[side], itself) for side in ("right", "left")]
@@ -68,8 +69,8 @@ def log_shares(trees: dict[str, AnyArray], X: AnyArray, n_classes: int) -> AnyAr
 def _vote(X, roots, threshold, feature, below, label, at, votes):
     """Add the vote of each tree for each sample; ``at`` is memory for `TOGETHER` nodes.
 
-    A leaf is its own child. With 20,000 samples and 50 trees this takes 0.08 s; one tree at a time
-    takes 0.3 s, since each step waits for the one before it.
+    A leaf is its own child, so a sample stays there. With 20,000 samples and 50 trees this takes
+    0.08 s. Following one tree at a time takes 0.3 s, since each step waits for the previous one.
     """
     for begin in range(0, roots.size, at.size):
         count = min(at.size, roots.size - begin)
@@ -80,7 +81,7 @@ def _vote(X, roots, threshold, feature, below, label, at, votes):
                 moved = False
                 for k in range(count):
                     node = at[k]
-                    # an index instead of a branch, since branches cannot be predicted here
+                    # An index is faster than an if, since the processor cannot predict the branch.
                     child = below[node, np.uint32(X[i, feature[node]] <= threshold[node])]
                     moved |= child != node
                     at[k] = child
@@ -98,7 +99,7 @@ def check(trees: dict[str, AnyArray], n_features: int, n_classes: int) -> None:
         and np.isin(trees["feature"], np.arange(-1, n_features)).all()
         and np.isin(trees["roots"], nodes).all()
         and np.isin(trees["label"], np.arange(n_classes)).all()
-        # children come after their parents
+        # Children must come after their parents, so that every path ends.
         and all((parents < trees[side])[inner].all() for side in ("left", "right"))
         and all(np.isin(trees[side][inner], nodes).all() for side in ("left", "right"))
     )
