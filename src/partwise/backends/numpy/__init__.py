@@ -1,1 +1,1 @@
-"""Arrays of numpy and scipy: in memory, on disk, incomplete; and the numba kernels."""
+"""Back ends for numpy and scipy: in memory, on disk, with missing entries; numba kernels."""

@@ -63,9 +63,9 @@ def kl_rows(X: AnyArray, V: AnyArray, U: AnyArray, low: float) -> tuple[AnyArray
 def log_sums(X: AnyArray, Y: AnyArray, V: AnyArray, U: AnyArray) -> AnyArray:
     """Return Σ_j x log y by row in float64; Y = VUᵀ is overwritten.
 
-    In float32 a logarithm far from zero loses digits, so y is taken in units of its mean. And y is
-    rounded: Σ x log y is then wrong by about as much as Σ y where x is near y, times the weight of
-    a row that has one, and Σ y is known.
+    In float32 a logarithm far from zero loses digits, so y is divided by its mean. Rounding of y is
+    corrected, too: near x = y it changes Σ x log y about as much as Σ y (times the weight of the
+    row, if any), and the exact Σ y is known.
     """
     if Y.dtype == np.float64:
         np.log(Y, out=Y)
@@ -77,7 +77,7 @@ def log_sums(X: AnyArray, Y: AnyArray, V: AnyArray, U: AnyArray) -> AnyArray:
     np.log(Y, out=Y)
     logs = np.einsum("ij,ij->i", X, Y, dtype=np.float64, casting="unsafe")
     sums = X.sum(axis=1, dtype=np.float64)
-    near = (np.abs(right - rounded) <= 1e-3 * right) & (right > 0)  # else it is the floor's
+    near = (np.abs(right - rounded) <= 1e-3 * right) & (right > 0)  # otherwise due to the floor
     less = np.divide(right - rounded, right, out=np.zeros_like(right), where=near)
     return logs + (np.log(unit) + less) * sums
 

@@ -25,36 +25,36 @@ from partwise.backends.threads import (
     threads_for,
 )
 
-#: Multiply-adds of a second-order sweep from which single precision pays.
+#: Minimum number of multiply-adds of a second-order sweep for which single precision is faster.
 ROUGH_WORK = 5e6
-#: Entries of X below which numpy takes the logarithms of a model: theirs is a kernel to wait for.
+#: With fewer entries numpy computes the logarithms, since compiling a kernel takes longer.
 FEW_LOGS = 2**15
-#: Entries of a block of rows that a thread takes: a set of 3,000 faces has some for each of many.
+#: Number of entries of a block of rows, small enough that 3,000 images keep many threads busy.
 BLOCK = arrays.BLOCK_ENTRIES // 4
-#: Entries of X from which its products with few columns have kernels of their own, which take a
-#: second to compile once; how long its rows must be, and how many columns are few: with 20 an AMD
-#: EPYC is 1.5 times as fast with them as with BLAS and an Intel Xeon as fast, with 50 that loses a
-#: third. XᵀV in float64 loses on the Xeon with 20, too. It is the shape that decides, and the
-#: processor's registers, never a clock: the kernels do not round alike.
+#: Products of X with few columns use compiled kernels instead of BLAS if X has at least NARROW
+#: entries, rows of at least LONG entries, and the factor at most WIDEST columns. Compiling takes a
+#: second once. With 20 columns the kernels were 1.5 times as fast as BLAS on an AMD EPYC and equal
+#: on an Intel Xeon; with 50 the Xeon was a third slower. Only the shape and the registers of the
+#: processor decide, not measured times, because the kernels round differently from BLAS.
 NARROW, LONG, WIDEST = 8_000_000, 500, 25
 
 
 @cache
 def _many_registers() -> bool:
-    """Return whether the processor has the 32 wide registers that those kernels fill."""
+    """Return whether the processor has the 32 wide registers that these kernels use."""
     from llvmlite.binding import get_host_cpu_features
 
     return bool(get_host_cpu_features().get("avx512f", False))
 
 
-#: Into how many pieces BLAS's products with X are cut, at most; the least entries of X and rows of
-#: one, and of one where there are fewer than sixteen such; the least columns of one of XᵀB, cut
-#: last: BLAS takes a fifth longer with 200 of them.
+#: How products with X are divided into calls of BLAS: at most PIECES pieces, each with at least
+#: ENTRIES entries and LEAST rows, or FEW rows if there would be fewer than sixteen pieces. Pieces
+#: of XᵀB have at least ACROSS columns, since BLAS takes a fifth longer with 200.
 PIECES, ENTRIES, LEAST, FEW, ACROSS = 64, 2**17, 192, 64, 512
 
 
 def least_rows(p: int) -> int:
-    """Return the number of rows with p columns from which on BLAS runs at full speed."""
+    """Return the minimum number of rows with p columns for BLAS to run at full speed."""
     return ENTRIES // max(1, p)
 
 
@@ -93,7 +93,7 @@ def _outside(X: AnyArray, B: AnyArray, threads: int) -> Any:
 def _transposed(X: AnyArray, B: AnyArray, threads: int) -> AnyArray:
     """Return `_product` for X in Fortran order, where BLAS is up to twice as fast."""
     p, k = len(X), B.shape[1]
-    # each run of rows has a sum of its own, all of them a quarter of X at most
+    # Each run of rows has a separate sum; the sums together have at most a quarter of X's size.
     runs = pieces(len(B), max(LEAST, 4 * k, least_rows(p)), PIECES // 2)
     parts = pieces(p, ACROSS, max(1, PIECES // (2 * len(runs))))
     sums = np.empty((len(runs), k, p), np.result_type(X, B))
@@ -164,11 +164,11 @@ class DenseData(InNumpy):
 
     @cached_property
     def _size(self) -> int:
-        """Entries of the matrix that this is a part of."""
+        """Size of the whole matrix of which this is a part."""
         return self.shape[0] * self.shape[1]
 
     def part_of(self, low: float, size: int) -> DenseData:
-        """Return itself after storing properties of the whole X, so that kernels act alike."""
+        """Return itself after storing properties of the whole X; all parts use the same kernel."""
         self._low, self._size = self.dtype.type(low), size
         return self
 
@@ -179,7 +179,7 @@ class DenseData(InNumpy):
         return ((rows, self.X[rows]) for rows in arrays.row_blocks(*self.shape, BLOCK))
 
     def _by_row(self, function: Any, work: float = 10.0) -> AnyArray:
-        """Return function(rows, block) of all blocks of rows; ``work`` is that per entry of X."""
+        """Return function(rows, block) of all blocks; ``work`` is that per entry of X."""
         out = np.empty(self.shape[0], dtype=np.float64)
 
         def run(rows: slice, X: AnyArray) -> None:
@@ -309,9 +309,9 @@ class DenseData(InNumpy):
         X, Z, B = (self.X.T, U, V) if transposed else (self.X, V, U)
         Z = Z.copy()
         rough = rough and self._size * Z.shape[1] >= ROUGH_WORK
-        # float32 has twice the numbers in a vector, and divides them faster still
+        # A vector register holds twice as many float32 numbers, and their division is faster.
         dtype = np.dtype(np.float32) if rough else self.dtype
-        # floors are 1e-30 and 1e-12 of the mean of X
+        # The floors are 1e-30 and 1e-12 of the mean of X.
         low = self._low if dtype == self.dtype else max(1e18 * self._low, floor(dtype))
         threads = threads_for(12.0 * X.size * Z.shape[1], True)
         kernels.newton_dense(X, Z, B, cost, ridge, sweeps, dtype.type(low), threads)
@@ -390,7 +390,7 @@ def _(data: DenseData, V: AnyArray | None = None, U: AnyArray | None = None) -> 
         found = data._square if V is None else _squares(X, V, U)
     if 1e-20 < found < 1e30 or (data.dtype.itemsize == 8 and found):
         return found
-    return float(total_squares.dispatch(object)(data, V, U))  # float32 may not hold it
+    return float(total_squares.dispatch(object)(data, V, U))  # the sum may overflow in float32
 
 
 def _squares(X: AnyArray, V: Any = None, U: Any = None) -> float:

@@ -1,4 +1,4 @@
-"""X in float32 with products in float64, for problems whose halves cancel; X is not copied."""
+"""X in float32 with products in float64, against cancellation; X is not copied."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOOKED_AT = 20
 
 
 class FromSingle:
-    """Factors of float64 for a user who has float32."""
+    """Factors in float64 while the user's X is in float32."""
 
     given = np.dtype(np.float32)
 
@@ -31,7 +31,7 @@ class FromSingle:
 
 
 class DoubleDense(FromSingle, DenseData):
-    """A float32 ndarray whose products are those of float64, a block of rows at a time."""
+    """A float32 ndarray with products in float64, one block of rows at a time."""
 
     dtype = np.dtype(np.float64)
 
@@ -50,7 +50,7 @@ class DoubleDense(FromSingle, DenseData):
 
 
 class DoubleSparse(FromSingle, SparseData):
-    """CSR brought to float64."""
+    """A CSR matrix converted to float64."""
 
 
 def in_double(data: DataMatrix) -> DataMatrix:
@@ -71,7 +71,7 @@ class DoubleProducts(Beside):
 
     def _blocks(self) -> Iterator[tuple[slice, Any]]:
         base: Any = self.base
-        # two of them, and the base's own, are there at a time: an eighth of that, twice as wide
+        # Two blocks in float64 are in memory together with one of the base, so each is an eighth.
         step = max(1, arrays.BLOCK_ENTRIES // 8 * getattr(base, "block_scale", 1) // self.shape[1])
         for rows, X in base._blocks():
             for at in range(0, X.shape[0], step):
@@ -92,7 +92,7 @@ class DoubleProducts(Beside):
 
 
 class _DoubleRows(DoubleProducts):
-    """The same of CSR rows, about as many non-zeros at a time."""
+    """`DoubleProducts` of CSR rows, in blocks with a similar number of non-zeros."""
 
     def _blocks(self) -> Iterator[tuple[slice, Any]]:
         X: Any = self.base.whole()
@@ -102,7 +102,7 @@ class _DoubleRows(DoubleProducts):
 
 @singledispatch
 def double_products(data: Any) -> Any:
-    """Return ``data`` with `dot` and `tdot` in float64, where rounding would change the result."""
+    """Return ``data`` with `dot` and `tdot` in float64, if rounding would change the result."""
     return data if data.dtype == np.float64 else DoubleProducts(data)
 
 
@@ -121,7 +121,7 @@ def _(data: MaskedData) -> Any:
 
 
 def beyond_mean(data: DataMatrix) -> float:
-    """Return the share of ‖X‖² that its mean does not explain, from some rows; 1 if elsewhere."""
+    """Return the share of ‖X‖² not explained by its mean, from some rows; 1 if not in memory."""
     if type(data) not in (DenseData, SparseData):
         return 1.0
     X: Any = data.whole()

@@ -1,8 +1,8 @@
 """Missing entries filled with the model's values, for arrays in memory.
 
-E = d1ᵀ - w is the weight that entries lack of their row's ceiling. For any F, the squared loss over
-observed entries is at most that of w ∘ X + E ∘ F with row weights d, with equality if F is the
-model at the missing entries. If few entries are missing, one filling serves both half-steps of an
+E = d1ᵀ - w is the weight deficit: the ceiling of each row minus its weights. For any F, the squared
+loss over observed entries is at most that of w ∘ X + E ∘ F with row weights d. They are equal if F
+is the model at the missing entries. If few are missing, one filling serves both half-steps of an
 iteration. Products then cost as much as for complete X, plus the model's missing entries twice.
 """
 
@@ -31,8 +31,8 @@ class Fill:
 
     V: AnyArray
     U: AnyArray
-    side: str  # the half-step that it was made for
-    values: AnyArray | None = None  # its entries at the places, if stored
+    side: str  # the half-step for which it was computed
+    values: AnyArray | None = None  # values at the missing entries, if stored
     size: float = 0.0  # Σ E F², computed with the first product
     exact: bool = True
 
@@ -42,7 +42,7 @@ def _near(moved: AnyArray, old: AnyArray) -> bool:
 
 
 class Filling(ABC):
-    """w ∘ X + E ∘ F, with an F that is renewed; made by `filling`."""
+    """w ∘ X + E ∘ F, with an F that is recomputed; created by `filling`."""
 
     shared = False  # with many missing entries, outdated values would slow the other half-step
 
@@ -51,9 +51,9 @@ class Filling(ABC):
         self._last: Fill | None = None  # the last fill, of any start
 
     def at(self, side: str, V: AnyArray, U: AnyArray) -> Fill:
-        """Return the fill for the step on ``side``, that of the other half-step if it is current.
+        """Return the fill for the step on ``side``; reuse that of the other half-step if current.
 
-        The other half has left the factor that moves now as it was.
+        The other half-step has not changed the factor that moves now.
         """
         last, guess = self._last, None
         if self.shared and last is not None:
@@ -128,7 +128,7 @@ class _Sampled(Filling):
         """Return the sum over the entries of their multiplicity times a value squared."""
         return dot64((self.places.data * values)[None, :], values[None, :])
 
-    sign = -1.0  # of the places' own part in a row's Hessian: E is taken off d UᵀU
+    sign = -1.0  # E is subtracted from d UᵀU in the Hessian of a row
 
     def solve(
         self, Z: AnyArray, U: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray,
@@ -169,7 +169,7 @@ class _Few(_Sampled):
             return None
         (V1, U1, now), (V0, U0, before) = self._point, self._before
         old_already = self._last is not None and self._last.values is now
-        if old_already or (V is V1) == (U is U1):  # or these are known, or others
+        if old_already or (V is V1) == (U is U1):  # not exactly one factor has moved
             return None
         moved, last, old = (U, U1, U0) if V is V1 else (V, V1, V0)
         size = dot64(last - old, last - old) if last.shape == old.shape else 0.0
@@ -199,7 +199,7 @@ class _FewInDense(_Few):
         self.X = np.array(X, order="C")
         rows = np.repeat(np.arange(E.shape[0]), np.diff(E.indptr))
         base = self.X[rows, E.indices]
-        self.base = base if base.any() else None  # what weights leave of X there
+        self.base = base if base.any() else None  # w ∘ X at these entries
 
     def _write(self, values: AnyArray) -> None:
         from partwise.backends.numpy.kernels.sampled import write_rows
@@ -255,7 +255,7 @@ class _Many(_Sampled):
         return multiply(self.beyond.XT, V) + self.U @ (self.V.T @ V)
 
     def apart(self, fill: Fill, V: AnyArray, U: AnyArray) -> float:
-        # F - VUᵀ as one product, from differences: the two alone are far larger than what is left
+        # F - VUᵀ is one product of differences, because F and VUᵀ would nearly cancel.
         left = np.hstack([fill.V - V, V])
         right = np.hstack([fill.U, fill.U - U])
         weighed = left if self.d is None else left * self.d[:, None]
@@ -264,7 +264,7 @@ class _Many(_Sampled):
 
 
 class _Dense(Filling):
-    """Neither few: block by block, in a copy of X."""
+    """Many missing and many observed entries: filled block by block, in a copy of X."""
 
     def __init__(self, X: AnyArray, E: AnyArray) -> None:
         super().__init__()
@@ -306,7 +306,7 @@ class _Dense(Filling):
         total = 0.0
         for rows in arrays.row_blocks(*self.X.shape):
             Y, E = V[rows] @ U.T, self.E[rows]
-            if self.mask:  # E = E²: the fill is what the copy has beyond w ∘ X
+            if self.mask:  # E = E², so the fill is the copy minus w ∘ X
                 Y *= E
                 Y -= self.X[rows]
                 Y += self.base[rows]

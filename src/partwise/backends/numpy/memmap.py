@@ -18,7 +18,7 @@ from partwise.backends.numpy.dense import DenseData
 
 
 class MemmapData(DenseData):
-    """Rows of X as they lie in the file, scaled and summed on the way if weights or labels ask.
+    """Rows of X in the order of the file, scaled and summed while reading if necessary.
 
     Second-order steps for KL sweep the rows of X for V. For U they would need whole columns, so
     the Hessian of each column is summed over the blocks instead.
@@ -29,11 +29,11 @@ class MemmapData(DenseData):
     head : (c, p) array or None
         Rows before those of the file: sums over labelled samples, in memory.
     keep : (m,) array or None
-        The rows of the file that follow, in order; None: all.
+        The rows of the file that follow ``head``, in order; None uses all.
     weights : (n,) array or None
         Weight of each row of the file.
     see : callable or None
-        What is made of rows, a slice, and their block when it has been read.
+        ``see(rows, block)`` converts each block after reading; ``rows`` is a slice.
     """
 
     curved = "U"
@@ -129,7 +129,7 @@ class MemmapData(DenseData):
 
 
 def gaps(X: np.memmap, missing: float) -> tuple[MemmapData, MemmapData]:
-    """Return X with zeros for missing entries, and ones there, both computed while reading."""
+    """Return X with zeros for missing entries, and a mask of these, computed while reading."""
     return (
         MemmapData(X, see=lambda _, block: np.where(_hidden(block, missing), 0, block)),
         MemmapData(X, see=lambda _, block: _hidden(block, missing).astype(block.dtype)),
@@ -143,7 +143,7 @@ def _hidden(block: AnyArray, missing: float | None) -> AnyArray:
 
 
 def weighed(X: np.memmap, W: Any, missing: float | None) -> Weighed:
-    """Return both, computed while X (and W, if it is a file) is read."""
+    """Return the weighted X and the deficit, computed while X and W are read."""
 
     def weight(rows: slice, block: AnyArray) -> AnyArray:
         w = W[rows]
@@ -190,7 +190,7 @@ def check_memmap(X: np.memmap | MemmapData, estimator_name: str, *, positive: bo
 
 
 def _check_length(X: np.memmap, row: int) -> None:
-    """Check the file's length: reading beyond its end would end the process silently."""
+    """Check the length of the file, because reading beyond its end would kill the process."""
     filename = getattr(X, "filename", None)
     mapped = getattr(X, "_mmap", None)
     if filename is None or mapped is None:

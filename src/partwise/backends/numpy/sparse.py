@@ -19,8 +19,8 @@ from partwise.backends.numpy import blocks
 from partwise.backends.numpy.dense import DenseData
 from partwise.backends.threads import PASS, cached_property, each, threads_for
 
-#: Columns below which scipy's product will do for fewer multiply-adds, a millisecond of them: it
-#: needs nothing compiled.
+#: With fewer columns and fewer multiply-adds than these, scipy's product takes about a millisecond,
+#: and compiling a kernel is not worthwhile.
 WIDE, SMALL = 16, 1_000_000
 
 
@@ -52,12 +52,12 @@ class SparseData(DenseData):
         return multiply(self._XT, V)
 
     def _sums(self, make: Callable[[AnyArray], AnyArray]) -> AnyArray:
-        """Return sums by row, in float64, of what ``make`` computes of the entries."""
+        """Return sums by row, in float64, of ``make`` applied to the entries."""
         X, out = self.X, np.zeros(self.shape[0])
 
         def run(lo: int, hi: int) -> None:
             begin, end = X.indptr[lo], X.indptr[hi]
-            some = lo + np.flatnonzero(np.diff(X.indptr[lo : hi + 1]))  # rows that have any
+            some = lo + np.flatnonzero(np.diff(X.indptr[lo : hi + 1]))  # rows with entries
             if len(some):
                 out[some] = np.add.reduceat(make(X.data[begin:end]), X.indptr[some] - begin)
 
@@ -103,7 +103,7 @@ class SparseData(DenseData):
             )
             X = A @ X
         X = sp.csr_array(X)
-        # indices as they came: kernels are compiled for each kind of them
+        # Keep the dtype of the indices, because kernels are compiled for each dtype.
         X.indices, X.indptr = (a.astype(self.X.indices.dtype) for a in (X.indices, X.indptr))
         return SparseData(X).weighing(weights, self.shape[0])
 
@@ -133,7 +133,7 @@ class SparseData(DenseData):
     def column_curvature(self, V: AnyArray, U: AnyArray, seconds: Sequence[int]) -> AnyArray:
         y = np.maximum(sampled_values(self._XT, U, V), self._low)
         W = sp.csr_array((self._XT.data / y / y, self._XT.indices, self._XT.indptr), self._XT.shape)
-        # one b at a time: all pairs of columns of V would take k/2 times its memory
+        # One b at a time, because all pairs of columns of V would take k/2 times its memory.
         return np.concatenate([multiply(W, of_pairs(V, [b])) for b in seconds], axis=1)
 
     def times_dot(self, V: AnyArray, U: AnyArray) -> AnyArray:
@@ -178,7 +178,7 @@ def solve_rows(
     places: Any, U: AnyArray, G: AnyArray, d: AnyArray | None, sign: float, Z: AnyArray,
     C: AnyArray, r: AnyArray, stop: float, enough: float,
 ) -> AnyArray:  # fmt: skip
-    """Return the minimiser of each row with its own Hessian, from Z; see `kernels_sampled`."""
+    """Return the minimiser of each row with its own Hessian, from Z; see `kernels.sampled`."""
     from partwise.backends.numpy.kernels import sampled
 
     k = Z.shape[1]
@@ -194,8 +194,8 @@ def solve_rows(
 def by_rows(kernel: Any, X: Any, args: tuple[Any, ...], work: int) -> None:
     """Call kernel(*args, lo, hi) on runs of rows of CSR X, in a suitable number of threads.
 
-    ``work`` is for one non-zero, in multiply-adds of a dense sweep: gathers and logarithms cost
-    ten of them each.
+    ``work`` is the cost of one non-zero, in multiply-adds of a dense sweep. A gather or a logarithm
+    costs ten of them.
     """
     threads = threads_for(float(X.nnz) * work, True)
     from partwise.backends.numpy.kernels import crew
@@ -220,7 +220,7 @@ def transposed(X: Any) -> Any:
     """Return Xᵀ of CSR, in threads if that is faster."""
     n, p = X.shape
     threads = threads_for(50.0 * X.nnz, True)
-    runs = min(threads, X.nnz // (4 * p + 1))  # each has a place for every column
+    runs = min(threads, X.nnz // (4 * p + 1))  # each run needs an array with one entry per column
     if runs < 2:
         return X.T.tocsr()
     from partwise.backends.numpy import kernels
@@ -237,7 +237,7 @@ def multiply(X: Any, B: AnyArray) -> AnyArray:
         return X @ B
     from partwise.backends.numpy import kernels
 
-    # twice what a non-zero took on an EPYC: other caches are slower
+    # This is twice the time per non-zero on an AMD EPYC, since other caches are slower.
     threads = threads_for(float(X.nnz) * (16 + B.shape[1]), True)
     lines, runs = slab_lines(len(B), kernels.LINE), runs_for(X, threads)
     return kernels.spmm(X.indptr, X.indices, X.data, B, lines, runs, threads)
@@ -246,7 +246,7 @@ def multiply(X: Any, B: AnyArray) -> AnyArray:
 def slab_lines(rows: int, line: int) -> int:
     """Return how many cache lines of each row of a factor a product uses at a time: 4, 2 or 1.
 
-    More of them are gathered sooner, as long as the cache holds all; others want half of it.
+    More lines are faster as long as they fit into half of the cache; other data needs the rest.
     """
     return next((n for n in (4, 2) if 2 * n * line * rows <= last_cache()), 1)
 
