@@ -1,1 +1,1 @@
-"""Steps, one loop, starts: how a model is solved."""
+"""Solvers: starts, steps, the loop, and checkpoints."""

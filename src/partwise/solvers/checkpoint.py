@@ -1,4 +1,4 @@
-"""The state of the loop in a folder, so that an interrupted fit goes on to the same answer."""
+"""Checkpoints: the state of the loop in a folder, with which an interrupted fit continues."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAME = "checkpoint.npz"
 
 
 class Identity(NamedTuple):
-    """What must not change between the fits that share a checkpoint.
+    """Properties of a fit that must be equal to continue from its checkpoint.
 
     Parameters
     ----------
@@ -81,8 +81,8 @@ def identify(data: DataMatrix, named: Mapping[str, Any]) -> Identity:
 def describe(value: Any) -> str:
     """Return a text that is the same for equal values, in any process.
 
-    Numbers and names as they are, arrays by a hash. An object says what defines it by a method
-    ``identity()`` that returns names and values; without one, its attributes do.
+    Numbers and names are written as they are, arrays as a hash. A method ``identity()`` of an
+    object returns the names and values that define it; otherwise its attributes define it.
     """
     if value is None or isinstance(value, (str, bool, int, float, complex, np.generic)):
         return repr(value.item() if isinstance(value, np.generic) else value)
@@ -99,7 +99,7 @@ def describe(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"array {value.shape} {_hash(value)}"
     if isinstance(value, (np.random.RandomState, np.random.Generator)):
-        return type(value).__name__  # moves on with every draw
+        return type(value).__name__  # its state changes with every draw
     if callable(value) and hasattr(value, "__qualname__"):
         return f"{value.__module__}.{value.__qualname__}"
     parts = value.identity() if hasattr(value, "identity") else getattr(value, "__dict__", {})
@@ -117,16 +117,16 @@ def _hash(*arrays: AnyArray) -> str:
 
 
 class Checkpoint:
-    """Saves whole states every ``every`` iterations; a file appears whole or not at all.
+    """Store that saves the state every ``every`` iterations in complete files.
 
     Parameters
     ----------
     folder : path
-        Made if it is not there.
+        Folder, created if it does not exist.
     data : DataMatrix
-        Where the factors go: V beside its rows, U where small arrays are.
+        Back end on which the factors are placed.
     identity : Identity
-        A state of another fit is refused.
+        Identity of the fit; a state of another fit is refused.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Checkpoint:
         self.data, self.identity, self.every = data, identity, every
 
     def load(self) -> State | None:
-        """Return the last state with its arrays where X is, or None."""
+        """Return the last state with its arrays on the back end of X, or None."""
         sweep(self.path.parent)
         if not self.path.exists():
             return None

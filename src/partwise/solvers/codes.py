@@ -1,4 +1,4 @@
-"""V for a fixed basis: the convex half of the problem, solved to the end."""
+"""Computation of V for fixed parts, which is a convex problem."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def start_codes(data: DataMatrix, U: Array) -> Array:
 
 
 def solve_quadratic(sub: Quadratic, Z: Array, tol: float, scale: float) -> Array:
-    """Run coordinate descent to convergence, for terms whose bound holds for a whole solve.
+    """Run coordinate descent to convergence, if bounds of terms hold for a whole solve.
 
     ``scale`` is ‖X‖². A block of rows ends when a sweep moves V Uᵀ by less than its share of
     (tol/100)² of that; nearly collinear parts need `solve_exactly`.
@@ -39,14 +39,14 @@ def solve_quadratic(sub: Quadratic, Z: Array, tol: float, scale: float) -> Array
         return solve_exactly(sub, Z)
     Z = Z.copy() if isinstance(Z, np.ndarray) else Z
     C, r, _ = bounded(sub, sub.terms, Z)
-    # changes of V Uᵀ below the rounding error of C never end
+    # changes of V Uᵀ below the rounding error of C would never end
     least = max(0.01 * tol, 1e-9, 8 * float(np.finfo(arrays.numpy_dtype(Z.dtype)).eps))
     enough = least**2 * scale * min(1.0, 64 / len(Z))
     return sweep_rows(Z, C, sub.G, sub.d, r, 2000, 1e-9, enough=enough)
 
 
 def solve_exactly(sub: Quadratic, Z: Array) -> Array:
-    """Solve for ndarrays, to the minimum itself.
+    """Solve for ndarrays to the exact minimum.
 
     If parts are nearly collinear, as concepts often are, sweeps slow down far from the minimum.
     """
@@ -74,7 +74,7 @@ def solve_codes(
 ) -> tuple[Array, int]:
     """Minimise over Z with U fixed, from Z; a quadratic is solved by coordinate descent.
 
-    "mu" keeps the papers' updates. ``sub`` is the problem at (Z, U), if the caller has it already.
+    "mu" uses the papers' updates. ``sub`` is the problem at (Z, U), if it is already computed.
     """
     sub = model.subproblem("V", Z, U) if sub is None else sub
     if isinstance(sub, Quadratic) and not step.multiplicative:
@@ -83,7 +83,7 @@ def solve_codes(
         if isinstance(sub, Filled) and sub.gaps.solve and all(term.exact for term in sub.terms):
             return solve_filled(sub, Z, tol, 2 * model.constant), 1
         step = hals
-    n, most = 0, max_iter if tol > 0 else 1 + max_iter // 4  # 0 never says that it is solved
+    n, most = 0, max_iter if tol > 0 else 1 + max_iter // 4  # with tol=0 there is no convergence
     for n in range(1, most + 1):
         Z = step(sub, Z)
         if sub.local:

@@ -1,4 +1,4 @@
-"""Starts: random, NNDSVD and its two fillings, k-means. X is seen through its products."""
+"""Starts: random, NNDSVD with or without filling, and k-means, computed from products with X."""
 
 from __future__ import annotations
 
@@ -78,16 +78,16 @@ def random_starts(
 ) -> list[tuple[AnyArray, AnyArray]]:
     """Return half-normal parts, and part weights that are noise scaled by the sample.
 
-    The noise is the fraction of a large random projection of the sample: different for any two
-    samples that differ, the same for equal ones. So the result does not depend on the order of the
-    samples, and a sample of weight 2 starts like two. All starts share one pass over X.
+    The noise is the fractional part of a large random projection of the sample. It differs between
+    different samples and is equal for equal ones. The result therefore does not depend on the order
+    of the samples, and a sample of weight 2 starts like two. All starts share one pass over X.
     """
     dtype = data.dtype
-    # a fraction of large numbers: what float32 leaves of it is another start, or none at all
+    # float64, because float32 has too few digits for the fraction of a large number
     data = double_products(data).filled()
     mean = _mean(data, weights)
     scale = np.sqrt(mean / k)
-    # a power of two near 1/mean: rounding in the mean must not turn the noise
+    # a power of two near 1/mean, so that rounding of the mean does not change the noise
     turn = 1000 * 2.0 ** -np.round(np.log2(mean)) if mean > 0 else 0.0
     parts, spins = [], []
     for rng in rngs:
@@ -187,7 +187,7 @@ def clustered(X: AnyArray, k: int, n_init: int, rng: np.random.RandomState) -> A
     from sklearn.exceptions import ConvergenceWarning
     from threadpoolctl import threadpool_limits
 
-    # one thread sums in one order: of starts as good as each other another would win each time
+    # one thread has a fixed order of sums, which decides between equally good starts
     with threadpool_limits(limits=1, user_api="openmp"), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct samples than parts
         return KMeans(n_clusters=min(k, X.shape[0]), n_init=n_init, random_state=rng).fit(X)

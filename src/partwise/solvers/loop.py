@@ -1,9 +1,9 @@
-"""The one loop: two half-steps an iteration, extrapolation with restart, guard, stopping.
+"""The loop of all fits: two half-steps per iteration, extrapolation, guard and stopping rule.
 
-All that changes from one iteration to the next is in a `State`; `advance` moves one start by one
-iteration (both steps, where the next begins, what the objective is) and knows of no other. It is a
-generator: it yields a `Request` for each subproblem that it needs and is sent it, so that who runs
-it can make those of many starts at once (see `many_starts`).
+A `State` contains everything that changes between iterations. `advance` runs one iteration of one
+start: both steps, the extrapolation, and the objective. It is a generator that yields a `Request`
+for each subproblem and receives the subproblem. The caller can therefore compute the subproblems of
+several starts together (see `many_starts`).
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ from partwise.solvers.checkpoint import Checkpoint
 from partwise.solvers.state import Point, State
 from partwise.solvers.steps import Step, mu
 
-#: Iterations over which "converged" wants a relative fall of at most tol.
+#: Number of iterations in which a converged fit improves by at most a share of tol.
 LOOK_BACK = 10
-#: The weight of the first extrapolation.
+#: Weight of the first extrapolation.
 FIRST = 0.5
-#: Failures in a row after which a step is tried without extrapolation, and after which it is mu.
+#: Number of successive failures after which a step has no extrapolation, and after which it is mu.
 PLAIN, SAFE = 2, 3
-#: Iterations in which an empty part may come back.
+#: Number of first iterations in which an empty part may become used again.
 PATIENCE = 10
 
 T = TypeVar("T")
 
 
 class Request(NamedTuple):
-    """The problem in one factor ("V" or "U"), asked for with the factors where it begins."""
+    """Request for the subproblem in one factor ("V" or "U") at the given factors."""
 
     side: str
     Z: Array
     U: Array
 
 
-#: What yields requests and is sent their subproblems, until it returns a T.
+#: Generator that yields requests, receives their subproblems, and returns a T.
 Asking = Generator[Request, Subproblem, T]
 
 
 @dataclass
 class Solution:
-    """Where the loop ended."""
+    """Result of the loop."""
 
     Z: Array
     U: Array
@@ -61,44 +61,44 @@ class Solution:
     n_iter: int = 0
     converged: bool = False
     status: str = ""
-    value: float | None = None  # the objective of these factors, where it is known
-    summed: bool = True  # from the factors; else it was added up from decreases
+    value: float | None = None  # the objective of these factors, if known
+    summed: bool = True  # computed from the factors, not added up from changes
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How the loop runs.
+    """Settings of the loop.
 
     Parameters
     ----------
     max_iter, tol
-        Stop after so many iterations, or once the KKT residual is at most tol and the objective
-        fell by at most tol of itself in ten iterations (tol 0: never).
+        Stop after max_iter iterations, or once the KKT residual is at most tol and the objective
+        fell by at most a share of tol in ten iterations. With tol=0 the loop runs max_iter times.
     order : "VU" or "UV"
         Which factor moves first.
     extrapolate : bool
-        Ang & Gillis (2019): start each half-step beyond the last one, take it back when the
-        objective rises.
+        Start each half-step from an extrapolated point, and undo it if the objective rises (Ang
+        and Gillis 2019).
     guard : bool
-        Never report a rise: a step that raises the objective is undone. False leaves the
-        multiplicative updates exactly as the papers print them.
+        Undo steps that raise the objective. False runs the multiplicative updates exactly as the
+        papers print them.
     stationary : bool
-        False where fixed points are not KKT points (GNMF-KL): then the relative change of the
+        Whether fixed points are KKT points. If not (GNMF under KL), the relative change of the
         factors is compared with tol.
     warmup : int
-        First iterations that are multiplicative: a second-order step from a random start empties
-        parts before they differ.
+        Number of first iterations that are multiplicative, because a second-order step from a
+        random start empties parts before they differ.
     rough : Step or None
-        A cheaper step for as long as an iteration gains more than 1e-5 of the objective.
+        Cheaper step that is used while an iteration gains more than 1e-5 of the objective.
     check_every : int
-        Iterations between two looks at the residual.
+        Number of iterations between two computations of the residual.
     keep : float
-        Extrapolation leaves each entry at least this share: a multiplicative step cannot leave 0.
+        Smallest share of an entry after extrapolation, since multiplicative steps cannot leave 0.
     safe : Step or None
-        What is tried where the guard took a step without extrapolation back; None where
-        multiplicative updates leave the constraint set.
+        Step that follows if the guard undoes a step without extrapolation; None if multiplicative
+        updates leave the constraint set.
     done : int
-        Iterations that an earlier loop of this fit took: they count, but not as this one's first.
+        Number of iterations of an earlier loop of this fit, which count for max_iter.
     """
 
     max_iter: int
@@ -124,17 +124,17 @@ def alternate(
     on_iteration: Callable[[int, Solution], bool] | None = None,
     keeper: Checkpoint | None = None,
 ) -> Solution:
-    """Minimise the model from (Z, U): both half-steps, `max_iter` times or until converged.
+    """Minimise the model from (Z, U) until convergence or for `max_iter` iterations.
 
-    ``on_iteration(n, solution)`` is called after each iteration; True ends the loop. The solution's
-    factors are the last point whose objective is in the history. ``keeper`` is a `Checkpoint`: the
-    loop goes on from its state, and saves to it.
+    ``on_iteration(n, solution)`` is called after each iteration, and True ends the loop. The
+    factors of the solution are the last point whose objective is in the history. ``keeper`` is a
+    `Checkpoint`, from whose state the loop continues and to which it saves.
     """
     return answered(model, alternating(model, Z, U, step, settings, on_iteration, keeper))
 
 
 def answered(model: Model, asking: Asking[T]) -> T:
-    """Run ``asking``, and answer each of its requests with the model alone."""
+    """Run the generator ``asking`` with subproblems of the model, and return its result."""
     try:
         request = next(asking)
         while True:
@@ -197,25 +197,25 @@ def begin(model: Model, Z: Array, U: Array, settings: Settings) -> State:
 
 
 class HalfStep(NamedTuple):
-    """A factor after its step, and what one pass over it found besides, if there was one."""
+    """A factor after its step, and results of the same pass if there are any."""
 
     new: Array
-    beyond: Array | None = None  # the extrapolation
-    change: float = 0.0  # of the objective by the step
-    ahead: float = 0.0  # and by the extrapolation
+    beyond: Array | None = None  # the extrapolated factor
+    change: float = 0.0  # change of the objective by the step
+    ahead: float = 0.0  # change by the extrapolation
 
 
 class Moved(NamedTuple):
-    """Both factors after an iteration, before anything is decided."""
+    """Both factors after the steps of an iteration, before the guard judges them."""
 
-    new: Point  # where the steps ended
-    first: Array  # the extrapolated first factor: where the second step began
+    new: Point  # the factors after the steps
+    first: Array  # the extrapolated first factor, used by the second step
     second: HalfStep
-    sub: Subproblem  # of the second factor
+    sub: Subproblem  # the subproblem of the second factor
     weight: float
     value: Array | float  # the objective there; a device may still be computing it
-    by_change: bool  # whether that was added up from what the half-steps changed
-    residual: float  # KKT, between the half-steps, if it was asked for
+    by_change: bool  # whether it was added up from changes of the half-steps
+    residual: float  # KKT residual between the half-steps, if requested
     measured: bool = True  # whether the steps of both factors returned their changes
 
 
@@ -225,13 +225,13 @@ def advance(
     """Run one iteration; return the state, and the KKT residual if ``look``."""
     moved = yield from _both_steps(model, state, step, settings, look)
     wait = pending_scalar(moved.value)
-    # a device goes on as if the value were lower, which it mostly is, while its number comes here;
-    # only X waits for it
+    # A device continues as if the objective were lower, which is usually right, while its value is
+    # transferred. Only products with X wait for the value.
     ahead = None
     if wait is not None and moved.by_change and model.eps > 1e-10:
         ahead = _look_ahead(model, state, moved, 0.0, settings)
         model.expect(settings.order[0], ahead.y["V"], ahead.y["U"])
-    value = float(moved.value) if wait is None else wait()  # the one wait in an iteration
+    value = float(moved.value) if wait is None else wait()  # the only wait in an iteration
     if settings.guard and not value <= state.value:
         _take_back(state, settings)
     else:
@@ -246,7 +246,7 @@ def advance(
 def _both_steps(
     model: Model, state: State, step: Step, settings: Settings, look: bool
 ) -> Asking[Moved]:
-    """Move both factors, the first of them on beyond its step."""
+    """Move both factors, and extrapolate the first one."""
     first, second = tuple(settings.order)
     move, weight = _move(state, step, settings), _weight(state, settings)
     rho = misfit(state.value, model.size, model.least, settings.tol) if look else 1.0
@@ -263,7 +263,7 @@ def _both_steps(
     if by_change:
         known = one.beyond is not None
         value += one.change + one.ahead if known else sub.change(beyond, y[first])
-    del sub  # its product is as large as the factor: gone before the next array is made
+    del sub  # free its product, which is as large as the factor
     if first == "U":
         z["V"], z["U"] = model.normalize(z["V"], z["U"])
     sub = yield Request(second, z["V"], z["U"])
@@ -282,7 +282,7 @@ def _both_steps(
 def _half_step(
     move: Step, sub: Subproblem, Z: Array, state: State, side: str, weight: float
 ) -> HalfStep:
-    """Move one factor; where the back end can, extrapolate and measure it in the same pass."""
+    """Move one factor, with extrapolation in the same pass if the back end supports it."""
     found = move.extrapolated and move.extrapolated(sub, Z, state.old[side], weight)
     return HalfStep(*found) if found else HalfStep(_patient(move, sub, Z, state))
 
@@ -290,8 +290,8 @@ def _half_step(
 def _patient(move: Step, sub: Subproblem, Z: Array, state: State) -> Array:
     """Return Z after the step; early on, parts with a zero other factor stay unchanged.
 
-    The loss does not see such a part, and a penalty alone would take it to zero at once, where
-    neither factor can leave again, though the other parts have hardly found their places.
+    The loss does not depend on such a part, so a penalty would set it to zero immediately. Neither
+    factor could leave zero again, although the other parts are still far from their final values.
     """
     new = move(sub, Z)
     if not sub.terms or state.n >= PATIENCE or not move.can_empty:
@@ -305,21 +305,21 @@ def _patient(move: Step, sub: Subproblem, Z: Array, state: State) -> Array:
 def _judge_value(
     model: Model, state: State, moved: Moved, value: float, settings: Settings
 ) -> None:
-    """Report an objective that did not rise, summed from the factors where rounding shows."""
+    """Return an objective that did not rise, summed from the factors if rounding matters."""
     state.value, state.failures = value, 0
     sub = moved.sub
     if moved.by_change and value < 1e5 * model.eps * state.anchor:
         anchor(model, state)
     elif not settings.guard and value < 3e5 * model.eps * max(model.size, sub.size):
-        # the value is a difference of three sums, each of which rounds to eps of this size:
-        # they are 1e-5 of it by now, and the history tells the truth. What the model has in
-        # gaps is in two of them, and may be far larger than X
+        # The value is a difference of three sums, each with a rounding error of eps times its size,
+        # which may now exceed the gain. Predictions of missing entries are in two of the sums and
+        # may be far larger than X.
         about = 0.0 if sub.size > model.size else np.inf
         state.value = model.exact_value(state.x["V"], state.x["U"], about)
 
 
 def _accept(model: Model, state: State, moved: Moved, settings: Settings) -> None:
-    """Report the point where the second step ended, and begin the next iteration beyond it."""
+    """Accept the point after the second step, and extrapolate from it."""
     first, second = tuple(settings.order)
     new, weight, beyond = moved.new, moved.weight, moved.second.beyond
     x = {first: moved.first, second: new[second]}
@@ -338,7 +338,7 @@ def _accept(model: Model, state: State, moved: Moved, settings: Settings) -> Non
 
 
 def _look_ahead(model: Model, state: State, moved: Moved, fall: float, settings: Settings) -> State:
-    """Return the state after an iteration with gain ``fall``, including where the next begins.
+    """Return the state after an iteration with gain ``fall``, with the extrapolated point.
 
     The change of the objective there is computed exactly only if necessary. The difference of two
     values is cheaper; its error of about eps ½‖X‖² is harmless while iterations gain far more.
@@ -352,14 +352,14 @@ def _look_ahead(model: Model, state: State, moved: Moved, fall: float, settings:
     )
     measured = settings.guard and moved.sub.measures_change and state.fine
     if measured and not known and state.y[second] is not state.x[second]:
-        # sub knows the first factor as it was before lengths moved into it
+        # sub contains the first factor before lengths were moved into it
         back = model.lengths(moved.new["U"]) if second == "U" and model.unit else 1
         state.ahead = moved.sub.change(state.y[second] * back, moved.new[second])
     return state
 
 
 def _take_back(state: State, settings: Settings) -> None:
-    """Begin again from the reported point, with less momentum or without any."""
+    """Return to the accepted point with less momentum, or with none."""
     state.failures += 1 if settings.extrapolate and state.failures < SAFE else SAFE
     state.y, state.old, state.ahead, state.fine = dict(state.x), dict(state.x), 0.0, True
     if settings.extrapolate:
@@ -383,7 +383,7 @@ def _weight(state: State, settings: Settings) -> float:
 
 
 def _beyond(new: Array, old: Array, weight: float, settings: Settings) -> Array:
-    """Move ``new`` on by ``weight`` times its distance from ``old``, and keep it >= 0."""
+    """Return ``new + weight * (new - old)``, kept non-negative."""
     if not weight:
         return new
     out = extrapolate(new, old, weight)
@@ -403,9 +403,9 @@ def _near(history: list[float]) -> bool:
 def residual_at(
     model: Model, x: Point, value: float, tol: float = 0.0, codes: Subproblem | None = None
 ) -> float:
-    """Return the KKT residual of both halves at x, where the objective is ``value``.
+    """Return the KKT residual of both subproblems at x, where the objective is ``value``.
 
-    ``codes`` is the problem in V with this U fixed, where there is one already.
+    ``codes`` is the subproblem in V with this U, if it is already computed.
     """
     return answered(model, _residual(model, x, value, tol, codes))
 
@@ -424,7 +424,8 @@ def _residual(
 def _fallen(model: Model, state: State, tol: float) -> float:
     """Return the fall of the objective in the last iterations, relative to its value.
 
-    Where ‖X - Y‖ is below tol ‖X‖ it is relative to that: a perfect fit falls for ever.
+    If ‖X - Y‖ is below tol ‖X‖, the fall is relative to the latter, since the objective of a
+    perfect fit decreases for ever.
     """
     if len(state.history) <= LOOK_BACK:
         return np.inf
@@ -435,7 +436,7 @@ def _fallen(model: Model, state: State, tol: float) -> float:
 
 
 def _stuck(state: State) -> bool:
-    """Return whether the guard rejected even the last resort, so only rounding is left."""
+    """Return whether the guard rejected even the safest step, so that only rounding remains."""
     return state.failures > SAFE
 
 
@@ -444,7 +445,7 @@ def _change(new: Point, old: Point) -> float:
 
 
 def _judge(solution: Solution, residual: float, stuck: bool, settings: Settings) -> None:
-    """Set the status if this is the end."""
+    """Set the status if a stopping rule holds."""
     n, tol = solution.n_iter, settings.tol
     if residual <= tol:
         what = "relative KKT residual" if settings.stationary else "relative change of the factors"
@@ -458,10 +459,10 @@ def _judge(solution: Solution, residual: float, stuck: bool, settings: Settings)
 
 
 def anchor(model: Model, state: State) -> None:
-    """Take the objective from the factors again, and shift the history to end there.
+    """Compute the objective from the factors, and shift the history to end there.
 
-    It is added up from the decreases of the half-steps. Each is exact to its own last bits, but
-    those of the first, large ones may be larger than what is left.
+    The history is added up from the changes of half-steps. The rounding error of the first, large
+    changes may exceed the final objective.
     """
     exact = model.exact_value(state.x["V"], state.x["U"], state.value)
     state.history[:] = shifted(state.history, exact - state.value, exact)
@@ -470,7 +471,7 @@ def anchor(model: Model, state: State) -> None:
 
 
 def shifted(history: list[float], shift: float, least: float) -> list[float]:
-    """Return the history plus ``shift``, which never rises and is nowhere below ``least``.
+    """Return the history plus ``shift``, non-increasing and at least ``least``.
 
     The minimum is necessary because a rounded sum could be slightly below ``least``.
     """

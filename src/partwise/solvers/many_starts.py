@@ -1,9 +1,9 @@
-"""Many starts of one problem side by side: their products with X are one wide product.
+"""Many starts of one problem, whose products with X are computed together.
 
-R starts of k parts have X [U₁ … U_R] in common, one pass over X instead of R. The rest is the
-loop's, start by start: Gram matrices (the R diagonal blocks alone), sweeps, momentum, guard and the
-end. So the result of each start is that of the loop alone, up to rounding in the products and, with
-gaps, to how old their filling is.
+R starts of k parts need X [U₁ … U_R], which is one pass over X instead of R. All else is done per
+start by the loop: Gram matrices, sweeps, momentum, guard and stopping. Each start therefore has
+the result of a single fit, up to rounding of the products and, with missing values, up to the
+iteration from which their filling comes.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from partwise.model.subproblems import Subproblem
 from partwise.solvers.loop import Asking, Request, Settings, Solution, alternating
 from partwise.solvers.steps import Step
 
-#: What makes a start when its turn comes: its factors, and the step that moves them.
+#: Function that creates a start: its factors, and the step that moves them.
 Start = Callable[[], tuple[Array, Array, Step]]
 
-#: Columns of a wide product beyond which it is no faster a column.
+#: Number of columns beyond which a wider product is not faster per column.
 WIDEST = 256
-#: Arrays as large as a factor that a start holds in an iteration.
+#: Number of arrays of the size of a factor that a start holds in an iteration.
 ARRAYS = 8
-#: Bytes that the factors of a group may always take; where X is larger, as much as X.
+#: Bytes that the factors of a group may use at least; a larger X allows as much as X.
 ROOM = 2**28
 
 
@@ -53,13 +53,13 @@ def group_size(data: Any, k: int) -> int:
 def _together(
     model: FactorModel, begun: Sequence[tuple[Array, Array, Step]], settings: Settings
 ) -> list[Solution]:
-    """Run the loops in step: each asks for a subproblem, all of a side are made at once."""
+    """Run the loops together, and compute all requested subproblems of a side at once."""
     runs: list[Asking[Solution]] = [alternating(model, *start, settings) for start in begun]
     solutions: dict[int, Solution] = {}
     asked: dict[int, Request] = {}
-    answers: dict[int, Any] = dict.fromkeys(range(len(runs)))  # a generator begins with None
+    answers: dict[int, Any] = dict.fromkeys(range(len(runs)))  # None starts a generator
     while answers:
-        while answers:  # taken out one by one: a subproblem is as large as its factor
+        while answers:  # removed one by one, since a subproblem is as large as its factor
             number = next(iter(answers))
             try:
                 asked[number] = runs[number].send(answers.pop(number))
@@ -72,7 +72,7 @@ def _together(
 def _answer(model: FactorModel, asked: dict[int, Request]) -> dict[int, Subproblem]:
     """Answer all requests for subproblems of one side; the others wait for the next turn.
 
-    The loops ask for both sides in turn, so all soon ask for the same.
+    Each loop alternates between the sides, so all loops soon request the same side.
     """
     if not asked:
         return {}

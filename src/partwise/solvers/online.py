@@ -103,7 +103,7 @@ class QuadraticSums(Sums):
             self.weight -= float(np.sum(kept))
 
     def subproblem(self, U: AnyArray, terms: Sequence[Term]) -> Quadratic:
-        # what is left of a part that nobody uses any more is rounding: it stays where it is
+        # an unused part has only rounding errors left and is not changed
         eps = float(np.finfo(U.dtype).eps)
         alive = np.diag(self.G) > 10 * eps * self.added
         G, C = self.G * np.outer(alive, alive), self.C * alive
@@ -130,7 +130,7 @@ class MajoriserSums(Sums):
     def add(
         self, model: FactorModel, V: AnyArray, U: AnyArray, counts: AnyArray | None = None
     ) -> None:
-        if counts is not None and model.d is None:  # a loss that knows no weights: see `ClassRows`
+        if counts is not None and model.d is None:  # a loss without weights, see `ClassRows`
             up, down, _ = beta_parts(model.data.whole(), V, U, self.beta)
             often = V * counts.astype(V.dtype)[:, None]
             product, costs = up.T @ often, down.T @ often
@@ -138,7 +138,7 @@ class MajoriserSums(Sums):
             sub = model.subproblem("U", V, U)
             assert isinstance(sub, Divergence)
             product, costs = to_numpy(sub.product), to_numpy(sub.cost)
-        if self.weight == 0:  # the start counts as a sample: what a batch lacks must not be zero
+        if self.weight == 0:  # the start counts as one sample, so that no sum is zero
             cost = costs.mean() / len(V)
             self.C += U**self.power * cost
             self.B += cost
@@ -149,7 +149,7 @@ class MajoriserSums(Sums):
     def subproblem(self, U: AnyArray, terms: Sequence[Term]) -> Divergence:
         product = ratio(self.C.astype(U.dtype), U**self.power)
         cost = self.B.astype(U.dtype)
-        idle = ~cost.any(axis=0)  # a part that nobody used stays where it is
+        idle = ~cost.any(axis=0)  # unused parts do not change
         product[:, idle] = cost[:, idle] = 1
         return Divergence(
             lambda: product, cost, terms=terms, beta=self.beta, evaluate=lambda U: float("nan")
@@ -162,7 +162,7 @@ def make_sums(loss: Loss, p: int, k: int) -> QuadraticSums | MajoriserSums:
 
 
 class ClassRows:
-    """Labelled samples; those of a class share part weights and count by their mean.
+    """Labelled samples; those of a class share part weights and are represented by their mean.
 
     Attributes
     ----------
@@ -211,7 +211,7 @@ class ClassRows:
 
 @dataclass
 class Online:
-    """Parts and the sums that were learned so far.
+    """Parts and sums learned so far.
 
     Attributes
     ----------
@@ -278,9 +278,9 @@ class Online:
         return self.forget ** ((self.time - since) * (1 if self.loss.beta == 2 else HASTE))
 
     def grow_old(self, met: int, among: int | None) -> None:
-        """Age the past as ``met`` samples of ``among``, or of those met so far, come in.
+        """Age the past for ``met`` new samples out of ``among``, or out of those seen so far.
 
-        Samples without a known number are never solved again, so they age as a majoriser does.
+        Samples without an index are never solved again, so they age like a majoriser.
         """
         self.seen += met
         passed = met / (self.seen if among is None else min(among, self.seen))
@@ -315,14 +315,14 @@ class Online:
         return V, value
 
     def _value(self, model: FactorModel, V: AnyArray) -> float:
-        """Return the objective of a batch, from the pass that the step on U needs anyway."""
+        """Return the objective of a batch from the products that the step on U also needs."""
         if isinstance(self.loss, KullbackLeibler):
             self.loss.value(model.seen, V, self.U, "U")
         penalty = sum(term.value(self.U) for term in self.terms_U(len(V)))
         return model.value(V, self.U) + penalty
 
     def move(self) -> None:
-        """Update U by a few sweeps on all that was seen."""
+        """Update U by a few sweeps on the sums of all samples so far."""
         sums, classes = self.sums, self.classes
         met = np.flatnonzero(classes.counts >= floor(classes.counts.dtype))  # and not forgotten
         if met.size:

@@ -1,4 +1,4 @@
-"""A step for a factor that stays in a set of its own."""
+"""Projected gradient steps for factors with a constraint set, such as sparse ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the loop knows between two iterations of one start: all of it, and nothing else."""
+"""State of the loop between two iterations of one start."""
 
 from __future__ import annotations
 
@@ -6,36 +6,35 @@ from dataclasses import dataclass, field
 
 from partwise.backends.arrays import Array
 
-#: A pair of factors by the names of their sides, "V" and "U".
+#: A pair of factors with the keys "V" and "U".
 Point = dict[str, Array]
 
 
 @dataclass
 class State:
-    """One start after ``n`` iterations. A checkpoint holds these fields under these names.
+    """One start after ``n`` iterations; a checkpoint stores these fields by name.
 
-    Momentum, guard and history belong to the start, not to the loop, so that several starts can be
-    moved side by side, each with its own.
+    Each start has its own momentum, guard and history, so that several starts can run together.
 
     Parameters
     ----------
     x : Point
-        The reported factors, whose objective is ``value``.
+        The accepted factors, whose objective is ``value``.
     y : Point
-        Where the next half-steps begin: x, or beyond it.
+        The point from which the next half-steps begin: x, or its extrapolation.
     old : Point
-        The factors before the last extrapolation, from which the next one points away.
+        The factors before the last extrapolation, which define the direction of the next one.
     value, ahead : float
-        The objective at x, and by how much it is higher at y.
+        The objective at x, and its increase from x to y.
     fine : bool
-        Whether that was measured, so that the next iteration is judged by what its half-steps
-        change and not by the difference of two values.
+        Whether ``ahead`` was computed from changes, so that the next iteration is judged by the
+        changes of its half-steps and not by the difference of two values.
     anchor : float
-        The objective when it was last summed from the factors, not added up from decreases.
+        The objective when it was last computed from the factors.
     weight, ceiling : float
-        The extrapolation weight of Ang & Gillis (2019), and the most it may grow to.
+        The extrapolation weight of Ang and Gillis (2019), and its upper limit.
     failures : int
-        Iterations in a row that the guard took back.
+        Number of successive iterations that the guard undid.
     history : list of float
         The objective after each iteration.
     """

@@ -1,7 +1,7 @@
-"""One step on one subproblem: ``step(sub, Z) -> Z``, pure. Extrapolation lives in the loop.
+"""The solvers: each is a step ``step(sub, Z) -> Z`` on one subproblem, without side effects.
 
 =========  ===========  ==========================  ==============================================
-step       loss         what it needs of a term     what it does
+step       loss         required of each term       update
 =========  ===========  ==========================  ==============================================
 mu         Frobenius    a split gradient            Z ∘ neg/pos, the papers' multiplicative update
 mu         KL, other β  a bound, or a solve         the same with the bound's exact minimiser
@@ -33,9 +33,9 @@ from partwise.backends.sweeps import (
 from partwise.model.subproblems import Divergence, Quadratic, Subproblem
 from partwise.model.terms import Term
 
-#: Curvature of an entry that is held: far above any Hessian, and its products stay finite.
+#: Curvature of a fixed entry: far above any Hessian, with finite products.
 STIFF = 1e30
-#: A sweep that moves less than this share of the first one is the last.
+#: Sweeps end once one changes the factor by less than this share of the first.
 STOP = 0.1
 
 
@@ -51,36 +51,36 @@ class Options(NamedTuple):
 
 @dataclass(frozen=True)
 class Step:
-    """A way to move one factor, and what it needs; one entry of the table of solvers.
+    """One entry of the table of solvers: an update of one factor, and its requirements.
 
     Attributes
     ----------
     name : str
         The value of the parameter ``solver``.
     move : callable
-        ``move(sub, Z, **options) -> Z``; Z itself is not written to.
+        Function ``move(sub, Z, **options) -> Z``, which does not change Z.
     needs : mapping
-        For each kind of loss that it can do, what each term must offer: one of these words.
+        For each supported kind of loss, the alternatives of which each term must offer one.
     betas : tuple of float
-        The β that it can do; empty: all of these kinds.
+        Supported values of β; empty for all values of the supported kinds.
     multiplicative : bool
-        Whether it is a method of the papers that runs as printed: without extrapolation and guard,
+        Whether it is an update of the papers that runs as printed: without extrapolation or guard,
         in the order of the paper.
     takes_joined_rows : bool
         Whether it can minimise a divergence under terms that join samples.
     can_empty : bool
         Whether one step can set a component to zero.
     warmup : int
-        How many multiplicative iterations come first.
+        Number of multiplicative iterations before the first step.
     rough : mapping or None
         Options of a cheaper variant for the first iterations.
     pays : callable
-        ``pays(data, k)``: whether solver="auto" may select it for these data.
+        Function ``pays(data, k)`` that returns whether solver="auto" may select it.
     configured : callable or None
-        ``configured(step, options)`` returns the step for these `Options`.
+        Function ``configured(step, options)`` that returns the step for these `Options`.
     extrapolated : callable or None
-        ``extrapolated(sub, Z, old, weight)`` does in one pass what `move`, the extrapolation of the
-        loop and two calls of ``sub.change`` do, or returns None where it cannot.
+        Function ``extrapolated(sub, Z, old, weight)`` that combines `move`, the extrapolation of
+        the loop and two calls of ``sub.change`` in one pass, or returns None if it cannot.
     """
 
     name: str
@@ -121,10 +121,10 @@ def kind_of(beta: float) -> str:
 
 
 def minimum(sub: Subproblem, Z: Array) -> Array:
-    """Return the minimum over factors of any sign: Z (G + ridge) = C less the bounds' slopes.
+    """Return the minimum over factors of any sign, from Z (G + ridge) = C - slopes of bounds.
 
-    Directions that G and the ridge leave undetermined stay as they are in Z. The solution of least
-    norm would move along them, and could raise what a penalty there is worth.
+    Z does not change in directions that G and the ridge leave undetermined. The solution of least
+    norm would change there, and could increase a penalty.
     """
     assert isinstance(sub, Quadratic)
     C, r, near = bounded(sub, sub.terms, Z)
@@ -160,7 +160,7 @@ def _mu_lin(sub: Subproblem, Z: Array, sigma: float = 1e-8, delta: float = 1e-8)
     xp = namespace(Z)
     raised = xp.where(gradient < 0, xp.maximum(Z, sigma), Z)
     step = ratio(raised, sub.split(raised)[1] + delta) * gradient
-    return xp.maximum(Z - step, 0)  # rounding alone could go below
+    return xp.maximum(Z - step, 0)  # rounding could give negative values
 
 
 def _em(sub: Divergence, Z: Array) -> Array:
@@ -185,7 +185,7 @@ def _em(sub: Divergence, Z: Array) -> Array:
     if beta == 1:
         c = Z * sub.product
         root = namespace(Z).sqrt(b * b + 4 * r * c)
-        # two ways to write it: where a term pulls away from zero (b < 0) the first one cancels
+        # two forms of the root, since the first one cancels for b < 0
         pulled = (b < 0) & (r > 0)
         return namespace(Z).where(pulled, ratio(root - b, spread(2 * r, Z)), ratio(2 * c, b + root))
     return Z * _ridge_root(sub.product, b, r * Z, beta)
@@ -194,7 +194,7 @@ def _em(sub: Divergence, Z: Array) -> Array:
 def _ridge_root(num: Any, cost: Any, ridge: Any, beta: float) -> Array:
     """Solve log(cost e^{at} + ridge e^t) + (2-β)t = log num for t = log q by Newton's method.
 
-    In float64: on the way e^t leaves the range of float32.
+    The computation uses float64, because e^t may leave the range of float32.
     """
     dtype, tiny = num.dtype, floor(num.dtype)
     num, cost, ridge = (np.asarray(part, np.float64) for part in (num, cost, ridge))
@@ -211,7 +211,7 @@ def _ridge_root(num: Any, cost: Any, ridge: Any, beta: float) -> Array:
         t = np.clip(t - change, -600, 600)
         if np.abs(change).max() < 1e-12:
             break
-    most = 0.5 * np.log(np.finfo(dtype).max)  # squares of what it multiplies stay in range
+    most = 0.5 * np.log(np.finfo(dtype).max)  # so that squares of the result stay in range
     return np.where(alive, np.exp(np.minimum(t, most)), 0).astype(dtype)
 
 
@@ -229,11 +229,11 @@ def _hals(
 ) -> Array:
     """Run `sub.sweeps` exact coordinate sweeps, or fewer if a sweep moves little.
 
-    A graph whose edges are at hand has sweeps of its own; other terms enter through their bound,
-    which is renewed between sweeps unless it holds for all of them. ``exact`` asks for the minimum
-    itself where parts are nearly collinear: sweeps creep there, and look as if they stood.
+    A graph with known edges has special sweeps. Other terms enter through their bound, which is
+    updated between sweeps unless it holds for all of them. With ``exact``, nearly collinear parts
+    are solved exactly, since sweeps progress so slowly there that they appear to have converged.
     """
-    if sub.descends:  # rows coupled by a kernel: gradients do better
+    if sub.descends:  # gradient steps suit rows that a kernel couples
         return sub.descend(Z, 2)
     if exact and _is_plain(sub, Z) and nearly_collinear(sub.G):
         C, r, _ = bounded(sub, sub.terms, Z)
@@ -249,7 +249,7 @@ def _hals(
     rounds, sweeps = (1, sub.sweeps) if kept else (max(1, sub.sweeps), 1)
     for _ in range(rounds):
         C, r, near = bounded(sub, sub.terms, Z)
-        if sub.held is not None:  # so curved that it does not move
+        if sub.held is not None:  # a huge curvature keeps the entry fixed
             near = sub.held * STIFF if near is None else near + sub.held * STIFF
         Z = sweep_rows(Z, C, sub.G, sub.d, r, sweeps, stop, order, near=near)
     return Z
@@ -258,7 +258,7 @@ def _hals(
 def _hals_extrapolated(
     sub: Subproblem, Z: Array, old: Array, weight: float
 ) -> tuple[Array, Array, float, float] | None:
-    """Return the same, its extrapolation and both changes, for least squares without penalties."""
+    """Run `_hals` with extrapolation and both changes, for least squares without penalties."""
     plain = type(sub) is Quadratic and sub.d is None and not sub.terms
     if not plain or sub.held is not None or sub.project is not None:
         return None
@@ -267,7 +267,7 @@ def _hals_extrapolated(
 
 
 def _is_plain(sub: Quadratic, Z: Array) -> bool:
-    """Return whether rows are separate problems that are known exactly."""
+    """Return whether rows are independent problems without approximations."""
     whole = not sub.local and sub.held is None and all(term.exact for term in sub.terms)
     return whole and isinstance(Z, np.ndarray) and Z.dtype == np.float64
 
@@ -275,7 +275,7 @@ def _is_plain(sub: Quadratic, Z: Array) -> bool:
 def bounded(sub: Quadratic, terms: Sequence[Term], Z: Array) -> tuple[Array, Array, Array | None]:
     """Return C minus the slopes of the terms' bounds at Z, and the ridges of the bounds.
 
-    The last are None where there are none.
+    Without terms the ridges are None.
     """
     C, r, near = sub.C, none(Z), None
     for term in terms:
@@ -316,10 +316,10 @@ def _nesterov(sub: Quadratic, Z: Array, *, inner_iter: int = 10) -> Array:
 def _newton(sub: Divergence, Z: Array, *, sweeps: int = 2, rough: bool = False) -> Array:
     """Run second-order coordinate sweeps in the back end, since they need rows of X.
 
-    ``rough`` lets it do them in float32, which finds the way but not the last digits. Where the
-    back end has curvature instead, the sweeps are of a quadratic model.
+    With ``rough`` they use float32, which suffices except for the last digits. If the back end
+    computes curvature instead, the sweeps minimise a quadratic model.
     """
-    if sub.newton is None and sub.curvature is None:  # neither, on this factor and back end
+    if sub.newton is None and sub.curvature is None:  # the back end has neither for this factor
         return _em(sub, Z)
     cost, ridge = _costs(sub, sub.terms, Z)
     if sub.curvature is not None:
@@ -338,7 +338,7 @@ def _configured_mu(step: Step, options: Options) -> Step:
 
 
 def _configured_hals(step: Step, options: Options) -> Step:
-    """Return coordinate descent in a new order each time, or to the minimum of equal components."""
+    """Return coordinate descent, shuffled or exact for equal components if the options ask."""
     if not options.shuffle:
         return step.bound_to(exact=True) if options.alike else step
 
@@ -373,11 +373,11 @@ parts_alone = replace(mu, move=_parts_alone)
 
 #: The table of solvers. solver="auto" selects the first that can minimise the objective.
 STEPS: dict[str, Step] = {}
-#: What the parameter ``solver`` accepts. Estimators refer to this set, so it grows with the table.
+#: Values of the parameter ``solver``. Estimators refer to this set, which grows with the table.
 SOLVER_NAMES = {"auto", "cd"}
-#: Other names of solvers; "cd" is that of scikit-learn.
+#: Other names of solvers; "cd" is the name in scikit-learn.
 ALIASES = {"cd": "hals"}
-#: What solver="auto" selects for concept factorization, whose rows are joined by the kernel.
+#: Solver that "auto" selects for concept factorization, whose rows the kernel couples.
 FOR_CONCEPTS = "nesterov"
 
 
@@ -397,7 +397,7 @@ def make_step(name: str, **options: Any) -> Step:
 
 
 def check_step(name: str, beta_loss: str | float, beta: float, terms: Sequence[Term] = ()) -> None:
-    """Raise where the step cannot do the loss or a term, and name those that can."""
+    """Raise an error that names suitable solvers, if the step cannot use the loss or a term."""
     step = STEPS[name]
     able = [s for s in STEPS.values() if s.does(beta)]
     what = f"minimise beta_loss={beta_loss!r}"

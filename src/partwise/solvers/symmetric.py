@@ -1,4 +1,4 @@
-"""½‖S - VVᵀ‖² of a similarity matrix: one factor, so a problem and a loop of its own."""
+"""Solver for ½‖S - VVᵀ‖², which has one factor and therefore its own problem and loop."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from partwise.backends.numpy.sparse import multiply
 from partwise.model.subproblems import Quadratic, kkt_residual, misfit
 from partwise.solvers.loop import LOOK_BACK, Solution, shifted
 
-#: ½‖S - VVᵀ‖² over ½‖S‖² below which a fit counts as perfect: the sums have no more digits.
+#: Ratio of ½‖S - VVᵀ‖² to ½‖S‖² below which a fit is perfect up to rounding.
 LEAST = 1e-12
 
 
 class Symmetric:
-    """The objective, and sweeps that never raise it.
+    """Objective with sweeps that never increase it.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def descend(
             )
     if not found.status:
         found.status = f"stopped at max_iter={max_iter}, above tol={tol:g}"
-    # added up from the falls, which are exact; it ends at the value itself
+    # the history is added up from exact falls, and ends at the computed objective
     exact = model.value(V)
     found.history = shifted(found.history, exact - value, exact)
     return found

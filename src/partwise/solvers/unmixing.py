@@ -1,4 +1,4 @@
-"""Mixing matrices moved to the largest volume by linear programs: how AnsNMF adapts its S."""
+"""Linear programs that adapt the smoothing matrix S of AnsNMF by maximising determinants."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 Matrix = NDArray[np.float64]
-EMPTY = 1e-6  # sums of codes below which a sample says nothing
+EMPTY = 1e-6  # smallest sum of part weights of a sample that is used
 
 
 def unmix_codes(V: Matrix, slack: float) -> Matrix:
     """Return B with the largest determinant for which V Bᵀ stays non-negative, but for ``slack``.
 
-    Columns of B sum to one and B⁻¹ >= 0, so the sums of codes and the sign of what is folded back
-    are kept. One column after the other, the last first: with the others fixed, all of that is
-    linear in a column, and so is the determinant.
+    Columns of B sum to one and B⁻¹ >= 0, which keeps the sums of part weights and the sign of the
+    inverse. The columns are optimised one by one, the last one first: with the others fixed, the
+    constraints and the determinant are linear in a column.
     """
     Y = V[V.sum(axis=1) > EMPTY]
     B = np.eye(V.shape[1])
