@@ -19,7 +19,7 @@ from partwise.backends.arrays import forget
 from partwise.backends.compressed import checked_csr
 from partwise.backends.numpy.memmap import MemmapData
 
-#: A .npy file of at least this many bytes is not loaded, but seen by blocks of rows.
+#: A .npy file of at least this many bytes is not loaded, but read by blocks of rows.
 STREAM_FROM = 100_000_000
 SCALES = ("auto", "none", "unit", "range", "max", "std", "total", "log")
 

@@ -1,4 +1,4 @@
-"""AnnData in and out."""
+"""Readers and writers of AnnData objects and .h5ad files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def from_anndata(adata: Any, *, label_key: str | None = None, layer: str | None 
     Returns
     -------
     Samples
-        ``kind`` is "counts" if there are no fractions, else "table".
+        ``kind`` is "counts" if all values are whole numbers, else "table".
 
     Examples
     --------
@@ -71,7 +71,7 @@ def layer_of(adata: Any, layer: str | None) -> tuple[Any, Any]:
     if layer == "raw" and layer not in adata.layers and adata.raw is not None:
         source, layer = adata.raw, None
     if layer is not None and layer not in adata.layers:
-        names = ", ".join(name for name in adata.layers if name is not None)  # None: X, since 0.13
+        names = ", ".join(name for name in adata.layers if name is not None)  # None is X
         raise ValueError(f"adata has no layer {layer!r}; it has {names or 'none'}.")
     values = source.X if layer is None else adata.layers[layer]
     if values is None:
@@ -128,7 +128,7 @@ def read_plain(path: Any, *, layer: str | None = None, obsm: str | None = None) 
 
 def _strings(table: Any) -> Any:
     index = table[table.attrs["_index"]]
-    # strings of pandas 3: names are never missing, so the mask is not needed
+    # Names are never missing, so the mask of pandas 3 strings is not needed.
     index = index["values"] if index.attrs["encoding-type"] == "nullable-string-array" else index
     if index.attrs["encoding-type"] != "string-array":
         raise ValueError("names in another encoding")
@@ -165,14 +165,15 @@ def _own_names(names: Any) -> tuple[list[str], tuple[str, ...]]:
 def to_anndata(adata: Any, model: Any, *, genes: Sequence[str] | None = None) -> Any:
     """Write a fitted model into an AnnData object.
 
-    ``obsm["X_partwise"]`` holds the codes, ``varm["partwise_parts"]`` the parts, one column each,
-    ``obs["partwise"]`` the clusters, ``obs["partwise_confidence"]`` how clear each is, and
-    ``uns["partwise"]`` the method, its parameters and each part's marker genes.
+    ``obsm["X_partwise"]`` holds the part weights, and ``varm["partwise_parts"]`` one part per
+    column. ``obs["partwise"]`` holds the cluster of each cell, and ``obs["partwise_confidence"]``
+    the confidence in it. ``uns["partwise"]`` holds the method, its parameters and the marker genes
+    of each part.
 
     Parameters
     ----------
     adata : AnnData
-        Changed in place. Its cells are those that the model was fitted to, in that order.
+        Changed in place. It contains the cells to which the model was fitted, in the same order.
     model : estimator of partwise
     genes : sequence of str, optional
         Genes in the model, if not all were used. The others have NaN in ``varm``, and False in

@@ -1,4 +1,4 @@
-"""Compressed files that would fill the memory, found by their contents' sizes before reading."""
+"""Checks of the unpacked size of compressed files, before they would fill the memory."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 
-#: Bytes that a file may unpack to, however small it is.
+#: Unpacked size in bytes that is allowed for every file, even a tiny one.
 FREE = 500_000_000
-#: Beyond those, so many times its own size: compressed data sets measured have up to 4.
+#: Larger files may unpack to this many times their size. Measured data sets have up to 4 times.
 TIMES = 100
 
 
 class TooLarge(ValueError):
-    """A file that would unpack to far more than it has."""
+    """An error for a file that would unpack to far more than its size."""
 
 
 class Elsewhere(ValueError):
-    """A file that names another one to read from."""
+    """An error for a file that refers to data in another file."""
 
 
 @contextlib.contextmanager
@@ -31,7 +31,7 @@ def whole(path: Path, kind: str) -> Iterator[None]:
     try:
         yield
     except (FileNotFoundError, PermissionError, MemoryError, TooLarge, Elsewhere, Warning):
-        raise  # a warning that is an error under the user's filter is not a fault of the file
+        raise  # the user's filter may turn warnings into errors; the file is not at fault
     except Exception as error:  # damaged files raise nearly any exception
         raise ValueError(f"{path} is no {kind}, or damaged ({str(error)[:200]}).") from error
 
@@ -78,7 +78,7 @@ def check_h5ad(path: Path) -> None:
     import h5py
 
     sizes: list[int] = []
-    outside: list[tuple[str, str]] = []  # raised later: h5py takes no error while it visits
+    outside: list[tuple[str, str]] = []  # raised later, since h5py hides errors while it visits
 
     def look(name: str, item: Any) -> None:
         sizes.append(getattr(item, "nbytes", 0))
@@ -87,7 +87,7 @@ def check_h5ad(path: Path) -> None:
         if isinstance(item, h5py.Dataset):
             outside.extend((name, other[0]) for other in item.external or ())
             virtual = item.virtual_sources() if item.is_virtual else ()
-            outside.extend((name, v.file_name) for v in virtual if v.file_name != ".")  # this one
+            outside.extend((name, v.file_name) for v in virtual if v.file_name != ".")  # this file
 
     def follow(name: str, link: Any) -> None:
         if isinstance(link, h5py.ExternalLink):
@@ -112,7 +112,7 @@ def check_mat(path: Path, names: Iterable[str]) -> None:
     """
     for order, data in _variables(path):
         elements = _elements(data, order)
-        (_, flags), _, (_, name) = (next(elements, (0, b"")) for _ in range(3))  # second: the sizes
+        (_, flags), _, (_, name) = (next(elements, (0, b"")) for _ in range(3))  # skip sizes
         text = name.decode("latin-1")
         if text not in names:
             continue

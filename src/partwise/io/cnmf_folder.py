@@ -166,7 +166,7 @@ def write_cnmf(
     folder : path
         cnmf's ``output_dir``; the files are written to ``folder/name``.
     name : str
-        Name of the analysis.
+        Name of the analysis, used for the files.
     samples, features : sequences of str, default=None
         Names of rows and columns; None numbers them.
     genes : sequence of str, default=None

@@ -14,7 +14,7 @@ from partwise.io._common import Options, Step, silent
 from partwise.io.images import read_images
 from partwise.io.samples import Samples
 
-#: Labelled images that are compared at most; more would change the two accuracies little.
+#: Maximum number of labelled images to compare; more would hardly change the two accuracies.
 MOST = 2000
 
 
@@ -23,10 +23,10 @@ def choose_colour(
 ) -> tuple[Samples, str]:
     """Read images in colour or greyscale, whichever separates the labels better.
 
-    Each labelled image is left out in turn and gets the label of the closest other one. A class
-    with a single label cannot be scored, but its image takes part as a neighbour. Where both are
-    equally good, the images stay as they are; with too few labels they are read in greyscale. Call
-    this again when labels arrive.
+    Each labelled image is left out in turn, and its label is predicted by the closest other image.
+    An image whose class has no other label is not scored, but it can be a neighbour. If both are
+    equally accurate, the images stay as they are; with too few labels they are read in greyscale.
+    Call this function again when you have more labels.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def choose_colour(
     samples : Samples
         The same object if it already is in the better form, or if its images have no colours.
     sentence : str
-        What was decided and why, also the last of ``samples.notes``; "" if there is no choice.
+        The decision and its reason, also the last of ``samples.notes``; "" if there is no choice.
     """
     if samples.recipe.get("reader") != "image files":
         return samples, ""

@@ -1,8 +1,8 @@
-"""Columns of a table as features: numbers, dates, yes/no and categories, none louder than another.
+"""Columns of a table as features of similar weight: numbers, dates, yes/no and categories.
 
-Every column ends between 0 and 1 for most rows: a number by its robust range, a date likewise, yes
-as 1, a category as one feature for each value. Two rows that differ in a column differ there by a
-squared distance of at most about one, whatever its unit and however many values it has.
+For most rows, every feature is between 0 and 1. Numbers and dates are scaled by their robust range,
+yes becomes 1, and a category becomes one feature per value. If two rows differ in a column, it
+contributes at most about one to their squared distance, for any unit and number of values.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from partwise.io.sheets import as_text
 YES = {"yes", "y", "true", "t", "ja", "j", "oui", "si", "sí", "sim", "да", "是", "はい", "x", "1"}
 YES |= {"1.0"}
 NO = {"no", "n", "false", "f", "nein", "non", "não", "нет", "否", "いいえ", "0", "0.0"}
-#: Names of columns that number the rows, where each value occurs once.
+#: Names of columns that number the rows, if each value occurs once.
 ID_NAMES = {"id", "ids", "nr", "no", "number", "nummer", "key", "index", "uuid", "row", "zeile"}
 ID_NAMES |= {"编号", "序号", "番号", "№"}
 MAX_VALUES = 30
 MAX_GAPS = 0.5
 LONG = 40
-#: Numbers that people write where they have none.
+#: Numbers that commonly stand for a missing value.
 MISSING_CODES = (-99, -999, -9999, -99999, -999999, 999, 9999, 99999, 999999)
 LOW, HIGH = 0.05, 0.95
-#: Values beyond the robust range are cut here, so that a single one cannot stretch a part.
+#: Values beyond the robust range are clipped here, so that one value cannot dominate a part.
 TOP = 2.0
 
 
@@ -113,7 +113,7 @@ def _learn(column: Any, name: str, common: str, ranged: bool) -> Column:
 def _learn_values(
     column: Any, name: str, cells: list[Any], known: list[str], common: str, ranged: bool
 ) -> Column:
-    """Dates, times, numbers, and what `_learn_text` recognises."""
+    """Detect dates, times and numbers; other values are passed to `_learn_text`."""
     if column.dtype.kind == "M":
         return _date(name, column, None)
     hours = to_hours(cells)
@@ -139,7 +139,7 @@ def _learn_text(
         if _numbers_rows(numbers, name):
             return Column(name, "left out", "numbers the rows")
         found = _number(name, numbers, sign, ranged)
-        # the note mentions the number format only if it is unusual
+        # The note mentions the number format only if it is unusual.
         found = replace(found, done=found.done.partition("; ")[2]) if plain else found
         return _more(found, _unread([v for v, x in zip(known, to_numbers(cells, sign)) if x != x]))
     form = date_format(known)
@@ -175,7 +175,7 @@ def _more(column: Column, words: str) -> Column:
 
 
 def _unread(odd: Sequence[str]) -> str:
-    """Return a note on values that are neither a number, a date nor a time like the others."""
+    """Return a note on values that could not be read as the type of the column."""
     return f"{_rows(len(odd))} as {odd[0]!r} taken as missing" if odd else ""
 
 
@@ -210,7 +210,7 @@ def _robust(values: np.ndarray) -> tuple[float, float]:
     low = np.nanquantile(values, LOW, method="lower")
     high = np.nanquantile(values, HIGH, method="higher")
     least, most = np.nanmin(values), np.nanmax(values)
-    if high <= low:  # nearly all are alike
+    if high <= low:  # nearly all values are equal
         low, high = least, most
     if least >= 0 and low <= 0.5 * high:
         low = 0.0
@@ -222,7 +222,7 @@ def _scaled(name: str, kind: str, values: np.ndarray, spec: dict[str, Any], word
     done = f"{words} to 0 and 1"
     for end, beyond in (
         (f"{TOP:g}", np.nanmean(values > low + TOP * (high - low))),
-        ("0", np.nanmean(values < low - (high - low))),  # the lowest 5 % lie below in any case
+        ("0", np.nanmean(values < low - (high - low))),  # 5% are below low
     ):
         if beyond > 0:
             done += f", cut at {end} ({max(beyond, 0.001):.1%} of the rows)"
@@ -248,7 +248,8 @@ def _number(name: str, values: np.ndarray, sign: str | None, ranged: bool) -> Co
 def _without_codes(values: np.ndarray) -> tuple[np.ndarray, str, list[float]]:
     """Replace numbers that mean "missing" by NaN; return also a note and these numbers.
 
-    -999 and the like, where they end a column whose other values lie far from them; infinity.
+    These are infinite values, and a number such as -999 that is far from all other values of the
+    column, or the only negative one.
     """
     said: list[str] = []
     codes: list[float] = []
@@ -262,7 +263,7 @@ def _without_codes(values: np.ndarray) -> tuple[np.ndarray, str, list[float]]:
         if not here.any() or not others.size:
             continue
         low, high = others.min(), others.max()
-        far = max(2 * (high - low), 50.0)  # and a code for ages lies that far from 0 to 49
+        far = max(2 * (high - low), 50.0)  # the minimum of 50 is for ages from 0 to 49
         if code < low - far or (code > high + far and here.sum() > 1) or (code < 0 <= low):
             said.append(f"{code:g} ({_rows(int(here.sum()))}) taken as missing")
             values, codes = np.where(here, np.nan, values), [*codes, float(code)]
@@ -308,7 +309,7 @@ def _category(name: str, known: Sequence[str]) -> Column:
     return Column(name, "category", done, spec)
 
 
-# -- doing it -------------------------------------------------------------------------------------
+# -- conversion -----------------------------------------------------------------------------------
 
 
 def _range(values: np.ndarray, spec: Mapping[str, Any]) -> np.ndarray:
@@ -354,9 +355,9 @@ def _encode(column: Any, spec: Mapping[str, Any]) -> tuple[np.ndarray, list[str]
 
 
 def _values_of(column: Any, spec: Mapping[str, Any]) -> tuple[np.ndarray, str]:
-    """Read numbers, days or hours, NaN where missing, and how they are written if it differs.
+    """Return numbers, days or hours (NaN if missing), and a note on a different format.
 
-    New rows may have another decimal sign or another format of dates than the model's rows.
+    New rows may have another decimal sign or date format than the rows of the model.
     """
     kind, style = spec["as"], ""
     if kind == "time":

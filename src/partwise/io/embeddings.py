@@ -1,4 +1,4 @@
-"""Embeddings of the samples: in addition to words, pixels and columns, or instead of them."""
+"""Embeddings of the samples, in addition to words, pixels and columns or instead of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TABLES = (".parquet", ".csv", ".tsv", ".jsonl", ".xlsx")
 def with_embeddings(samples: Samples, path: Path, options: Options) -> Samples:
     """Add the embeddings of a file, joined by id, or by order if the file has no ids.
 
-    They are ``also``, the second view, or the rows of X under ``options.embeddings_only``.
+    They become ``also``, the second view, or replace X if ``options.embeddings_only`` is set.
     """
     V, ids = _read(path)
     recipe = _recipe(options)

@@ -1,4 +1,4 @@
-"""Encoders by name: embeddings of texts and pictures from a registry of pretrained models."""
+"""Embeddings of texts and pictures by pretrained encoders from a registry."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from partwise.io._common import Step, silent
 from partwise.io.datasets.loading import user_cache
 from partwise.io.samples import Samples
 
-#: Texts or pictures that are encoded, and written to the cache, together.
+#: Number of texts or pictures that are encoded, and written to the cache, together.
 BATCH = {"texts": 512, "images": 32}
-#: Keys in one query of the cache; SQLite allows 999 in its older versions.
+#: Number of keys in one query of the cache; older versions of SQLite allow 999.
 QUERY = 900
 
 Encode = Callable[[Sequence[Any]], Any]  #: from texts or PIL images to an array (n, dimensions)
@@ -361,7 +361,7 @@ def encode(
     download : bool, default=False
         Allow the download of the encoder's weights.
     offline : bool, default=False
-        Forbid it, whatever ``download`` is.
+        Forbid the download, even if ``download`` is True.
     step : callable, optional
         Called as ``step(done, total, what)`` after each batch.
 

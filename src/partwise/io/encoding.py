@@ -1,9 +1,10 @@
 """Detection of the encoding and the column separator of text files.
 
-Byte order marks and valid UTF-8 decide by themselves. Other files are decoded in every way that
-is common in spreadsheets, and the way that reads like writing is taken: words in one script, no
-signs inside words, Chinese characters in company. (charset-normalizer reads "Lieferung zu spät"
-in Latin-1 as Big5; short texts with few letters beyond ASCII are what people bring here.)
+A byte order mark or valid UTF-8 determines the encoding. Other files are decoded with every codec
+that is common in spreadsheets, and the most plausible text is chosen: each word in one script, no
+signs inside words, Chinese characters next to each other. charset-normalizer is not used because
+most files here are short with few letters beyond ASCII: it reads "Lieferung zu spät" in Latin-1 as
+Big5.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from partwise.io._common import Options
 
 MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, whose mark it begins with
+    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16: its mark begins in the same way
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-#: The first of equally good ones is taken.
+#: Codecs to try; the first of several equally plausible ones is chosen.
 CANDIDATES = (
     *("cp1252", "cp1250", "cp1254", "mac_roman", "cp850", "cp1251", "koi8_r", "cp1253"),
     *("euc_kr", "cp932", "euc_jp", "big5", "gb18030", "cp874"),
@@ -51,15 +52,15 @@ NAMES = {
     "utf-32": "UTF-32",
 }
 _SEP_LINE = re.compile(r'"?sep=(.)"?', re.I)
-#: Share of rows of one width that makes a table of what follows a title.
+#: Minimum share of rows with the same width for the rows below a title to be a table.
 SURE = 0.95
-#: Suffixes of tables between tabs; Excel calls its "Unicode Text" .txt.
+#: Suffixes of tab-separated tables; Excel saves "Unicode Text" as .txt.
 TABS = (".tsv", ".tab", ".txt")
 SEPARATORS = (",", ";", "\t", "|")
 SEPARATOR_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
-#: Bytes of lines beyond ASCII that are looked at; more change nothing.
+#: Number of bytes examined, in lines with characters beyond ASCII; more would change nothing.
 ENOUGH = 60_000
-#: Cost a character above which a file is taken to be no text at all.
+#: Oddity per character above which a file is not considered to be text.
 TOO_ODD = 0.4
 RARE_LATIN = set("¤¦¬¯¸þðÞÐĐđ")
 
@@ -84,7 +85,7 @@ def decode(data: bytes, source: str) -> tuple[str, str]:
 
 
 def said(encoding: str) -> str:
-    """Return a codec's name for messages."""
+    """Return the name of a codec for messages."""
     return NAMES.get(encoding, encoding)
 
 
@@ -142,7 +143,7 @@ def _likeliest(sample: bytes, source: str) -> str:
         try:
             text = sample.decode(name)
         except UnicodeDecodeError:
-            # the last line may have been cut inside a character
+            # The last line may end inside a character.
             text = sample.decode(name, errors="replace")
             if text.count("\ufffd") > 1 + len(sample) // ENOUGH:
                 continue
@@ -167,7 +168,7 @@ def _oddity(text: str, codec: str) -> float:
         if script == "odd":
             cost += 2
         elif script == "sign":
-            # a sign inside a word; apostrophes and hyphens do stand there
+            # A sign inside a word is odd, except for apostrophes and hyphens.
             cost += before.isalpha() and after.isalpha() and sign not in "’‘–‐·´\u00ad"
         elif script == "wide":
             alone = not (_is_wide(before) or _is_wide(after))
@@ -214,7 +215,7 @@ def _is_wide(sign: str) -> bool:
 
 
 def _common(codec: str) -> Callable[[str], bool]:
-    """Return a test whether a wide character is common in the codec's language."""
+    """Return a function that tests if a wide character is common in the codec's language."""
 
     def lead(sign: str, table: str) -> int:
         try:
@@ -230,7 +231,7 @@ def _common(codec: str) -> Callable[[str], bool]:
 
     rules: dict[str, Callable[[str], bool]] = {
         "euc_kr": lambda s: "\uac00" <= s <= "\ud7a3" or signs(s),
-        # Japanese without kana is rare: the kanji alone prove nothing
+        # Japanese text without kana is rare, so kanji alone are not enough.
         "cp932": lambda s: kana(s) or signs(s) or 0x88 <= lead(s, "cp932") <= 0x97,
         "euc_jp": lambda s: kana(s) or signs(s) or 0xB0 <= lead(s, "euc_jp") <= 0xCF,
         "big5": lambda s: signs(s) or 0xA4 <= lead(s, "big5") <= 0xC6,
@@ -259,7 +260,7 @@ def csv_rows(
 
     Cells may be of any length: csv refuses those of more than 131,072 characters.
     """
-    before = csv.field_size_limit(2**31 - 1)  # the limit is one for the whole program
+    before = csv.field_size_limit(2**31 - 1)  # the limit is global and must be restored
     try:
         with path.open(newline="", encoding=encoding) as file:
             reader = csv.reader(file, delimiter=separator)
@@ -273,7 +274,7 @@ def csv_rows(
 
 
 def find_separator(path: Path, encoding: str) -> str:
-    """Find the sign that splits most of the first lines into as many fields as the heading has."""
+    """Find the sign that splits most of the first lines into as many fields as the heading."""
     named = named_separator(path, encoding)
     if named is not None:
         return named
@@ -286,7 +287,7 @@ def find_separator(path: Path, encoding: str) -> str:
         ):
             first[sign] = [row for (_, row), _ in zip(lines, range(200)) if row]
     share, found = _best_separator(first, usual)
-    if share < SURE:  # lines of a title, in one field, may stand above the heading
+    if share < SURE:  # a title, in a single field, may precede the heading
         tables = {
             sign: list(itertools.dropwhile(lambda row: len(row) == 1, rows))
             for sign, rows in first.items()
@@ -298,7 +299,7 @@ def find_separator(path: Path, encoding: str) -> str:
 
 
 def _best_separator(rows: dict[str, list[list[str]]], usual: str) -> tuple[float, str]:
-    """Return the sign with which most rows are as wide as the first, and their share."""
+    """Return the sign that gives most rows the width of the first, and the share of these rows."""
     best, found = (0.0, 0), usual
     for sign, own in rows.items():
         width = len(own[0]) if own else 0

@@ -1,4 +1,4 @@
-"""The files of a folder that somebody else filled."""
+"""Safe listing of the files in a folder."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def check_name(path: Path) -> None:
-    """Raise if a name is not UTF-8, since no table, page or message could hold it."""
+    """Raise if a name is not UTF-8, since no table, page or message could contain it."""
     if not _is_text(path):
         raise ValueError(f"{str(path)!a}: the name is not UTF-8; rename it.")
 
@@ -22,8 +22,8 @@ def _is_text(path: Path) -> bool:
 def listed(folder: Path) -> tuple[list[Path], tuple[str, ...]]:
     """Return the visible files of a folder and its sub-folders, and notes on what is left out.
 
-    Names that are not UTF-8 are left out, and so are links that lead out of the folder: whoever
-    filled it could have any file of this machine read, and shown in a report.
+    Files whose names are not UTF-8 are left out. Links to places outside of the folder are left
+    out, too, because they could expose any file of this machine in a report.
     """
     home = folder.resolve()
     files, unnamed, links = [], [], []

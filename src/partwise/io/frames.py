@@ -23,16 +23,16 @@ from partwise.io.sheets import as_text, flat, read_json_lines, read_sheet, unquo
 #: Name that pandas gives to the unnamed index column of its own files.
 NAMELESS = "Unnamed: 0"
 HEADINGS = ("auto", "yes", "no")
-#: No column has a longer name.
+#: Maximum length of the name of a column.
 NAME_LENGTH = 100
 #: Texts that pandas reads as missing values.
 GAPS = (
     *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
     *("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
 )
-#: Rows that are searched for the heading, and rows that show how a table usually looks.
+#: Number of rows that are searched for the heading, and number of rows to compare it with.
 MOST_TITLES, SOME = 20, 200
-#: First words of a row of sums.
+#: First words of a row with totals.
 SUMS = {"summe", "summen", "gesamt", "gesamtsumme", "gesamtergebnis", "insgesamt", "ergebnis"}
 SUMS |= {"total", "totals", "totale", "sum", "sums", "grand", "suma", "somme", "soma", "\u03a3"}
 
@@ -128,7 +128,7 @@ def _read_text(path: Path, options: Options) -> tuple[Any, tuple[str, ...], str]
         )
     usual = "," if separator == ";" else "."
     as_str = _kept_as_text(heading.names, options)
-    # a decimal sign other than the point, and codes as 01067, are lost to pandas
+    # pandas misreads decimal signs other than the point, and codes such as 01067.
     specs = (options.recipe or {}).get("columns", ())
     kept = [str(s["name"]) for s in specs if s["as"] == "category" or s.get("sign") == ","]
     coded = {heading.names[j]: str for j in codes} | dict.fromkeys(kept, str)
@@ -139,13 +139,13 @@ def _read_text(path: Path, options: Options) -> tuple[Any, tuple[str, ...], str]
         "header": None,
         "names": heading.names,
         "skiprows": heading.above + (named_separator(path, encoding) is not None),
-        # "NA" and "null" are missing values among numbers, but names among ids, labels and texts
+        # "NA" and "null" are missing values among numbers, but ordinary ids, labels and texts.
         "keep_default_na": False,
         "na_values": {name: GAPS for name in heading.names if name not in as_str},
     }
     try:
         head = pandas.read_csv(path, dtype=str, nrows=1000, **how)
-        everything = any(  # pandas takes "43.006" for 43 and a bit
+        everything = any(  # pandas reads "43.006" as about 43
             decimal_sign(head[name].dropna(), usual=usual) == "," for name in head.columns
         )
         frame = pandas.read_csv(
@@ -181,7 +181,7 @@ def _check_shape(
 ) -> tuple[Heading, set[int], tuple[str, ...]]:
     """Return the heading, the columns with codes such as 01067, and a note if rows may be lost.
 
-    All rows have as many fields as the heading, where pandas would fill or shift a ragged one.
+    Raise if a row has more or fewer fields than the heading; pandas would fill or shift it.
     """
     codes: set[int] = set()
     swallowed: list[int] = []
@@ -217,9 +217,9 @@ def _check_shape(
 
 
 def _swallows_rows(cell: str, delimiter: str, width: int) -> bool:
-    """Return whether a cell of several lines may contain rows, as after a missing quote.
+    """Return whether a missing quote may have merged several rows into one cell.
 
-    All of its lines but the ends have as many separators as a row.
+    Then all of its lines except for the first and last have as many separators as a row.
     """
     inner = cell.splitlines()[1:-1]
     return width > 1 and bool(inner) and all(own.count(delimiter) == width - 1 for own in inner)
@@ -228,7 +228,7 @@ def _swallows_rows(cell: str, delimiter: str, width: int) -> bool:
 def find_heading(path: Path, rows: list[list[str]], options: Options) -> Heading:
     """Find the heading: its row, the names of the columns, and the renamed ones.
 
-    ``rows`` are the first rows of the file, also its blank ones.
+    ``rows`` are the first rows of the file, including blank ones.
     """
     known = [str(spec["name"]) for spec in (options.recipe or {}).get("columns", ())]
     asked = (options.id_column, options.label_column, options.text_column)
@@ -282,7 +282,7 @@ def _below_title(rows: list[list[str]], filled: list[int], begin: int, names: se
     for at in range(begin, min(MOST_TITLES, len(rows))):
         if set(rows[at]) & names:
             return at
-        # a blank row below means a title, not a heading with one missing name
+        # A blank row below indicates a title, not a heading with one missing name.
         alone = len(rows[at]) == 1 or not any(filled[at + 1 : at + 2])
         short = filled[at] < usual if alone else filled[at] <= usual / 2 and usual > 2
         if filled[at] and not short:
@@ -308,8 +308,8 @@ def _distinct(names: list[str]) -> tuple[list[str], tuple[str, ...]]:
 def _is_data(first: list[str], rows: list[list[str]]) -> bool:
     """Return whether a table's first row is one of its samples.
 
-    Its cells come again below, are numbers among numbers or dates among dates, or as long as no
-    name is. Years and running numbers do name columns, and so does a row with a blank.
+    This is so if its cells occur again below, are numbers or dates like those below, or are longer
+    than names. A row of years or consecutive numbers, or with a blank cell, is a heading.
     """
     cells = [cell.strip() for cell in first]
     rows = [row for row in rows if len(row) == len(cells) and any(cell.strip() for cell in row)]
@@ -362,7 +362,7 @@ def _without_empty(frame: Any) -> tuple[Any, tuple[str, ...]]:
 
 
 def sum_row(frame: Any, usual: str) -> tuple[str, tuple[str, ...]]:
-    """Return the name of the last row if it adds up the others, else "", and a note."""
+    """Return the name of the last row if it is the sum of the others, else "", and a note."""
     if len(frame) < 4:
         return "", ()
     texts = [value.strip() for value in frame.iloc[-1] if isinstance(value, str) and value.strip()]
@@ -377,7 +377,7 @@ def sum_row(frame: Any, usual: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _ends_in_sum(column: Any, usual: str) -> bool | None:
-    """Return whether the last number of a column is the sum of the others; None without one."""
+    """Return whether the last value is the sum of the others; None if it is not a number."""
     if column.dtype.kind in "if":
         numbers = np.asarray(column, dtype=np.float64)
     elif column.dtype.kind == "O":

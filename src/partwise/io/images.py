@@ -27,7 +27,7 @@ from partwise.io.samples import Samples
 HEIC = {".heic", ".heif", ".hif"}
 SUFFIXES = {".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".gif", ".tif", ".tiff", ".webp"}
 SUFFIXES |= {".pgm", ".ppm", ".avif", *HEIC}
-#: Only these are opened, whatever a file is called: others may start a program, as EPS does.
+#: Only these formats are opened, for any file name, because others such as EPS start programs.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM", "AVIF", "HEIF")
 #: Message if an image is HEIC, the format of iPhones.
 NEEDS_HEIC = "HEIC images need pillow-heif: pip install 'partwise[heic]'"
@@ -116,7 +116,7 @@ def _said(size: Sequence[int]) -> str:
 
 
 def _reason(error: ValueError) -> str:
-    """Return why an image was skipped, without its name."""
+    """Return the reason why an image was skipped, without its name."""
     return str(error).partition("cannot be read")[1] + str(error).rpartition("as an image")[2][:-1]
 
 
@@ -183,15 +183,15 @@ def _open(file: Path) -> tuple[Any, bool, bool]:
     ops = need("PIL.ImageOps", "images", "pillow")
     try:
         with warnings.catch_warnings():
-            # an image of absurd size warns before it is read; no other warning makes it unreadable
+            # Only the warning about extremely large images is an error; others are harmless.
             warnings.simplefilter("error", image_module.DecompressionBombWarning)
             with image_module.open(file, formats=FORMATS) as image:
-                # the second page of a camera's MPO file is a preview
+                # The second page of a camera's MPO file is a preview.
                 more = image.format != "MPO" and bool(getattr(image, "is_animated", False))
                 image.load()
                 turned = image.getexif().get(0x0112, 1) > 1  # Orientation
                 return ops.exif_transpose(image), turned, more
-    except Exception as error:  # a damaged file brings out nearly anything
+    except Exception as error:  # damaged files raise nearly any exception
         if isinstance(error, Warning) and "DecompressionBomb" not in type(error).__name__:
             raise
         reason = "" if type(error).__name__ == "UnidentifiedImageError" else f" ({error})"
@@ -279,7 +279,7 @@ def _thumbnails(files: list[Path]) -> Callable[..., bytes]:
 
 
 def small_file(image: Any) -> bytes:
-    """Encode an image as WebP, a fifth of the PNG of a photograph; tiny ones as exact PNG."""
+    """Encode an image as WebP, a fifth of the size of PNG for photographs; tiny ones as PNG."""
     from PIL import features
 
     buffer = io.BytesIO()
