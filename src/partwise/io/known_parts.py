@@ -1,4 +1,4 @@
-"""Known parts from CSV files, and topics as a few words from TOML files."""
+"""Readers of known parts from CSV files, and of topics as lists of words from TOML files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["NamedParts", "read_known", "read_topics", "seed_parts"]
 
 @dataclass(frozen=True)
 class NamedParts:
-    """Parts with names, (n_parts, n_features), NaN where a number is not known; notes on them."""
+    """Named parts, (n_parts, n_features), with NaN for unknown numbers; and notes on them."""
 
     names: list[str]
     H: np.ndarray
@@ -70,15 +70,17 @@ def seed_parts(X: Any, words: Sequence[Sequence[int]]) -> np.ndarray:
 def without_features(
     excluded: Sequence[Sequence[int | str]], features: int | Sequence[str]
 ) -> np.ndarray:
-    """Return parts for ``fixed_components`` that must not use some features: 0 there, else NaN.
+    """Return parts for ``fixed_components`` that must not use some features.
+
+    The parts are 0 at these features and NaN, which means free, elsewhere.
 
     Parameters
     ----------
     excluded : sequence of sequences
-        For each such part the features that it must not use, by position or name. They are the
-        first parts of the model; what they have elsewhere is found.
+        For each of the first parts of the model, the features that it must not use, by position or
+        name. The fit determines the other features of these parts.
     features : int or sequence of str
-        How many features there are, or their names.
+        Number of features, or their names.
 
     Returns
     -------
@@ -167,8 +169,8 @@ def _closest(words: Sequence[str], vocabulary: Mapping[str, int]) -> str:
 def read_known(path: Path, samples: Samples) -> NamedParts:
     """Read known parts of a CSV file: per line a name and one number per feature.
 
-    The first line names the features, in any order; features that it leaves out, and empty cells,
-    are free. Where features have no names, there is a number for each, in their order.
+    The first line lists the names of the features in any order. Empty cells and features that are
+    not listed are free. If the features have no names, each line has a number for each feature.
     """
     _text(path, "--known")
     encoding = find_encoding(path)

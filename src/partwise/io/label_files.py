@@ -1,4 +1,4 @@
-"""Labels of a person's samples: a file of ids and labels, and keeping a share of them."""
+"""Files of labels and links: ids with class labels, and pairs of samples."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from partwise.io.frames import read_frame
 from partwise.io.sheets import as_text, read_sheet, unquoted
 from partwise.knowledge.labels import says_unknown as says_unknown
 
-#: Lines of cells, each with its number, and notes on how they were read.
+#: Numbered lines of cells, and notes on how they were read.
 Rows = tuple[list[tuple[int, list[str]]], tuple[str, ...]]
-#: Samples that are files go by shorter names, too.
+#: Samples that are files may also be listed by shorter names.
 FILES = images.SUFFIXES | texts.SUFFIXES
 SIMILAR = ("ask", "merge", "keep")
 UNKNOWN = ("ask", "drop", "keep")
-#: Names of the column with the labels in a table of many columns, the likeliest first.
+#: Names of the column with the labels in a table of many columns, the most likely first.
 LABEL_NAMES = ["label", "given_label", "labels", "class", "klasse", "kategorie", "category"]
 LABEL_NAMES += ["classe", "catégorie", "etikett", "target", "y"]
 
@@ -193,8 +193,8 @@ def _of_many(
 def read_links(path: str | Path, ids: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
     """Read pairs of samples from a CSV file of lines id,id,must or id,id,cannot.
 
-    They come as ``must_link`` and ``cannot_link``, as `fit` takes them. A heading is optional, ids
-    are as in `read_labels`; an id that no sample has, and any other line, is a ValueError.
+    Return them as ``must_link`` and ``cannot_link`` for `fit`. A heading is optional. Ids are
+    matched as in `read_labels`. An unknown id or a line in another format raises a ValueError.
     """
     path = Path(path)
     position = find_names(ids)
@@ -236,7 +236,7 @@ def _no_such_id(
 
 
 def _id_hint(name: str, ids: list[str], known: dict[str, int]) -> str:
-    """Return what an unknown id may mean."""
+    """Return a hint at the id that may have been meant by an unknown id."""
     from difflib import get_close_matches
 
     number = name.removesuffix(".0")
@@ -246,7 +246,7 @@ def _id_hint(name: str, ids: list[str], known: dict[str, int]) -> str:
         return "ids are row numbers here, and they are counted from 0."
     near = [i for i in ids if i.casefold() == name.casefold()]
     if not near and number.isdigit() and all(i.isdigit() for i in ids):
-        near = [min(ids, key=lambda i: abs(int(i) - int(number)))]  # numbers are close by value
+        near = [min(ids, key=lambda i: abs(int(i) - int(number)))]  # the closest number
     if not near:
         folded = {own.casefold(): own for own in [*known, *ids][:20_000]}
         near = [folded[own] for own in get_close_matches(name.casefold(), list(folded), 1)]
@@ -344,7 +344,7 @@ def names_in(value: str) -> list[str]:
     """Return the ids that a task's data may mean: an id, or a file name in an address."""
     path = unquote(value.rpartition("?d=")[2])
     last = PurePosixPath(path).name
-    return [value, path, last, re.sub(r"^[0-9a-f]{8}-", "", last)]  # uploads get such a beginning
+    return [value, path, last, re.sub(r"^[0-9a-f]{8}-", "", last)]  # prefix of uploads
 
 
 def _rows(path: Path, options: Options) -> Rows:
@@ -376,7 +376,7 @@ def _rows(path: Path, options: Options) -> Rows:
 def _is_heading(rows: list[tuple[int, list[str]]], position: dict[str, int]) -> bool:
     """Return whether the first line is a heading, and not an unknown id with its label.
 
-    A label that comes again is no name of a column, and neither is a number or a file's name.
+    A label that occurs again is not the name of a column, and neither is a number or a file name.
     """
     first = [unquoted(cell.strip()) for cell in rows[0][1]]
     if place(position, first[0]) is not None:
@@ -396,7 +396,7 @@ def find_names(ids: Sequence[str]) -> dict[str, int]:
     """Return the position of each id, and of shorter file names that are unique."""
     position: dict[str, int] = {}
     paths = [PurePosixPath(_composed(name)) for name in ids]
-    for part in ("stem", "name"):  # the last one wins
+    for part in ("stem", "name"):  # later keys win
         short: dict[str, int] = {}
         for at, path in enumerate(paths):
             if path.suffix.lower() in FILES:  # "3.5" and "2019/12" have no shorter name
@@ -423,7 +423,7 @@ def keep_share(y: np.ndarray, share: float, *, random_state: int | None = 0) -> 
     y : ndarray of object
         Labels, None where unknown.
     share : float in (0, 1]
-        The share that is kept, at least one label a class.
+        The share to keep; at least one label per class is kept.
     random_state : int or None, default=0
 
     Returns

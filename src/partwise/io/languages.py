@@ -9,8 +9,8 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
-#: Scripts that one language, or few languages, write. The first that fits decides, so that
-#: Japanese comes before the Chinese characters that it also uses.
+#: Scripts of one or few languages. The first match counts, so Japanese comes before the Chinese
+#: characters that it also uses.
 SCRIPTS = {
     "japanese": re.compile(r"[\u3040-\u30ff]"),
     "korean": re.compile(r"[\uac00-\ud7af]"),
@@ -21,7 +21,7 @@ SCRIPTS = {
     "arabic": re.compile(r"[\u0600-\u06ff]"),
     "hindi": re.compile(r"[\u0900-\u097f]"),
 }
-#: Share of the letters of a text that are in the script.
+#: Minimum share of the letters of a text that are in the script.
 MOSTLY = 0.3
 #: A text's language is recognised if this share of its words are stop words of it. In ordinary
 #: prose it is 0.35 to 0.5, in headlines about 0.2; in a neighbouring language below 0.1.
@@ -30,7 +30,7 @@ RECOGNISED = 0.12
 TEXT_BEGINS = 3000
 #: A language counts if this share of the texts is written in it.
 HAS_A_SHARE = 0.05
-#: The same, and this many different stop words that larger languages do not have.
+#: A language counts only if its texts have this many stop words that more frequent ones lack.
 OWN_WORDS = 3
 _WORD = re.compile(r"\w\w+")
 
@@ -71,9 +71,10 @@ def language_of(text: str) -> str:
 def find_languages(texts: Sequence[str]) -> list[str]:
     """Return the languages of the texts; each text counts as one, however long it is.
 
-    A text is in the language whose stop words are most of its words, if they are enough and lead
-    those of the next language. A language counts if enough of the texts are in it, by three words
-    at least that larger ones do not have: "due" alone makes no English invoice Italian.
+    The language of a text is the one with the most stop words among its words, if their share is
+    large enough and clearly above that of the next language. A language counts if enough texts are
+    in it and they contain at least three of its stop words that more frequent languages lack.
+    Otherwise "due" alone would make an English invoice Italian.
     """
     some = texts[:: max(1, len(texts) // 2000)]
     lists = stop_lists()

@@ -63,7 +63,7 @@ def _npy(path: Path, options: Options) -> Samples:
                 array = np.load(file, allow_pickle=False)
     if not isinstance(array, np.ndarray):
         raise ValueError(f"{path} is an archive of arrays; rename it to .npz.")
-    if array.ndim in (3, 4):  # a stack of images, with channels last
+    if array.ndim in (3, 4):  # images, channels last
         if array.ndim == 4 and array.shape[3] not in (1, 3):
             raise ValueError(
                 f"{path}: images must be (height, width) or (height, width, 3), got "
@@ -167,7 +167,7 @@ def _h5ad(path: Path, options: Options) -> Samples:
 
 
 def finish(samples: Samples, options: Options) -> Samples:
-    """Choose the kind and the scale of the numbers, or take those of a recipe, and scale them."""
+    """Choose the kind and scale of the numbers, or use those of a recipe, and scale them."""
     X, shape = samples.X, samples.image_shape
     if shape is not None and np.prod(shape) != X.shape[1]:
         raise ValueError(
@@ -210,7 +210,7 @@ def _learn(samples: Samples, options: Options) -> tuple[Samples, dict[str, Any]]
         scale = "none" if lowest(X) < 0 else counted_scale if kind == "counts" else "unit"
     samples, genes = _variable(samples, options, cells and kind == "counts")
     return samples, {
-        "kind": "table" if scale == "log" else kind,  # logarithms are no counts
+        "kind": "table" if scale == "log" else kind,  # logarithms are not counts
         "reader": "a matrix",
         "features": int(samples.X.shape[1]),
         **genes,

@@ -1,4 +1,4 @@
-"""Numbers, dates and times as people write them: "43.006,82", "(12,50)", "03.11.2026", "1:30"."""
+"""Readers of numbers, dates and times such as "43.006,82", "(12,50)", "03.11.2026", "1:30"."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TIME = re.compile(r"([+-]?)(\d+):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?")
 _SPACES = re.compile(r"[\s'’\u00a0\u202f]")
 _POINT = re.compile(r"^[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?:e[+-]?\d+)?$", re.I)
 _COMMA = re.compile(r"^[+-]?(?:\d{1,3}(?:\.\d{3})+|\d+)?(?:,\d+)?(?:e[+-]?\d+)?$", re.I)
-#: A share of the values that must be numbers or dates for a column to be one.
+#: Minimum share of values that are numbers or dates for a column to have this type.
 ENOUGH = 0.95
 FORMATS = {
     "%Y-%m-%d": "year-month-day",
@@ -48,9 +48,9 @@ def bare(value: str) -> str:
 
 
 def decimal_sign(values: Iterable[Any], *, usual: str = ".") -> str | None:
-    """Find the decimal sign of most values, "." or ","; None if they are no numbers.
+    """Find the decimal sign of most values, "." or ","; None if they are not numbers.
 
-    "1,234" alone fits both, and then the sign is the `usual` one.
+    If the values fit both, such as "1,234", the sign is the `usual` one.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def decimal_sign(values: Iterable[Any], *, usual: str = ".") -> str | None:
     point = comma = count = 0
     only_point = only_comma = 0
     for value in values:
-        if not isinstance(value, str):  # a cell of a workbook, which has no decimal sign
+        if not isinstance(value, str):  # numbers in workbooks have no decimal sign
             point, comma, count = point + 1, comma + 1, count + 1
             continue
         if value.strip().lower() in NOTHING:
@@ -80,7 +80,7 @@ def decimal_sign(values: Iterable[Any], *, usual: str = ".") -> str | None:
 
 
 def to_numbers(values: Iterable[Any], decimal: str) -> np.ndarray:
-    """Read floats; NaN for what is no number."""
+    """Convert values to floats; values that are not numbers become NaN."""
     pattern, drop = (_POINT, ",") if decimal == "." else (_COMMA, ".")
     out = []
     for value in values:
@@ -119,7 +119,7 @@ def date_formats(values: Any) -> Iterable[str]:
 
 
 def to_days(values: Any, form: str | None) -> np.ndarray:
-    """Convert dates to days since 1970; NaN for what is no date in this format."""
+    """Convert dates to days since 1970; values that are not dates in this format become NaN."""
     import pandas
 
     column = pandas.Series(list(values))
@@ -136,7 +136,7 @@ def to_hours(values: Iterable[Any]) -> np.ndarray:
 
 
 def _hours(value: Any) -> float:
-    if isinstance(value, dt.timedelta):  # also that of pandas; NaT is none
+    if isinstance(value, dt.timedelta):  # includes pandas.Timedelta, but not NaT
         return value.total_seconds() / 3600
     if isinstance(value, dt.time):
         value = value.isoformat()

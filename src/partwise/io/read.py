@@ -1,4 +1,4 @@
-"""`read_samples`: any folder or file that a person has, as `Samples`."""
+"""`read_samples`: the reader of all supported folders and files, which returns `Samples`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from partwise.io.samples import Samples
 from partwise.io.tables import MISSING, read_table
 
 TABLES = (".csv", ".tsv", ".tab", ".txt", ".xlsx", ".jsonl", ".parquet")
-#: Other formats that people try, and how to convert them.
+#: Unsupported formats that are common, and how to convert them.
 ELSE = {
     **dict.fromkeys((".xls", ".xlsb", ".ods", ".numbers"), "save it as .xlsx or .csv"),
     **dict.fromkeys((".feather", ".arrow", ".orc", ".sqlite", ".db"), "save it as .parquet"),
@@ -45,7 +45,7 @@ CHOICES: dict[str, tuple[str | None, ...]] = {
     "similar_labels": SIMILAR,
     "unknown_labels": UNKNOWN,
 }
-#: A folder of images may hold so many texts for each of them, as a note does, and the other way.
+#: Maximum number of texts (such as notes) per image in a folder of images, and the reverse.
 STRAY = 0.2
 
 
@@ -102,9 +102,10 @@ def read_samples(
         100 MB or more is not loaded: X is a `numpy.memmap`, and unless ``scale="none"`` that of a
         scaled copy in the folder for temporary files, which goes when X does.
     labels : str or Path, optional
-        A CSV file of ids and labels, see `read_labels`. They go before those of the source.
+        A CSV file of ids and labels, see `read_labels`. They take precedence over those of the
+        source.
     kind : {"images", "texts", "table", "counts"}, optional
-        What the data is, where it does not show.
+        Kind of the data, if it is not detected correctly.
     size : (height, width), optional
         Resize images. None: their own size if they share one, else the median of their heights and
         widths, shrunk to at most 64 x 64 pixels.
@@ -121,13 +122,14 @@ def read_samples(
         The columns of a table to use or to exclude. ``Samples.columns`` lists how each column was
         read (number, date, yes/no, category, left out) and converted.
     encoding, separator : str, optional
-        Of text files and tables, where what is found is wrong: "cp1252", ";", "tab".
+        Encoding and separator of text files and tables, for example "cp1252" and ";" or "tab".
+        Set them if they are not detected correctly.
     heading : {"auto", "yes", "no"}, default="auto"
         Read the first row of a table as column names, or as data. "auto" reads it as data, with a
         note, if it looks like the others; columns are then called "column 1", "column 2", ...
     sheet : str, optional
-        Sheet of a workbook, by its name or its number from 1. None: the first one, unless it holds
-        much less than another.
+        Sheet of a workbook, by its name or its number from 1. None selects the first sheet, unless
+        another one contains much more.
     skip_rows : int, optional
         Number of rows above the heading of a table. None skips rows that look like a title.
     stop_words : str, default="auto"
@@ -135,13 +137,15 @@ def read_samples(
         uses words of more than a fifth of the texts. Languages such as "english,french" and a file
         with one word per line also work.
     tokens : {"auto", "words", "characters"}, default="auto"
-        What texts are cut into. "auto": groups of characters where most of the writing has no
-        spaces (Chinese, Japanese, Thai), else words.
+        Units into which texts are divided. "auto" uses groups of characters if most texts are in a
+        script without spaces (Chinese, Japanese, Thai), else words.
     ngrams : (least, most), optional
-        Words in a row, or characters, that count as one; (1, 1) for words, (2, 2) for characters.
+        Minimum and maximum number of consecutive words or characters per feature. The default is
+        (1, 1) for words and (2, 2) for characters.
     min_df, max_df : float, optional
-        Leave out words of fewer or more texts than this: a share below 1, a number above. By
-        default 2 and 0.5, and none with fewer than 20 texts.
+        Leave out words that occur in fewer or more texts than this. A value below 1 is a share of
+        the texts, any other value a number of texts. The default is 2 and 0.5; with fewer than 20
+        texts, no words are left out.
     scale : {"auto", "none", "unit", "range", "max", "std", "total", "log"}, default="auto"
         "unit": samples of length one. "range": columns of a table brought to 0 to 1 by their 5 and
         95 % quantiles. "max", "std": columns divided by their largest absolute value
@@ -150,9 +154,9 @@ def read_samples(
         matrices, "range" for tables, "log" for counts of cells (``.h5ad``), "total" for other
         counts; "none" for matrices with negative values.
     missing : {"auto", "error", "median", "mean", "drop"}, default="auto"
-        Missing values in a table: fill with the column's median ("auto" too) or mean, refuse, or
-        drop the row. Columns that are empty in more than half of the rows are left out. Texts that
-        are empty are skipped, unless "error" refuses them.
+        Missing values in a table: "auto" and "median" fill in the median of the column, "mean" its
+        mean, "error" raises an error, and "drop" drops the row. Columns that are empty in more than
+        half of the rows are left out. Empty texts are skipped, unless "error" refuses them.
     skip_unknown : bool, default=False
         Leave out lines of the labels file whose id is not in the data, instead of refusing it.
     similar_labels : {"ask", "merge", "keep"}, default="ask"
@@ -160,14 +164,14 @@ def read_samples(
     unknown_labels : {"ask", "drop", "keep"}, default="ask"
         Treat labels such as "unknown" and "?" as an error that asks, as no label or as a class.
     transpose : bool, default=False
-        Samples are the columns of the matrix.
+        Set to True if samples are the columns of the matrix.
     image_shape : (height, width), optional
-        The rows of a matrix are images of this shape.
+        Shape of the images, if the rows of a matrix are images.
     image_order : {"auto", "rows", "columns"}, default="auto"
         How their pixels are stored. "auto": column by column in a ``.mat`` file, as MATLAB does,
         else row by row; X always has them row by row.
     layer : str, optional
-        Of a ``.h5ad`` file, instead of X.
+        Layer of a ``.h5ad`` file to read instead of X.
     genes : int, optional
         Number of most variable genes to keep of a ``.h5ad`` file with counts; 0 keeps all. The
         default is 2,000 if there are more than 3,000.
@@ -185,7 +189,7 @@ def read_samples(
         Compute the embeddings of texts or pictures with this pretrained encoder instead of reading
         them from a file, see `partwise.encode`.
     download, offline : bool, default=False
-        Allow the download of the encoder's weights; forbid it.
+        Allow or forbid the download of the encoder's weights.
     recipe : mapping or path of a model file, optional
         Prepare new data as the training data of a model: with the same words, columns and sizes.
         Either ``Samples.recipe`` of the training data, or a file that the command, the studio or
@@ -234,12 +238,12 @@ def read_samples(
 
 
 def _options(given: dict[str, Any]) -> Options:
-    """Check the arguments that readers need."""
+    """Check the arguments and return the options for the readers."""
     for name, known in CHOICES.items():
         if given[name] not in known:
             raise ValueError(f"{name}={given[name]!r}; it can be {', '.join(map(str, known))}.")
     recipe = given["recipe"]
-    if recipe is not None:  # the model needs what it was fitted to
+    if recipe is not None:  # new data must be prepared like the training data
         given["embeddings_only"] = recipe["reader"] == "embeddings"
     elif given["embeddings_only"] and given["embeddings"] is None and given["encoder"] is None:
         raise ValueError("embeddings_only needs embeddings=FILE or encoder=NAME.")
@@ -250,7 +254,7 @@ def _options(given: dict[str, Any]) -> Options:
 
 
 def _check_labels_early(path: Path, given: Mapping[str, Any], options: Options) -> None:
-    """Refuse a file of labels before thousands of images are read, if it is wrong anyway."""
+    """Raise on an invalid file of labels before thousands of images are read."""
     if path.is_dir():
         names = [file.relative_to(path).as_posix() for file in listed(path)[0]]
         _labels(names, (), given, options)
@@ -420,7 +424,7 @@ def _zero_rows(samples: Samples) -> tuple[str, ...]:
     """Return a note on samples whose values are all zero, which no method can distinguish."""
     if samples.recipe.get("reader") not in ("a matrix", "image files"):
         return ()
-    if isinstance(samples.X, np.memmap):  # the check would read the whole file once more
+    if isinstance(samples.X, np.memmap):  # the check would read the whole file again
         return ()
     X = samples.X
     held = np.diff(X.indptr) > 0 if samples.is_sparse else X.any(axis=1)

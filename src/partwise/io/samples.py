@@ -1,4 +1,4 @@
-"""`Samples`: what every reader returns, and what the commands and the report work with."""
+"""`Samples`: the result of every reader, used by the commands and the report."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def repeated(ids: Sequence[str]) -> str:
 
 @dataclass(frozen=True, repr=False)
 class Samples:
-    """Samples ready for a factorization, and what is known about each.
+    """Samples prepared for a factorization, with their ids, labels and descriptions.
 
     Parameters
     ----------
     X : ndarray, numpy.memmap or scipy.sparse.csr_array of shape (n_samples, n_features)
     ids : list of str
-        One unique name a sample: a path in the folder, a row's id, a number as text.
+        One unique name per sample: a path in the folder, the id of a row, or a number as text.
     kind : {"images", "texts", "table", "counts"}
     feature_names : list of str or None
-        Words, columns, genes; None for pixels and nameless matrices.
+        Words, columns or genes; None for pixels and matrices without names.
     image_shape : tuple of int or None
         (height, width) or (height, width, 3); a row of X or of ``components_`` is an image
         stored row by row, so that ``row.reshape(image_shape)`` shows it upright.
@@ -49,29 +49,29 @@ class Samples:
     also : ndarray of shape (n_samples, m) or None
         Vectors in addition to X, for ``PartsClassifier.fit(X, y, also=[...])``.
     y : ndarray of object or None
-        Every label that the source has, as text, and None where it has none; None without any.
-        What a model may see of them is the caller's choice: see `partwise.io.keep_share`.
+        The class labels of the source as text, with None for samples without a label; None if the
+        source has no labels. Use `partwise.io.keep_share` to fit a model to some of them.
     source : str
-        The folder or file that it came from.
+        The folder or file that was read.
     preparation : str
-        One sentence: what was done to the data.
+        A sentence that describes how the data was prepared.
     recipe : mapping
-        The same for a program: what `read_samples` needs to treat new data alike.
+        The same in machine-readable form; `read_samples` uses it to prepare new data equally.
     options : mapping
         The options of `read_samples` that differ from the defaults.
     notes : tuple of str
         Notes for the user, for example on columns or files that were left out.
-    columns : tuple of (name, read as, what was done)
-        For a table, every column, also those that were left out.
-    skipped : tuple of (id, why)
+    columns : tuple of (name, type, conversion)
+    For a table, every column, including those that were left out.
+    skipped : tuple of (id, reason)
         Samples that could not be used: files that cannot be read, empty texts, and rows with
         missing values under ``missing="drop"``.
     table : pandas.DataFrame or None
-        For a table, the row of each sample as it stands in the file.
+        For a table, the unchanged row of each sample.
     rows : ndarray of int or None
-        For a table of which rows were skipped, the row of each sample, counted from 0.
+        For a table with skipped rows, the row number of each sample, counted from 0.
     unjoinable : str
-        Why labels and links cannot be joined to these samples by id; "" where they can.
+        The reason why labels and links cannot be joined to these samples by id; "" if they can.
 
     Examples
     --------
@@ -127,7 +127,7 @@ class Samples:
 
     @property
     def n_samples(self) -> int:
-        """Rows of X."""
+        """Number of rows of X."""
         return int(self.X.shape[0])
 
     @property

@@ -1,8 +1,8 @@
-"""Cells of tables: workbooks (.xlsx) and lines of JSON (.jsonl) read, CSV written without formulas.
+"""Readers of workbooks (.xlsx) and lines of JSON (.jsonl), and a writer of CSV without formulas.
 
-A cell of a CSV file that begins with ``=``, ``+``, ``-`` or ``@`` is run by spreadsheets, whoever
-wrote it. Such text gets an apostrophe in front, which they show as text; numbers stay numbers. Our
-readers take the apostrophe away again, so that ids and labels come back as they were.
+Spreadsheets run a cell of a CSV file that begins with ``=``, ``+``, ``-`` or ``@`` as a formula.
+The writer therefore puts an apostrophe in front of such text; numbers are unchanged. Our readers
+remove the apostrophe, so that ids and labels are the original ones.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from partwise.io._common import Options, need, shown
 from partwise.io.archives import check_unpacked, whole
 from partwise.io.encoding import check_encoding, find_encoding
 
-#: Rows of a sheet that show how much it holds.
+#: Number of rows of a sheet that are read to estimate how much it contains.
 SOME = 200
 
 
 def read_sheet(path: Path, sheet: str | None = None) -> tuple[list[list[Any]], tuple[str, ...]]:
     """Return the cells of a workbook's sheet, None where empty, and a note on other sheets.
 
-    The sheet is that of a name or a number from 1; by default the first one, unless it is hidden
-    or holds a tenth of what another one holds.
+    The sheet is selected by its name or its number from 1. The default is the first one, unless it
+    is hidden or contains less than a tenth of another one.
     """
     openpyxl = need("openpyxl", ".xlsx files", extra="excel")
     with whole(path, ".xlsx file"):
@@ -131,7 +131,7 @@ def read_json_lines(path: Path, options: Options, *, nested: bool = False) -> li
     return records
 
 
-# -- what a spreadsheet would run -----------------------------------------------------------------
+# -- protection against formulas ------------------------------------------------------------------
 
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _NUMBER = re.compile(r"'*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")

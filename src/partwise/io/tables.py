@@ -38,7 +38,7 @@ NUMBERED = "none"
 IDS = ("id", "ids", "uuid")
 #: Prefix of columns from --write-back: earlier predictions must not be used as data.
 OURS = "partwise_"
-#: Characters and words that the values of a column of texts have on average, at least.
+#: Minimum average number of characters and of words in a column of texts.
 LONG_TEXT, WORDS = 60, 6
 MISSING = ("auto", "error", "median", "mean", "drop")
 
@@ -86,7 +86,7 @@ def read_table(path: Path, options: Options) -> Samples:
 
 
 def _without_ours(frame: Any, options: Options) -> tuple[Any, tuple[str, ...]]:
-    """Leave out the columns of an earlier answer, unless one was chosen or a model needs it."""
+    """Leave out columns with earlier predictions, unless chosen or needed by a model."""
     ours = [c for c in frame.columns if c.startswith(OURS) and c not in options.columns]
     if not ours or options.recipe is not None or options.text_column in ours:
         return frame, ()
@@ -117,8 +117,8 @@ def _text_column(
 def find_texts(frame: Any) -> tuple[str | None, tuple[str, ...]]:
     """Find the main column of texts in a table, or None; also return a note on it.
 
-    That is the column with the longest texts, unless there are columns of numbers: then the table
-    is about these, and the note names the texts that are left out.
+    The main column is the one with the longest texts. If there are columns of numbers, they are
+    used instead, and the note lists the columns of texts that are left out.
     """
     lengths: dict[str, float] = {}
     numbers = []
@@ -194,13 +194,13 @@ def _take_ids(
 
 
 def _find_ids(frame: Any, options: Options) -> tuple[str | None, str]:
-    """Return the column that holds ids, or None and the fault of the likeliest one."""
+    """Return the column with ids, or None and the fault of the most likely one."""
     taken = (options.label_column, options.text_column, *options.columns)
     free = [c for c in frame.columns if c not in taken]
     likely = [c for c in free if looks_like_id(c) or (c == NAMELESS == frame.columns[0])]
     likely.sort(key=lambda c: c.strip().lower() != "id")  # a column "id" before "Nr"
     faults = {c: _id_fault(frame, c) for c in free if c in likely or may_be_id(c)}
-    # where a column "id" is damaged, no other one stands in for it
+    # If a column "id" is faulty, no other column is used instead.
     first = [c for c in likely if not faults[c] or c.strip().lower() in IDS]
     first += [c for c in faults if c not in likely and not faults[c]]
     first += [c for c in likely if _mostly_own(frame[c])]
@@ -214,10 +214,10 @@ _GO_ON = (
 
 
 def _mostly_own(column: Any) -> bool:
-    """Return whether a column with repeated values was still meant as an id.
+    """Return whether a column was intended as an id although it has repeated values.
 
-    Most of its values occur once, as a customer_id in a table of orders does not; and it holds no
-    fractions.
+    If so, most of its values occur once and none are fractions. In contrast, the values of a
+    customer_id in a table of orders are often repeated.
     """
     if column.dtype.kind == "f" and (column.dropna() % 1 != 0).any():
         return False
@@ -255,7 +255,7 @@ def _take_labels(frame: Any, path: Path, options: Options) -> tuple[Any, np.ndar
     return frame.drop(columns=name), y
 
 
-# -- what is in it --------------------------------------------------------------------------------
+# -- values ---------------------------------------------------------------------------------------
 
 
 def _features(
@@ -371,7 +371,7 @@ def _fill(
             raise ValueError(f"{path}: every row has a missing value; --missing median fills them.")
         one, many = "1 row with a missing value was", f"{rows} rows with missing values were"
         return values[whole], whole, (f"{one if rows == 1 else many} left out.",), fills
-    # new samples are filled with the values of the training data, whatever the option is
+    # New samples are filled with the values of the training data for every option.
     asked = missing if recipe is None else recipe.get("missing", missing)
     what = "mean" if asked == "mean" else "median"
     where = dict.fromkeys(names[j].partition(" = ")[0] for j in np.flatnonzero(holes.any(axis=0)))

@@ -1,4 +1,4 @@
-"""Texts as samples: tf-idf weights of their words, or of their characters where no spaces are."""
+"""Texts as samples: tf-idf weights of words, or of characters in scripts without spaces."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TAG = re.compile(
     r"ol|li|h[1-6]|img|style|script|title|meta|link|center|blockquote|pre)\b[^<>]*>",
     re.IGNORECASE,
 )
-#: Contents of a page that nobody reads as text.
+#: Contents of a page that are not text, such as scripts.
 HIDDEN = re.compile(r"<(style|script)\b.*?</\1\s*>|<!--.*?-->", re.IGNORECASE | re.DOTALL)
 
 
@@ -79,9 +79,9 @@ def text_samples(
 ) -> Samples:
     """Return texts as tf-idf rows of length one, with the papers' weights (1 + log tf) log(N/df).
 
-    The vocabulary leaves out stop words, words of a single text, of more than half of all texts,
-    and the rarest beyond 20,000; a recipe brings the vocabulary and weights of the texts that a
-    model has seen. Empty texts are skipped.
+    The vocabulary leaves out stop words, words that occur in a single text or in more than half of
+    all texts, and the rarest words beyond 20,000. A recipe contains the vocabulary and weights of
+    the training texts of a model. Empty texts are skipped.
     """
     plain = [without_markup(text) for text in texts]
     tagged = sum(text is not old for text, old in zip(plain, texts, strict=True))
@@ -138,7 +138,7 @@ def _empty_note(source: str, empty: list[str], n: int, options: Options) -> str:
 
 
 def _no_word_note(source: str, ids: Sequence[str], X: sp.csr_array) -> tuple[str, ...]:
-    """Return a note on texts without a word of the vocabulary, which must not be all."""
+    """Return a note on texts without a word of the vocabulary; raise if this is so for all."""
     bare = [name for name, total in zip(ids, X.sum(axis=1).tolist()) if total == 0]
     if len(bare) == len(ids):
         raise ValueError(f"{source}: no text has a word of the vocabulary.")
@@ -151,7 +151,7 @@ def _no_word_note(source: str, ids: Sequence[str], X: sp.csr_array) -> tuple[str
 
 
 def without_markup(text: str) -> str:
-    """Return the text of a web page or an HTML mail; any other text comes back itself."""
+    """Return the text of a web page or an HTML mail; return any other text unchanged."""
     if "<" not in text or TAG.search(text) is None:
         return text
     return html.unescape(TAG.sub(" ", HIDDEN.sub(" ", text)))

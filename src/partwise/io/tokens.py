@@ -1,4 +1,4 @@
-"""Words of texts: stop words of several languages, n-grams, and scripts that write no spaces."""
+"""Tokens of texts: stop words of several languages, n-grams, and scripts without spaces."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RUN = re.compile(
     r"(?P<han>[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u3040-\u30ff々ー\U00020000-\U0003ffff]+)"
     r"|(?P<thai>[\u0e00-\u0e7f\u0e80-\u0eff\u1780-\u17ff\u1000-\u109f]+)|(?P<word>[^\W\d_]\w+)"
 )
-#: Characters that carry grammar in Chinese, and what Japanese writes in hiragana.
+#: Chinese characters with a grammatical function, and Japanese words written in hiragana.
 _GRAMMAR = set("的了是在和就也都着与及或而但个们这那有我你他她它吗呢吧啊被把对为从到很还又")
 _HIRAGANA = re.compile(r"^[\u3040-\u309fー]+$")
 
@@ -56,7 +56,7 @@ def find_stop_words(texts: Sequence[str], asked: str, *, characters: bool) -> tu
             *some, last = (name.capitalize() for name in found)
             named = f"{', '.join(some)} and {last}" if some else last
             return words, f"without {named} stop words"
-        return [], ""  # max_df alone: in few topics the words that matter are frequent, too
+        return [], ""  # only max_df: with few topics, informative words are frequent, too
     seen = Counter(word for text in texts for word in set(words_of(text)))
     limit = FREQUENT * len(texts)
     common = sorted(word for word, count in seen.items() if count > limit)
@@ -94,7 +94,7 @@ def cutter(recipe: Mapping[str, Any]) -> Callable[[str], list[str]]:
             if run.lastgroup == "word":
                 found.append(part)
                 continue
-            more = run.lastgroup == "thai"  # a letter there is less than a character of Chinese
+            more = run.lastgroup == "thai"  # a Thai letter carries less than a Chinese character
             grams = _grams(list(part), low + more, high + more, "")
             if stops:
                 grams = [g for g in grams if not (_HIRAGANA.match(g) or stops.intersection(g))]

@@ -1,4 +1,4 @@
-"""A person's own table with columns of ours at its end, as bytes of a file of the same kind."""
+"""The user's table with additional columns at its end, as bytes in the same file format."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from partwise.io.frames import find_heading
 from partwise.io.samples import Samples
 from partwise.io.sheets import as_text, quoted, read_json_lines, read_sheet
 
-#: Kinds of tables, and what each is written as.
+#: Suffix of the written file for each kind of table.
 SUFFIXES = {".csv": ".csv", ".tsv": ".tsv", ".xlsx": ".csv", ".jsonl": ".jsonl"}
 SUFFIXES[".parquet"] = ".parquet"
 
@@ -25,8 +25,8 @@ SUFFIXES[".parquet"] = ".parquet"
 def named_table(samples: Samples, columns: Mapping[str, Sequence[Any]]) -> bytes:
     """Return the table that samples came from, unchanged, with new columns at the end.
 
-    ``columns`` have a value for each sample; rows that were skipped get none. The file is of the
-    kind that `SUFFIXES` has for that of the table, text in its own encoding and separator.
+    ``columns`` have a value for each sample; skipped rows have empty cells. `SUFFIXES` gives the
+    format of the file. Text keeps the encoding and separator of the table.
     """
     path = Path(samples.source)
     held = {field.name for field in fields(Options)}
@@ -84,7 +84,7 @@ def _text(path: Path, columns: dict[str, list[Any]], n: int, options: Options) -
     names = rows[found.titles] if found.is_row else found.names
     titles, rows = rows[: found.titles], [row for row in rows[found.above :] if row]
     kept = [j for j, name in enumerate(names) if name not in columns]
-    # in a single column, an empty row is an empty value
+    # In a table with a single column, an empty row is an empty value.
     is_sample = [len(names) == 1 or any(cell.strip() for cell in row) for row in rows]
     _check(path, n, sum(is_sample))
     buffer = io.StringIO(newline="")
@@ -97,7 +97,7 @@ def _text(path: Path, columns: dict[str, list[Any]], n: int, options: Options) -
         writer.writerow([*(row[j] for j in kept), *added])
     try:
         return buffer.getvalue().encode(encoding)
-    except UnicodeEncodeError:  # a name that the table's own encoding has no letters for
+    except UnicodeEncodeError:  # the encoding of the table lacks a letter
         return buffer.getvalue().encode("utf-8-sig")
 
 

@@ -12,7 +12,7 @@ from partwise.io.datasets.matrix_files import Dataset
 
 
 def olivetti() -> Dataset:
-    """Return ORL: scikit-learn's crops, averaged to 32x32, with grey values from 0 to 255."""
+    """Return ORL: scikit-learn's cropped images at 32x32, with grey values from 0 to 255."""
     from sklearn.datasets import fetch_olivetti_faces
 
     faces = fetch_olivetti_faces()

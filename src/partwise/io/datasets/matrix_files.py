@@ -158,7 +158,7 @@ def _read_npz(path: Path) -> dict[str, Any]:
 
 
 def _load_arrays(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:  # numpy leaves a file that it opened itself open on an error
+    with path.open("rb") as file:  # numpy would not close its file after an error
         archive = np.load(file, allow_pickle=False)
         if isinstance(archive, np.ndarray):
             raise ValueError("a single array, not an archive of arrays")
@@ -208,7 +208,7 @@ def _parse(path: Path, parser: Callable[[], Any]) -> Any:
     try:
         return parser()
     except (NotImplementedError, MemoryError, FileNotFoundError, PermissionError, Warning):
-        raise  # a warning that the caller turned into an error has nothing to do with the file
+        raise  # the user's filter may turn warnings into errors; the file is not at fault
     except Exception as error:  # damaged files cause zlib, struct, zip, EOF and type errors
         reason = _one_line(error)[:200]
         raise ValueError(f"damaged, or not a {path.suffix} file ({reason})") from error
