@@ -1,8 +1,8 @@
-"""The papers' tables and figures, each with one command.
+"""Reproduction of the papers' tables and figures, each with one command.
 
-A table is a settings file (``<paper>/<table>.toml``), the printed numbers
-(``<paper>/<table>.csv``) and a command (``partwise reproduce <paper>/<table>``). The protocol is
-data.
+Each table has a settings file (``<paper>/<table>.toml``) and a file with the printed numbers
+(``<paper>/<table>.csv``). The command ``partwise reproduce <paper>/<table>`` runs it. So a new
+protocol needs only new files and no code.
 """
 
 from partwise.apps.papers.protocol import Protocol, load_protocol, names

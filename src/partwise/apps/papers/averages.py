@@ -1,4 +1,4 @@
-"""Measured averages against printed ones, and the cause of each difference."""
+"""Comparison of measured averages with printed ones, and the cause of each difference."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from partwise.apps.papers.protocol import Cause, Method, Printed, Protocol
 from partwise.apps.papers.summary import Stat, Summary
 from partwise.apps.papers.trials import NO_LABELS
 
-NEAR = 3.0  # points from the printed average within which it counts as reproduced
+NEAR = 3.0  # largest difference, in points, that counts as reproduced
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One printed average with the measured one over the same rows, in one variant."""
+    """A printed average and the measured average over the same rows, in one variant."""
 
     table: str
     metric: str
@@ -28,12 +28,12 @@ class Comparison:
     printed: float
     printed_se: float
     stat: Stat
-    settings: str = ""  # what decides the settings: print, program or choice
+    settings: str = ""  # their source: print, program or choice
     contradicts: bool = False  # a setting or the label budget contradicts the paper
 
     @property
     def gap(self) -> float:
-        """The measured minus the printed average."""
+        """The measured average minus the printed one."""
         return self.stat.mean - self.printed
 
     @property
@@ -43,20 +43,20 @@ class Comparison:
 
     @property
     def noise(self) -> bool:
-        """True if a gap is within `CLEAR` standard errors of both sides together."""
+        """True if the gap is at most `CLEAR` combined standard errors."""
         return abs(self.gap) <= CLEAR * math.hypot(self.stat.se, self.printed_se)
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """The printed average, whatever the variant."""
+        """Identifier of the printed average, which is the same for all variants."""
         return self.table, self.metric, self.method, self.budget
 
 
 def compared_columns(protocol: Protocol) -> list[tuple[str, Method]]:
-    """List the (metric, method) of the printed averages that a table compares.
+    """List the (metric, method) of the printed averages that a table is compared with.
 
-    A column that is printed in another table first is compared there, and a table of other data
-    than the paper's compares none.
+    If an earlier table prints the same column, only that table compares it. A table of other data
+    than the paper's is not compared.
     """
     if not protocol.comparable or protocol.kind == "figure":
         return []
@@ -69,7 +69,7 @@ def compared_columns(protocol: Protocol) -> list[tuple[str, Method]]:
 
 
 def comparisons(summary: Summary) -> list[Comparison]:
-    """List the averages of a table that have runs, under every label budget."""
+    """Compare all averages of a table that have runs, for every number of labels."""
     protocol, found = summary.protocol, []
     ours = {b.name for b in protocol.budgets if not b.printed}
     for metric, method in compared_columns(protocol):
@@ -90,9 +90,9 @@ def comparisons(summary: Summary) -> list[Comparison]:
 def printed_average(
     summary: Summary, metric: str, method: str, budget: str = NO_LABELS
 ) -> float | None:
-    """Return the printed mean over the rows of this column that were run.
+    """Average the printed means over the rows of this column that were run.
 
-    Over all rows this is the printed average up to rounding.
+    If all rows were run, the result equals the printed average up to rounding.
     """
     if metric == "seconds":
         average = summary.protocol.printed_value("seconds", "avg", method)
@@ -107,7 +107,10 @@ def printed_average(
 
 
 def printed_error(summary: Summary, metric: str, method: str) -> float:
-    """Return the standard error of a printed average, from its deviations or else from ours."""
+    """Return the standard error of a printed average.
+
+    It comes from the printed standard deviations, or from ours if the paper prints none.
+    """
     protocol, sds = summary.protocol, list[float]()
     for data, k in summary.rows():
         printed = protocol.printed_value(metric, k, method)
@@ -125,8 +128,9 @@ def printed_error(summary: Summary, metric: str, method: str) -> float:
 class Miss:
     """An average that is not reproduced, with its cause.
 
-    ``whose`` is "noise", "ours", "not printed" or "print" where that is shown: another variant
-    reproduces the average, or an identity is computed. Otherwise it is "open", or "too few runs".
+    ``whose`` is "noise", "ours", "not printed" or "print" if this cause is demonstrated: another
+    variant reproduces the average, or a computation shows an identity. Otherwise it is "open", or
+    "too few runs".
     """
 
     comparison: Comparison
@@ -144,9 +148,9 @@ def misses(
 ) -> list[Miss]:
     """List every average of the main variant that is not reproduced, with its cause.
 
-    ``every`` is all that was measured, in all variants and under every label budget;
-    ``identities`` are the columns that equal another one under the printed labels. A ``quick`` run
-    has a part of the declared runs, and shows no causes.
+    ``every`` holds the measured averages of all variants and label budgets. ``identities`` are the
+    columns that equal another column with the printed number of labels. A ``quick`` run has only
+    some of the declared runs, so it shows no causes.
     """
     return [Miss(c, *_why(c, every, causes, identities, quick)) for c in main if not c.near]
 
@@ -174,7 +178,7 @@ def _why(
 def _by_cause(
     cause: Cause, missed: Comparison, every: list[Comparison], identities: frozenset[str]
 ) -> tuple[str, str]:
-    """Return a cause with the numbers that show it; "open" where they do not."""
+    """Return a cause with the numbers that demonstrate it; "open" if they do not."""
     shown_by = [c for c in every if _shows(c, missed, cause)]
     shown = any(_reproduces(c, missed) for c in shown_by)
     shown |= cause.identity and missed.method in identities
@@ -187,7 +191,7 @@ def _by_cause(
 
 def _reproduces(c: Comparison, missed: Comparison) -> bool:
     """Return whether other runs over the same rows reproduce the average."""
-    other = c.stat != missed.stat  # a variant may run the method as the main one does
+    other = c.stat != missed.stat  # variants may share one run
     return other and (c.near or c.noise) and abs(c.printed - missed.printed) < 0.05
 
 
@@ -210,7 +214,7 @@ def _words(c: Comparison, missed: Comparison) -> str:
     parts += [f'variant "{c.variant}"'] if c.variant != missed.variant else []
     parts += [c.budget] if c.budget not in (missed.budget, NO_LABELS) else []
     number = with_error(c.stat, c.metric)
-    if c.method == missed.method and abs(c.printed - missed.printed) >= 0.05:  # of fewer rows
+    if c.method == missed.method and abs(c.printed - missed.printed) >= 0.05:  # fewer rows
         number += f" over rows with a printed average of {c.printed:.1f}"
     return f"[{', '.join(parts)}: {number}]"
 

@@ -1,11 +1,13 @@
 """Features of Caltech-101 pictures as in the cdNMF paper (section 6.3).
 
 "We choose the 10 largest categories ... 3 044 images in total, and extract the SIFT descriptors to
-form a 500-dimensional frequency histogram for each image." The count determines the ten: without
-the background class and without one of the two sets of faces (their sizes 800, 798, 435, 239, 200,
-128, 123, 114, 107 and 100 add up to 3044). The paper does not state the rest, which is our choice:
-descriptors of 16 x 16 pixels on a grid of 8 (Lowe 2004: 4 x 4 cells of 8 orientations, cut at 0.2),
-pictures of at most 300 pixels, and words by k-means on a sample of the descriptors.
+form a 500-dimensional frequency histogram for each image." The total determines the ten
+categories: the background class and one of the two sets of faces are excluded. The sizes 800, 798,
+435, 239, 200, 128, 123, 114, 107 and 100 add up to 3044.
+
+The paper does not state the other settings, so they are our choice: descriptors of 16 x 16 pixels
+on a grid with a step of 8 pixels (Lowe 2004: 4 x 4 cells of 8 orientations, cut at 0.2), pictures
+of at most 300 pixels, and visual words by k-means on a sample of the descriptors.
 
     python -m partwise.apps.papers.caltech 101_ObjectCategories caltech101.npz
 """
@@ -24,7 +26,7 @@ from partwise.apps.papers.store import write_whole
 Array = NDArray[np.float32]
 WORDS = 500
 CATEGORIES = 10
-TOTAL = 3044  # as printed
+TOTAL = 3044  # printed in the paper
 LEFT_OUT = ("BACKGROUND_Google", "Faces_easy")
 SUFFIXES = (".jpg", ".jpeg", ".png")
 PATCH, STEP, CELLS, ORIENTATIONS = 16, 8, 4, 8
@@ -62,14 +64,15 @@ def grey(file: Path) -> Array:
 def descriptors(image: Array) -> Array:
     """Return SIFT descriptors on a grid: gradient directions in 4 x 4 cells around a point.
 
-    They are (n, 128), of unit length. Patches without a gradient are left out.
+    The array has the shape (n, 128) and rows of unit length. Patches without a gradient are left
+    out.
     """
     height, width = image.shape
     if min(height, width) < PATCH:
         return np.zeros((0, CELLS * CELLS * ORIENTATIONS), dtype=np.float32)
     dy, dx = np.gradient(image)
     size = np.hypot(dx, dy)
-    # Each gradient goes to the two nearest of the eight directions, in proportion.
+    # Each gradient is divided between the two nearest of the eight directions.
     place = np.arctan2(dy, dx) % (2 * np.pi) * (ORIENTATIONS / (2 * np.pi))
     low = np.floor(place).astype(int) % ORIENTATIONS
     part = place - np.floor(place)
@@ -104,8 +107,9 @@ def features(
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], list[str]]:
     """Compute histograms of visual words for the largest categories of a folder.
 
-    X is (n_pictures, words) and its rows sum to one; y is the category's number, largest first;
-    then their names. ``random_state`` is for the sample of descriptors and the words.
+    Return X (n_pictures, n_words) with rows that sum to one, the number of each picture's category
+    (0 is the largest), and the names of the categories. ``random_state`` determines the sample of
+    descriptors and the visual words.
     """
     chosen = largest_categories(Path(folder), categories)
     pictures = [file for files in chosen.values() for file in files]
@@ -122,7 +126,7 @@ def features(
 
 
 def _vocabulary(pictures: list[Path], words: int, random_state: int) -> Array:
-    """Learn words from a sample of the descriptors; all of them would take gigabytes."""
+    """Learn visual words from a sample of descriptors; all would take gigabytes."""
     from sklearn.cluster import MiniBatchKMeans
 
     rng = np.random.default_rng(random_state)

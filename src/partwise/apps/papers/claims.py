@@ -1,10 +1,10 @@
 """Verdicts on the papers' claims: in the printed table, and in the measured results.
 
-A claim holds or fails where the measured difference is more than `CLEAR` standard errors from the
-line between the two; otherwise it is undecided. Differences are paired: two methods of a run have
-the same samples, labels and start. A claim of several comparisons (at every K, over every rival)
-holds where each comparison holds, and fails where one fails by more than chance explains in so
-many: `critical` standard errors.
+Each claim has a threshold that separates "holds" from "fails". The verdict is "undecided" if the
+measured difference is within `CLEAR` standard errors of the threshold. Differences are paired: two
+methods of a run have the same samples, labels and start. A claim with several comparisons (for
+example at every K, or with every rival) holds if all comparisons hold. It fails if one comparison
+fails by more than `critical` standard errors, which allows for the number of comparisons.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ Claim = dict[str, Any]
 CLEAR = 2.0  # standard errors beyond which a difference is clear
 HOLDS, FAILS, UNDECIDED, NOT_RUN = "holds", "fails", "undecided", "not run"
 OPPOSITE = {HOLDS: FAILS, FAILS: HOLDS}
-WORTH = 100  # runs per row beyond which two methods count as level
+WORTH = 100  # if more runs per row are needed, two methods count as level
 
 
 class Finding(NamedTuple):
-    """The distance of each comparison from its line, positive on the claimed side.
+    """The distance of each comparison from its threshold, positive if the claim holds.
 
     `together` judges the distances, unless the rule gives a ``state``.
     """
@@ -42,22 +42,23 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict on a claim; ``printed`` is None where the paper prints no such numbers."""
+    """The verdict on a claim; ``printed`` is None if the paper prints no numbers for it."""
 
     text: str
     budget: str
     printed: bool | None
     measured: str
     detail: str
-    counted: bool = True  # False under other data or label budgets than the paper's
+    counted: bool = True  # False if data or label budget differ from the paper's
     sentence: str = ""  # the printed sentence that the claim is part of
 
 
 def judge(summary: Summary, others: dict[str, Summary] | None = None) -> list[Verdict]:
     """Judge every claim of a protocol, once for each label budget.
 
-    A claim that names other variants in ``also`` depends on a setting that the paper does not
-    print. It is judged in each of them (``others``, by name), and undecided unless they agree.
+    A claim that lists other variants in ``also`` depends on a setting that the paper does not
+    print. It is judged in each of these variants, whose results are in ``others`` by name. It is
+    undecided unless all variants agree.
     """
     theirs = {NO_LABELS} | {b.name for b in summary.protocol.budgets if b.printed}
     verdicts = []
@@ -85,13 +86,16 @@ def _judged(found: Finding | None, claim: Claim) -> tuple[str, str]:
         return NOT_RUN, ""
     state = found.state or together(found.distances)[0]
     more = outlook(found.distances) if state == UNDECIDED and not found.state else ""
-    if claim.get("sometimes"):  # the sentence states that there are exceptions
+    if claim.get("sometimes"):  # the sentence admits exceptions
         state = OPPOSITE.get(state, state)
     return state, found.detail + (f"; {more}" if more else "")
 
 
 def outlook(distances: list[Stat]) -> str:
-    """Estimate the number of runs per row that decide a claim, if means and deviations stay."""
+    """Estimate how many runs per row would decide a claim.
+
+    The estimate assumes that the means and the standard deviations do not change.
+    """
     known = [d for d in distances if d.se > 0 and d.mean != 0]
     behind = [d for d in known if d.mean < 0]
     limit = critical(len(known), 1_000_000) if behind else CLEAR
@@ -105,9 +109,10 @@ def outlook(distances: list[Stat]) -> str:
 
 
 def decide(distance: float, se: float, *, against: float = CLEAR) -> str:
-    """Return the verdict on a distance from a line.
+    """Return the verdict on a distance from a threshold.
 
-    A claim fails beyond ``against`` standard errors, which is more where it is one of many.
+    A claim fails if the distance is negative by more than ``against`` standard errors. This limit
+    is larger for one of several comparisons.
     """
     if math.isnan(se) or abs(distance) <= (CLEAR if distance > 0 else against) * se:
         return UNDECIDED
@@ -116,10 +121,11 @@ def decide(distance: float, se: float, *, against: float = CLEAR) -> str:
 
 @cache
 def critical(comparisons: int, freedom: int) -> float:
-    """Return the standard errors that the largest of so many differences seldom exceeds.
+    """Return the critical value, in standard errors, for one of several comparisons.
 
-    It is as seldom as one difference exceeds `CLEAR`: Bonferroni's bound, by Student's
-    distribution, since the errors are estimates from a few runs.
+    With the Bonferroni correction, the largest of the differences exceeds it by chance no more
+    often than a single difference exceeds `CLEAR`. Student's distribution is used, since the
+    standard errors are estimates from a few runs.
     """
     from scipy import stats
 
@@ -129,7 +135,7 @@ def critical(comparisons: int, freedom: int) -> float:
 
 
 def together(distances: list[Stat]) -> tuple[str, list[str]]:
-    """Return the verdict on a claim of several comparisons, and the verdict on each."""
+    """Return the verdict on a claim with several comparisons, and on each comparison."""
     known = sum(not math.isnan(d.se) for d in distances)
     states = [decide(d.mean, d.se, against=critical(known, d.n - d.rows)) for d in distances]
     if FAILS in states:
@@ -138,7 +144,7 @@ def together(distances: list[Stat]) -> tuple[str, list[str]]:
 
 
 def _printed(protocol: Protocol, claim: Claim) -> bool | None:
-    """Return whether a comparison holds in the printed table; None where it has no numbers."""
+    """Return whether a claim holds in the printed table; None if numbers are missing."""
     if claim["type"] not in ("beats", "gap") or not protocol.printed:
         return None
     every = claim["type"] == "beats" and claim.get("every_k")
@@ -171,7 +177,7 @@ def _leads(summary: Summary, claim: Claim, budget: str, *, every_k: bool) -> Lea
         gaps = difference(own, sign * summary.column(name, metric, budget, scope))
         groups: Any = gaps.groupby(level=["data", "k"]) if every_k else [(None, gaps)]
         found = [(name, row, stat) for row, part in groups if (stat := over_rows(part))]
-        # A few runs may agree by chance, so the error at one K is at least the one of all K.
+        # A few runs may agree by chance, so the error at one K is at least the pooled error.
         pooled = float(np.sqrt(np.mean([s.sd**2 for *_, s in found if s.sd == s.sd] or [np.nan])))
         leads += [
             (*at, replace(s, se=float(np.fmax(s.se, pooled / np.sqrt(s.n)))) if every_k else s)
@@ -204,7 +210,7 @@ def _beats(summary: Summary, claim: Claim, budget: str) -> Finding | None:
 
 
 def _most(summary: Summary, claim: Claim, budget: str) -> Finding | None:
-    """Judge "for most K": the best method at more than half of them."""
+    """Judge a claim "for most K": the method is best at more than half of all K."""
     rows: dict[Any, list[Stat]] = {}
     for _, row, lead in _leads(summary, claim, budget, every_k=True):
         rows.setdefault(row, []).append(lead)
@@ -219,7 +225,7 @@ def _most(summary: Summary, claim: Claim, budget: str) -> Finding | None:
 
 
 def _in_errors(lead: Stat) -> float:
-    """Return a lead in its own errors."""
+    """Return a lead in units of its standard error."""
     return lead.mean / lead.se if lead.se > 0 else math.copysign(math.inf, lead.mean)
 
 
@@ -236,7 +242,7 @@ def _gap(summary: Summary, claim: Claim, budget: str) -> Finding | None:
     lead = paired_stat(*(summary.column(n, claim["metric"], budget) for n in names))
     if lead is None:
         return None
-    # Half the printed gain is the line: a smaller one is another result.
+    # The threshold is half of the printed gain; a smaller gain counts as a different result.
     distance = replace(lead, mean=lead.mean - 0.5 * claim["points"])
     detail = f"measured {_with_error(lead)} points (it holds from half of {claim['points']})"
     return Finding([distance], detail)
@@ -254,7 +260,7 @@ def _sweep(summary: Summary, claim: Claim, budget: str) -> list[tuple[float, str
 
 
 def _spread(columns: list[pd.Series]) -> Stat | None:
-    """Return the paired difference of the column with the highest mean and the lowest."""
+    """Return the paired difference between the columns with the highest and lowest mean."""
     ordered = sorted((c for c in columns if not c.empty), key=lambda column: float(column.mean()))
     return paired_stat(ordered[-1], ordered[0]) if len(ordered) > 1 else None
 
@@ -274,7 +280,7 @@ def _stable(summary: Summary, claim: Claim, budget: str) -> Finding | None:
 
 
 def _comparable(summary: Summary, claim: Claim, budget: str) -> Finding | None:
-    """Judge whether the averages of some methods are within so many points of one another."""
+    """Judge whether the averages of some methods differ by at most ``within`` points."""
     spread = _spread([summary.column(n, claim["metric"], budget) for n in claim["over"]])
     if spread is None:
         return None
@@ -283,7 +289,7 @@ def _comparable(summary: Summary, claim: Claim, budget: str) -> Finding | None:
 
 
 def _trend(summary: Summary, claim: Claim, budget: str) -> Finding | None:
-    """Judge the change from the first to the last value of a sweep, or label budget."""
+    """Judge the change from the first to the last value of a sweep or label budget."""
     if claim["type"] == "budget_trend":
         ends = [(b, claim["method"], b) for b in summary.budgets()]
     else:
@@ -301,7 +307,7 @@ def _trend(summary: Summary, claim: Claim, budget: str) -> Finding | None:
 
 
 class History(NamedTuple):
-    """The objective of a run: after which iterations, its values, and seconds per iteration."""
+    """The iterations of a run, the objective after each, and the seconds per iteration."""
 
     at: Any
     values: Any
@@ -317,7 +323,7 @@ def histories(
         if cell["method"] == method and kept and cell["budget_name"] in (budget, NO_LABELS):
             values = np.asarray(kept["values"], dtype=float)
             at = 1 + kept["step"] * np.arange(len(values))  # values[i] is after iteration at[i]
-            # processor time is independent of other processes
+            # Processor time does not depend on other processes.
             each = result.get("cpu_seconds", result["seconds"]) / (result["n_iter"] or at[-1])
             yield (cell["data"], cell["k"], cell["run"]), History(at, values, float(each))
 
@@ -328,7 +334,7 @@ def _series(values: dict[tuple[str, int, int], float]) -> pd.Series:
 
 
 def _done(summary: Summary, method: str, budget: str, by: int) -> pd.Series:
-    """Return the share of the fall after iteration 1 that is done by an iteration, in per cent."""
+    """Return how much of the decrease after iteration 1 is done by iteration ``by``, in %."""
     found = {}
     for point, (at, values, _) in histories(summary, method, budget):
         fall = values[0] - values[-1]
@@ -343,7 +349,7 @@ def _by_data(values: pd.Series) -> dict[str, Stat]:
 
 
 def _converged(summary: Summary, claim: Claim, budget: str) -> Finding | None:
-    """Judge the share of the fall that is done by an iteration, alone or against a rival's."""
+    """Judge how much of the decrease is done by an iteration, or compare it with a rival's."""
 
     def words(done: pd.Series) -> str:
         shares = _by_data(done).items()
@@ -358,7 +364,7 @@ def _converged(summary: Summary, claim: Claim, budget: str) -> Finding | None:
         return None
     line = 100.0 * (1.0 - claim.get("within", 0.0))
     detail = f"of the fall after iteration 1, {by} iterations do {words(done)}"
-    for rival in claim.get("over", []):  # as fast: no clear difference on any data set
+    for rival in claim.get("over", []):  # as fast: no clear difference
         other = _done(summary, rival, budget, by)
         detail += f"; {rival} {words(other)}"
         done, line = difference(done, other), -100.0 * claim["margin"]
@@ -367,7 +373,7 @@ def _converged(summary: Summary, claim: Claim, budget: str) -> Finding | None:
 
 
 def seconds_until(summary: Summary, method: str, budget: str, within: float) -> pd.Series:
-    """Return the seconds until a method is within a share of its own lowest objective."""
+    """Return the seconds until the objective is within a share of the run's lowest value."""
     found = {}
     for point, (at, values, each) in histories(summary, method, budget):
         near = np.flatnonzero(values <= (1.0 + within) * values.min())
@@ -376,7 +382,10 @@ def seconds_until(summary: Summary, method: str, budget: str, within: float) -> 
 
 
 def slower(summary: Summary, claim: Claim, budget: str) -> dict[tuple[str, str], Stat]:
-    """Return the logarithm of the ratio of times to equal closeness, by rival and data set."""
+    """Return the log ratio of a rival's time to the method's, by rival and data set.
+
+    Each time ends when a method comes close to its own lowest objective (`seconds_until`).
+    """
     own = np.log(seconds_until(summary, claim["method"], budget, claim["within"]))
     found: dict[tuple[str, str], Stat] = {}
     for name in claim["over"]:
@@ -387,7 +396,7 @@ def slower(summary: Summary, claim: Claim, budget: str) -> dict[tuple[str, str],
 
 
 def _sooner(summary: Summary, claim: Claim, budget: str) -> Finding | None:
-    """Judge whether a method is within a share of its lowest objective before every rival."""
+    """Judge whether a method comes close to its lowest objective before every rival does."""
     leads = slower(summary, claim, budget)
     if not leads:
         return None
@@ -404,7 +413,7 @@ def _sooner(summary: Summary, claim: Claim, budget: str) -> Finding | None:
 
 
 def _counts(summary: Summary, claim: Claim, budget: str) -> Finding | None:
-    """Judge one method against another at each value of a sweep that the paper does not print."""
+    """Compare two methods at each value of a parameter that the paper does not print."""
     leads = []
     for value, name in _sweep(summary, claim, budget):
         rival = name.replace(f"{claim['method']}[", f"{claim['over'][0]}[")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from partwise.apps.papers.trials import Selection
 
 DEFAULT_OUT = Path("partwise-results")
-MISSING_PACKAGE = "ImportError: "  # the start of the reason where a run needs an extra
+MISSING_PACKAGE = "ImportError: "  # start of the reason if an extra is missing
 
 
 def reproduce(
@@ -83,7 +83,7 @@ def reproduce(
 
         write(export, Path(name))
         return
-    if name.endswith(".toml"):  # its estimators may be in a module of the same folder
+    if name.endswith(".toml"):  # its folder may hold the estimators
         sys.path.insert(0, str(Path(name).resolve().parent))
     from partwise.apps.papers.protocol import expand
     from partwise.apps.papers.representations import DEVICE
@@ -105,7 +105,7 @@ def reproduce(
 def _plans(
     wanted: list[str], runs: int | None, methods: str | None, variant: str | None, *, quick: bool
 ) -> dict[str, Selection]:
-    """Return the part of each table to run; tables without the methods are left out."""
+    """Return the part of each table to run; leave out tables without the wanted methods."""
     from partwise.apps.papers.protocol import load_protocol
     from partwise.apps.papers.trials import Selection
 
@@ -129,7 +129,7 @@ def _plans(
 def _run(
     plans: dict[str, Selection], jobs: int | None, out: Path, home: str | None
 ) -> dict[str, dict[str, str]]:
-    """Run the missing cells, and return the failed ones of each table with the reason."""
+    """Run the missing cells, and return the failed cells of each table with the reasons."""
     from partwise.apps.papers import runner
     from partwise.apps.papers.protocol import load_protocol
     from partwise.apps.papers.store import Store
@@ -193,7 +193,7 @@ def _write(
 
 
 def _report(console: Console, name: str, outcome: Outcome, home: str | None) -> None:
-    """Print what was left out and what failed, with the reasons."""
+    """Print which cells were left out or failed, with the reasons."""
     from partwise import datasets
     from partwise.apps.papers.runner import ABSENT
 
@@ -202,7 +202,7 @@ def _report(console: Console, name: str, outcome: Outcome, home: str | None) -> 
         if reason == ABSENT:
             try:
                 datasets.load(left_out, data_home=home)
-            except FileNotFoundError as error:  # the message has the address of the data
+            except FileNotFoundError as error:  # its text says where to get the data
                 console.print(str(error), markup=False)
     for reason in sorted(set(outcome.failed.values())):
         count = sum(r == reason for r in outcome.failed.values())

@@ -1,7 +1,8 @@
-"""Sentences of the papers that a computation of seconds answers.
+"""Short computations that test sentences of the papers.
 
-Each function returns whether a sentence holds, and the number that decides. ``sentences.toml``
-names them.
+Each function returns whether a sentence holds, and the number that decides it. ``sentences.toml``
+lists the function for each sentence. Numbers in parentheses, such as (14), are the equations of
+the paper.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def _sample() -> Sample:
 
 def _fitted(estimator: str, budget: Budget | None = None, **params: Any) -> Any:
     sample = _sample()
-    start = "seed" if estimator == "LCF" else "shared"  # its factors are others than V and U
+    start = "seed" if estimator == "LCF" else "shared"  # LCF has other factors than V and U
     method = Method(estimator, estimator, params, start=start, unit_basis=False)
     y = None if budget is None else sample.shown(budget)
     return fit_estimator(FitTask(sample, y, 3, method, params), estimator, params)
@@ -65,7 +66,7 @@ def _same_point() -> tuple[bool, str]:
 
 
 def _no_graph() -> tuple[bool, str]:
-    """Compare GNMF with λ = 0 to NMF from one start, under both losses."""
+    """Compare GNMF with λ = 0 and NMF from the same start, for both losses."""
     gaps = []
     for loss in ({}, KL):
         graph = _fitted("GNMF", None, **PRINTED, **loss, graph_reg=0.0, n_neighbors=5)
@@ -77,13 +78,13 @@ def _no_graph() -> tuple[bool, str]:
 
 
 Factors = tuple[Any, Any]
-Rule = tuple[Callable[[Any, Any], Factors], Callable[[Any, Any], Any]]  # an update; the gradient
+Rule = tuple[Callable[[Any, Any], Factors], Callable[[Any, Any], Any]]  # update, gradient
 
 
 def _rules(name: str, X: Any, y: Any, k: int) -> Rule:
     """Return the printed updates of a method on (Z, U), and the gradient in Z.
 
-    Z holds the rows of V that differ, or V of LCF; U the basis, or W of LCF.
+    Z holds the distinct rows of V, and U is the basis. For LCF, Z is V and U is W.
     """
     n = len(X)
     if name == "LCF":
@@ -123,13 +124,13 @@ def _rules(name: str, X: Any, y: Any, k: int) -> Rule:
 
 
 def _invariant(name: str) -> tuple[bool, str]:
-    """Test whether a point that the updates keep is stationary.
+    """Test whether a fixed point of the updates is always stationary.
 
-    The multiplicative updates keep a zero. So the largest entry of a converged factor is set to
-    zero, and the updates run until they change nothing again. At a stationary point the gradient at
-    a zero is not negative.
+    Multiplicative updates never change a zero. So the largest entry of a converged factor is set to
+    zero, and the updates run until they converge again. At a stationary point the gradient at this
+    zero would not be negative.
     """
-    # sizes at which the updates of the method come to rest
+    # The updates of each method converge at these sizes.
     n, p, k = (20, 9, 3) if name.startswith("cdNMF") else (12, 5, 2)
     rng, y = np.random.default_rng(0), np.full(n, -1)
     y[: 2 * k] = np.repeat(np.arange(k), 2)
@@ -149,7 +150,7 @@ def _invariant(name: str) -> tuple[bool, str]:
 
 
 def _gradient_steps() -> tuple[bool, str]:
-    """Compare (14) and (15) with gradient steps of the sizes of section 3.3."""
+    """Compare (14) and (15) with gradient steps whose step sizes are those of section 3.3."""
     X, W, U, V, lam = _graph_problem()
     L, D = np.diag(W.sum(axis=1)) - W, W.sum(axis=1)[:, None]
     by_rule = U * (X.T @ V) / (U @ (V.T @ V))
@@ -164,7 +165,7 @@ def _gradient_steps() -> tuple[bool, str]:
 
 
 def _graph_problem() -> tuple[Any, Any, Any, Any, float]:
-    """Return X, the graph, a start of U and V, and the paper's λ, on three digits."""
+    """Return X (three digits), the graph, initial U and V, and the paper's λ."""
     sample = _sample()
     V, U = sample.start(3)
     return np.asarray(sample.X), neighbor_graph(sample.X, 5).toarray(), U, V, 100.0
@@ -178,7 +179,7 @@ def _lin() -> tuple[bool, str]:
     """
     X, W, U, V, lam = _graph_problem()
     degree, sigma, delta = W.sum(axis=1)[:, None], 1e-8, 1e-8
-    V[0, V[0].argmax()] = 0.0  # which the printed updates keep
+    V[0, V[0].argmax()] = 0.0  # the printed updates keep this zero
     zero = V[0].argmin()
 
     def moved(F: Any, slope: Any, gram: Any, graph: Any = 0.0) -> Any:
@@ -201,7 +202,7 @@ def _lin() -> tuple[bool, str]:
 
 
 def _plsa() -> tuple[bool, str]:
-    """Compare an EM step of PLSA with the updates of NMF under KL, from the same point."""
+    """Compare an EM step of PLSA with the KL updates of NMF from the same start."""
     sample, rng = _sample(), np.random.default_rng(0)
     P = np.asarray(sample.X) / np.sum(sample.X)
     weight, left, right = rng.random(3), rng.random((len(P), 3)), rng.random((P.shape[1], 3))
@@ -220,7 +221,7 @@ def _plsa() -> tuple[bool, str]:
 
 
 def _conjugate_gradients() -> tuple[bool, str]:
-    """Count the iterations of CG for the systems of (21), to a relative residual of 1e-6."""
+    """Count the CG iterations that solve the systems of (21) to a relative residual of 1e-6."""
     from scipy.sparse import diags, identity
     from scipy.sparse.linalg import cg
 
@@ -248,7 +249,7 @@ def _conjugate_gradients() -> tuple[bool, str]:
 
 
 def _operations() -> tuple[bool, str]:
-    """Measure how the counted operations of an iteration grow with each size."""
+    """Measure how the number of operations of an iteration grows with each size."""
     sizes = {"M": 900, "N": 700, "K": 5, "p": 5, "q": 10}
     words, worst = [], 0.0
     for formulation in ("frobenius", "divergence"):
@@ -258,12 +259,15 @@ def _operations() -> tuple[bool, str]:
             power = float(np.log2(twice / base))
             words.append(f"{formulation} {name}^{power:.2f}")
             worst = max(worst, power)
-    # lower orders (K² terms, the graph) bend the powers a little
+    # Terms of lower order (K², the graph) change the measured exponents slightly.
     return worst <= 1.05, f"counted multiplications grow as {', '.join(words)}"
 
 
 def _class_cost() -> tuple[bool, str]:
-    """Count what D adds to the update of S: one addition per entry, (12) and (23)."""
+    """Count the operations that D adds to the update of S in (12) and (23).
+
+    These are one addition per entry.
+    """
     sizes = {"M": 1024, "N": 110, "K": 10, "p": 0, "q": 0}
     plain = count("frobenius", "NMF", sizes)
     share = sizes["N"] * sizes["K"] / plain["fladd"]
@@ -274,10 +278,10 @@ def _class_cost() -> tuple[bool, str]:
 
 
 def _label_matrix() -> tuple[bool, str]:
-    """Count the growth of an iteration of CNMF with n, for a dense label matrix A and an index."""
+    """Measure how the operations of CNMF grow with n, if A is a dense matrix or an index."""
     m, k, n = 50, 5, np.array([10_000, 20_000])
     powers = []
-    for entries in (n, 1):  # of a row of A: multiplied out, or an index
+    for entries in (n, 1):  # per row of A: dense, or an index
         for products in (2, 4):  # with X under Frobenius; under KL two more for the ratio X / UV
             operations = n * k * (products * m + 2 * entries)
             powers.append(float(np.log2(operations[1] / operations[0])))
@@ -290,7 +294,7 @@ def _label_matrix() -> tuple[bool, str]:
 
 
 def _quadratic(seed: int) -> tuple[Any, Any, Any, float]:
-    """Return f = ½‖V - W S H A‖² with W fixed, its gradient, a start of H and L."""
+    """Return f = ½‖V - W S H A‖² for fixed W, its gradient, an initial H, and L."""
     sample, rng = _sample(), np.random.default_rng(seed)
     y, X = sample.shown(Budget("2 per class", per_class=2)), np.asarray(sample.X)
     index = np.where(y >= 0, y, 2 + np.cumsum(y < 0))  # labelled samples share a column of H
@@ -309,7 +313,7 @@ def _quadratic(seed: int) -> tuple[Any, Any, Any, float]:
 
 
 def _proposition() -> tuple[bool, str]:
-    """Compare (15) with W fixed with the bound of (18); H* comes from many more steps."""
+    """Compare (15) for fixed W with the bound (18), where H* comes from many more steps."""
     worst = 0.0
     for seed in range(5):
         value, gradient, H0, L = _quadratic(seed)
@@ -327,7 +331,7 @@ def _proposition() -> tuple[bool, str]:
 
 
 def _lipschitz() -> tuple[bool, str]:
-    """Compare the change of the gradient with L times the distance, in the steepest direction."""
+    """Compare the largest change of the gradient with L times the distance."""
     _, gradient, H0, L = _quadratic(0)
     rng, zero, worst = np.random.default_rng(1), gradient(0 * H0), 0.0
     D = rng.standard_normal(H0.shape)

@@ -1,7 +1,7 @@
 """A small document of headings, paragraphs, tables and pictures, as Markdown, HTML or text.
 
-A table is a data frame of strings; a cell may have several lines, and the name of a section in it
-becomes a link.
+A table is a data frame of strings. A cell may have several lines. If a cell contains the name of a
+section, the name becomes a link.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 FAR = "▲"  # marks a number that is far from the printed one
 LINK = re.compile(r"(?:cnmf|lcf|gnmf|nmfdc|cdnmf)/[a-z]+\d+")
-#: The style of a cell's line by its first words.
+#: Maps the first words of a line in a cell to its style.
 STYLES = {
     "holds": "yes",
     "yes": "yes",
@@ -51,7 +51,7 @@ class Picture:
 
 @dataclass
 class Fold:
-    """Blocks that a click shows; in Markdown, blocks under a heading."""
+    """Blocks that are hidden until a click; in Markdown, blocks under a heading."""
 
     title: str
     blocks: list[Block]
@@ -62,7 +62,7 @@ Block: TypeAlias = "str | pd.DataFrame | Picture | list[str] | Fold"
 
 @dataclass
 class Section:
-    """A part with a heading; ``anchor`` is its name in the page, ``line`` its result in short."""
+    """A part with a heading; ``anchor`` is its link target, and ``line`` its short result."""
 
     title: str
     anchor: str
@@ -81,7 +81,7 @@ def style(line: str) -> str:
 
 
 def long_columns(grid: pd.DataFrame) -> set[int]:
-    """Return the columns that hold sentences, which are aligned left."""
+    """Return the columns that hold sentences; they are aligned to the left."""
     longest = [
         max((len(line) for cell in grid.iloc[:, i] for line in cell.split("\n")), default=0)
         for i in range(grid.shape[1])
@@ -168,8 +168,8 @@ def to_html(
 ) -> str:
     """Return one self-contained page, without scripts or links to other pages.
 
-    Sections come in groups under a heading, ``first`` above them, ``banner`` as a line of warning
-    at the top, ``foot`` at the end. A single section is shown open.
+    Sections are grouped under headings. ``first`` is shown above them, ``banner`` is a warning at
+    the top, and ``foot`` is the last line. A single section is shown open.
     """
     alone = sum(len(sections) for _, sections in groups) == 1
     return _environment().get_template("page.html").render(

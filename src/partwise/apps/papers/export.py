@@ -1,4 +1,4 @@
-"""Write a table's main protocol as one file to edit: ``partwise reproduce --export``."""
+"""Export of a table's main protocol to one file: ``partwise reproduce --export``."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def export(name: str, path: Path) -> None:
 
 
 def as_toml(protocol: Protocol, file: str = "mine.toml") -> str:
-    """Return the protocol in its present variant as one TOML file."""
+    """Return the protocol in its current variant as the text of one TOML file."""
     about = {"name": protocol.name, "root": protocol.root, "variant": protocol.variant.name}
     runs = {"printed": protocol.runs_printed, "default": protocol.runs()}
     top = {
@@ -65,7 +65,7 @@ def as_toml(protocol: Protocol, file: str = "mine.toml") -> str:
 
 
 def _changed(entry: Any) -> dict[str, Any]:
-    """Return the settings of a data set, budget or method that are not the default."""
+    """Return the settings of a data set, budget or method that differ from the default."""
     found = {}
     for f in fields(entry):
         default = f.default if f.default_factory is MISSING else f.default_factory()
@@ -88,4 +88,4 @@ def _value(value: Any) -> str:
         return f"{{ {inner} }}" if inner else "{}"
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_value, value))}]"
-    return json.dumps(value, ensure_ascii=False)  # TOML and JSON write these alike
+    return json.dumps(value, ensure_ascii=False)  # TOML and JSON share this syntax

@@ -40,9 +40,9 @@ DASHED = [style.replace("-", "--") for style in SOLID]
 
 
 def draw_figures(summary: Summary) -> dict[str, Figure]:
-    """Draw the figures of a protocol, by file stem; empty where it has none.
+    """Draw the figures of a protocol, by file stem; empty if it has no figures.
 
-    Without results, a figure of printed columns shows those alone.
+    Without results, a figure with printed columns shows only the printed numbers.
     """
     protocol = summary.protocol
     kind = protocol.view.get("type")
@@ -69,7 +69,7 @@ def _new(columns: int, rows: int = 1, size: tuple[float, float] = (5.2, 3.8)) ->
 
 
 def _curves(summary: Summary) -> dict[str, Figure]:
-    """Draw a figure for each label budget and metric."""
+    """Draw one figure for each label budget and metric."""
     protocol, figures = summary.protocol, {}
     by_clusters = protocol.view["x"] == "clusters"
     sets = [None] if by_clusters else list(dict.fromkeys(d for d, _ in summary.rows()))
@@ -102,7 +102,7 @@ def _plot(ax: Axes, frame: pd.DataFrame, styles: list[str], **settings: Any) -> 
 
 
 def _means(summary: Summary, metric: str, budget: str, data: str | None) -> pd.DataFrame:
-    """Return the mean of each method by number of clusters, or by the value of a parameter."""
+    """Return each method's means by number of clusters, or by the value of a parameter."""
     view, found = summary.protocol.view, dict[str, dict[float, float]]()
     low, high = view.get("range", (-np.inf, np.inf))
     for method in summary.protocol.methods:
@@ -122,7 +122,7 @@ def _means(summary: Summary, metric: str, budget: str, data: str | None) -> pd.D
 
 
 def _printed(summary: Summary, metric: str) -> pd.DataFrame:
-    """Return the printed means of each method by number of clusters."""
+    """Return each method's printed means by number of clusters."""
     numbers = [n for n in summary.protocol.printed if n.metric == metric and n.k != "avg"]
     found = {
         m.name: {int(n.k): n.mean for n in numbers if n.method == m.name}
@@ -132,7 +132,7 @@ def _printed(summary: Summary, metric: str) -> pd.DataFrame:
 
 
 def _budgets(summary: Summary) -> dict[str, Figure]:
-    """Draw the accuracy of a method against the share of labels, a curve per K."""
+    """Draw the accuracy of a method against the share of labels, with one curve per K."""
     protocol = summary.protocol
     figure, axes = _new(1, size=(6.5, 4.5))
     ks = sorted({k for _, k in summary.rows()})
@@ -171,7 +171,7 @@ def _convergence(summary: Summary) -> dict[str, Figure]:
 
 
 def _closeness(summary: Summary) -> dict[str, Figure]:
-    """Draw the distance of each method from its own lowest objective against seconds."""
+    """Draw how far each method is from its lowest objective, against seconds."""
     sets = list(dict.fromkeys(d for d, _ in summary.rows()))
     figure, axes = _new(len(sets), size=(4.2, 3.6))
     for ax, data in zip(axes[0], sets, strict=True):
@@ -203,7 +203,7 @@ def _basis(summary: Summary) -> dict[str, Figure]:
         for ax in axes.ravel():
             ax.axis("off")
         for ax, image in zip(axes.ravel(), images, strict=False):
-            # Dark is large, as in the paper; pixels are stored column by column.
+            # Large values are dark, as in the paper. Pixels are stored column by column.
             ax.imshow(255 - image.reshape(width, height).T, cmap="gray", vmin=0, vmax=255)
         value = result["shapes"].get("sparseness_U", float("nan"))
         title = f"{cell['method']} after {view['at']} iterations: sparseness {value:.3f}"

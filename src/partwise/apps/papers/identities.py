@@ -1,4 +1,4 @@
-"""Methods that are identical with one label per class, computed."""
+"""Tests that some methods are identical with one label per class."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from partwise.apps.papers.representations import FitTask, fit_estimator
 from partwise.apps.papers.sampling import data_found, draw
 
 N_ITER = 200
-ROUNDING = 1e-9  # of the largest entry, after some hundred iterations in float64
+ROUNDING = 1e-9  # relative to the largest entry, after hundreds of iterations
 
 
 def identities(protocol: Protocol) -> tuple[list[Block], frozenset[str]]:
-    """Compute the listed identities: their blocks, and the methods that equal another one."""
+    """Test the listed identities.
+
+    Return blocks that show the results, and the methods that equal another method.
+    """
     root = load_protocol(protocol.runs_of) if protocol.runs_of else protocol
     blocks: list[Block] = []
     equal = set()
@@ -35,7 +38,7 @@ def identities(protocol: Protocol) -> tuple[list[Block], frozenset[str]]:
 
 
 def _two_fits(protocol: Protocol, entry: Any) -> tuple[float, str, list[tuple[str, Any]]]:
-    """Fit two methods from one start with one label per class, and compare the part weights."""
+    """Fit two methods from one start with one label per class; compare their part weights."""
     method = protocol.method(entry["method"])
     label = Budget("1 per class", per_class=1)
     spec = protocol.data[0] if data_found(protocol.data[0], None) else DataSpec("digits")
