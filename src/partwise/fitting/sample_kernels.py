@@ -72,12 +72,12 @@ class Kernel:
         )
 
 
-def _checked(K: AnyArray, spec: str) -> AnyArray:
+def _checked(K: AnyArray, name: str) -> AnyArray:
     """Return K if it can be a kernel: symmetric, and k(x, y)² <= k(x, x) k(y, y)."""
     own = np.sqrt(np.maximum(np.diag(K), 0))
     if not (np.diag(K) >= 0).all():
         raise ValueError(
-            f"{spec} is not positive semi-definite: k(x, x) = {np.diag(K).min():g} for a sample; "
+            f"{name} is not positive semi-definite: k(x, x) = {np.diag(K).min():g} for a sample; "
             "use a matrix of inner products."
         )
     slack = 1e4 * np.finfo(K.dtype).eps * float(own.max(initial=0)) ** 2
@@ -86,11 +86,11 @@ def _checked(K: AnyArray, spec: str) -> AnyArray:
         gap = float(np.abs(K[rows] - K[:, rows].T).max())
         if not gap <= slack:
             raise ValueError(
-                f"{spec} must be symmetric, got entries that differ by {gap:g}; use (K + K.T) / 2."
+                f"{name} must be symmetric, got entries that differ by {gap:g}; use (K + K.T) / 2."
             )
         if not (np.abs(K[rows]) <= np.outer(own[rows], own) + slack).all():
             raise ValueError(
-                f"{spec} is not positive semi-definite: k(x, y)² exceeds k(x, x) k(y, y) for some "
+                f"{name} is not positive semi-definite: k(x, y)² exceeds k(x, x) k(y, y) for some "
                 "pair; use a matrix of inner products."
             )
     return K

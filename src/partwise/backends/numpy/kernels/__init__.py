@@ -11,7 +11,7 @@ that LLVM fills vectors. What such a loop adds to is in `_atomics.registers`, wh
 from all other arrays. Small functions with `_options.HELPER` become part of their caller; they are
 compiled alone first, so each one that needs wide vectors asks for them itself.
 
-A first fit compiles its kernels, in a second or two, and keeps them. To keep that time short,
+The first fit compiles its kernels in some seconds and caches them. To keep that time short,
 pass whole numbers as arguments instead of literals (numba compiles a function again for a literal),
 and avoid assignments to slices.
 """

@@ -1,4 +1,4 @@
-"""What numba cannot express: counters of several threads, wide vectors, functions at an address.
+"""Intrinsics that numba lacks: atomic counters, wide vectors, calls of functions by address.
 
 Every function here can be called from compiled code. With ``NUMBA_DISABLE_JIT=1`` each one that a
 kernel calls is a plain Python function, so that kernels run in a debugger.
@@ -40,7 +40,7 @@ def _exchange_in_python(counters, at, expected, new):
 
 
 def _pointer(context, builder, signature, args):
-    """The pointer to ``counters[at]``, where these are the first two arguments."""
+    """Return the pointer to ``counters[at]``, given these as the first two arguments."""
     kind = signature.args[0]
     counters = context.make_array(kind)(context, builder, args[0])
     return cgutils.get_item_pointer(context, builder, kind, counters, [args[1]])
@@ -49,7 +49,7 @@ def _pointer(context, builder, signature, args):
 @in_python(_add_in_python)
 @intrinsic
 def add(typing, counters, at, value):
-    """counters[at] += value; returns what was there."""
+    """Add a value to counters[at] atomically, and return the old value."""
 
     def generate(context, builder, signature, args):
         pointer = _pointer(context, builder, signature, args)
@@ -61,7 +61,7 @@ def add(typing, counters, at, value):
 @in_python(lambda counters, at: int(counters[at]))
 @intrinsic
 def load(typing, counters, at):
-    """counters[at] as other threads left it."""
+    """Return counters[at] with the writes of other threads."""
 
     def generate(context, builder, signature, args):
         return builder.load_atomic(_pointer(context, builder, signature, args), ORDER, 8)
@@ -72,7 +72,7 @@ def load(typing, counters, at):
 @in_python(_exchange_in_python)
 @intrinsic
 def compare_exchange(typing, counters, at, expected, new):
-    """Store ``new`` in counters[at] if ``expected`` is there; whether it was."""
+    """Store ``new`` in counters[at] if its value is ``expected``; return whether it was."""
 
     def generate(context, builder, signature, args):
         pointer = _pointer(context, builder, signature, args)
@@ -83,7 +83,7 @@ def compare_exchange(typing, counters, at, expected, new):
 
 @intrinsic
 def call(typing, address, argument):
-    """The result of the function ``int64_t f(int64_t)`` at an address."""
+    """Return the result of the function ``int64_t f(int64_t)`` at an address."""
 
     def generate(context, builder, signature, args):
         function = builder.inttoptr(args[0], ir.FunctionType(WORD, [WORD]).as_pointer())
@@ -122,7 +122,9 @@ def entry_of(kernel: Any, kinds: tuple[Any, ...]) -> tuple[int, Any]:
 
 @intrinsic
 def gemm_at(typing, function, like, turned, m, n, k, a, lda, b, ldb, c, ldc):
-    """BLAS's c = op(a) op(b), stored by columns; bits 1 and 2 of ``turned`` transpose a and b.
+    """Compute c = op(a) op(b) by BLAS, stored by columns.
+
+    Bits 1 and 2 of ``turned`` transpose a and b.
 
     All are addresses and sizes; ``like`` is an array of the dtype. The integers of BLAS have 32 or
     64 bits. Passing 64 bits serves both, because the lower half comes first in memory.
@@ -147,7 +149,7 @@ def gemm_at(typing, function, like, turned, m, n, k, a, lda, b, ldb, c, ldc):
 @in_python(lambda: None)
 @intrinsic
 def wide_vectors(typing):
-    """Let LLVM fill vectors of 512 bits in the function that calls this, where it prefers 256."""
+    """Let LLVM use vectors of 512 bits in the calling function, even if it prefers 256."""
 
     def generate(context, builder, signature, args):
         # a name that llvmlite does not know, which its own `add` refuses
@@ -160,9 +162,9 @@ def wide_vectors(typing):
 @in_python(lambda like: np.empty(LONGEST, like.dtype))
 @intrinsic
 def registers(typing, like):
-    """Room for LONGEST numbers of the dtype of an array, which LLVM keeps in registers.
+    """Return space for LONGEST numbers of an array's dtype, which LLVM keeps in registers.
 
-    That is so where every index is a constant after unrolling; entries of an array are loaded and
+    Every index must be a constant after unrolling. Entries of a normal array would be loaded and
     stored each time.
     """
 

@@ -1,4 +1,4 @@
-"""How every kernel is compiled, and when compiled code is kept."""
+"""Compilation options of the kernels, and the cache of compiled code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from numba.core.compiler_lock import global_compiler_lock as lock
 
 from partwise.backends.arrays import compiled_code_is_kept
 
-#: Whether kernels run as plain Python, as NUMBA_DISABLE_JIT=1 asks for.
+#: Whether kernels run as plain Python, because NUMBA_DISABLE_JIT=1 is set.
 NO_JIT: bool = getattr(nb.config, "DISABLE_JIT", 0) == 1
 
 # no "nnan" or "ninf": inf and nan keep their meaning
@@ -32,12 +32,12 @@ OPTIONS: dict[str, Any] = {
 #: does not make vectors along the outer loop, which would gather their entries.
 UNROLLED: dict[str, Any] = {**OPTIONS, "fastmath": {"nsz", "arcp", "contract", "afn"}}
 
-# A helper that is called, not inlined, is there twice: as it was compiled alone, and as it was
-# compiled again with its caller, whose sums may run in another order. A process that compiles calls
-# the first, one that loads the cache the second, and their last digits differ.
+# A helper that is not inlined is compiled twice: alone, and with its caller, where sums may have
+# another order. A process that compiles calls the first version, and a process that loads the cache
+# calls the second, so their last digits would differ.
 HELPER: dict[str, Any] = {**OPTIONS, "forceinline": True}
 
-if hasattr(os, "register_at_fork"):  # a child would wait for ever for a thread that it has not
+if hasattr(os, "register_at_fork"):  # a child would wait for a thread of its parent
     os.register_at_fork(
         before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release
     )
@@ -45,7 +45,7 @@ if hasattr(os, "register_at_fork"):  # a child would wait for ever for a thread 
 
 @cache
 def _stamp() -> tuple[float, int]:
-    """The newest change of the files in this folder, and their size together."""
+    """Return the newest change of the files in this folder, and their total size."""
     files = [path.stat() for path in Path(__file__).parent.glob("*.py")]
     return max((file.st_mtime for file in files), default=0.0), sum(f.st_size for f in files)
 
@@ -69,7 +69,7 @@ class _MendedCache(FunctionCache):
             return super().load_overload(sig, target_context)
         except Exception:  # the bytes of a broken pickle may raise any error
             self.disable()
-            with suppress(OSError):  # where the index stays as it is, nothing more is kept
+            with suppress(OSError):  # without a new index, nothing more is cached
                 self.flush()
                 self.enable()
             return None

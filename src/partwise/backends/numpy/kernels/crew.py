@@ -1,12 +1,11 @@
 """Run kernels in helper threads that stay outside the interpreter.
 
-A thread of `threads` that is called to a kernel takes the interpreter's lock to begin and to end,
-one after the other: with sixteen threads that is a millisecond, longer than most kernels run. Here
-the caller writes all tasks to a desk, an array of counters, and helpers take tasks from there in
-compiled code. Helpers stay at the desk, since the next kernel comes soon: awake for a while, then
-asleep, looking up now and then. They sleep at once where another program wants their core. To leave
-and to come again would take the lock. Each helper has a seat and begins with the tasks of its seat:
-from one kernel to the next the same rows are in the cache of the same core.
+A Python thread needs the interpreter's lock to start and to end a kernel. With sixteen threads that
+takes a millisecond, longer than most kernels run. Here the caller writes all tasks to a desk, which
+is an array of counters, and helper threads take tasks from it in compiled code. Helpers stay at the
+desk, since the next kernel usually follows soon. They spin for a while and then sleep, checking the
+desk at intervals. They sleep immediately if another program needs their core. Each helper has a
+seat and begins with the tasks of its seat, whose rows are in the cache of its core.
 
 A task is a row of numbers: what numba passes for the arguments of a kernel. `entry_of` makes a
 function that reads the arguments from such a row and calls the kernel.
@@ -35,12 +34,12 @@ from partwise.backends.numpy.kernels._atomics import (
 )
 from partwise.backends.numpy.kernels._options import HELPER, NO_JIT, OPTIONS, compiled
 
-#: Places on a desk. What threads write to is 128 bytes apart, so that no two share a cache line.
+#: Positions on a desk. Counters are 128 bytes apart, so that no two share a cache line.
 OPEN, DONE, FAILED, LEAVE, SLEEP = 0, 16, 32, 48, 64
 TASK, ROWS, STEP, COUNT, TEAM = 80, 81, 82, 83, 84
 SEATS, APART, MOST_SEATS = 96, 16, 256
 LOWER = (1 << 32) - 1  # the half of OPEN that counts tasks; the other half counts calls
-PATIENCE = 200  # looks at the desk before the core is given to others, and the clock is read
+PATIENCE = 200  # reads of the desk before a helper yields its core and reads the clock
 #: Nanoseconds that a helper is awake and stays, and after which somebody else had its core.
 WAIT, STAY, AWAY = 2_000_000, 100_000_000, 1_000_000
 FIRST_NAP, LONGEST_NAP = 50, 1000  # microseconds
@@ -55,13 +54,13 @@ _gettime: Any = types.ExternalFunction("clock_gettime", types.int32(types.int32,
 
 @compiled(**HELPER)
 def give_way():
-    """Give the core to another thread that waits for one."""
+    """Yield the core to a waiting thread."""
     _yield()
 
 
 @compiled(**HELPER)
 def _nanoseconds(room):
-    """The time of a clock that never goes back; ``room`` is two whole numbers."""
+    """Return the time of a monotonic clock; ``room`` is two whole numbers."""
     _gettime(CLOCK, room.ctypes)
     return room[0] * 1_000_000_000 + room[1]
 
@@ -78,7 +77,7 @@ def _offer(desk, task, rows, step, count, team):
 
 @compiled(**HELPER)
 def _own_task(desk, seat):
-    """The next task of this seat, or of the first seat after it that has one left.
+    """Return the next task of this seat, or of the first seat after it that has one left.
 
     There is a task: the thread has claimed one of those that are OPEN.
     """
@@ -95,7 +94,7 @@ def _own_task(desk, seat):
 
 @compiled(**HELPER)
 def _take(desk, state, seat):
-    """Whether a task could be claimed, which is then done."""
+    """Claim and run a task; return whether there was one."""
     if not compare_exchange(desk, OPEN, state, state - 1):
         return False
     if call(desk[TASK], desk[ROWS] + _own_task(desk, seat) * desk[STEP]) != 0:
@@ -109,12 +108,13 @@ _SERVED = types.int64(types.int64[::1], *[types.int64] * 7)
 
 @compiled(**OPTIONS)
 def _serve(desk, wait, seat, task, rows, step, count, team):
-    """Take tasks from the desk: a caller until its tasks are done, a helper as long as some come.
+    """Take tasks from the desk, as the caller until all are done, or as a helper.
 
-    A caller brings ``count`` tasks, a helper none: the function at the address ``task`` is called
-    with ``rows``, ``rows`` + ``step``, .. Whoever has claimed a task may read the desk, which does
-    not change until the task is done. Returns how many calls did not return 0. All of a call
-    happens here, because a signal or the collector may call a kernel between two lines of Python.
+    A caller offers ``count`` tasks and a helper none. A task calls the function at the address
+    ``task`` with ``rows``, ``rows + step``, and so on. A thread with a claimed task may read the
+    desk, which does not change until the task is done. Return the number of calls that did not
+    return 0. A whole call happens here, because a signal or the garbage collector may call a kernel
+    between two lines of Python.
     """
     looks = since = last = nap = 0 * count
     mine = SEATS + APART * (seat % MOST_SEATS)
@@ -165,11 +165,11 @@ class _Desk:
         _serve(self.desk, self.wait, seat, 0, 0, 0, 0, 0)
 
     def rest(self) -> None:
-        """Have all helpers sleep until the next kernel."""
+        """Let all helpers sleep until the next kernel."""
         self.desk[SLEEP] = 1
 
     def do(self, task: int, numbers: Any, threads: int) -> int:
-        """Call ``task`` for each row of ``numbers``; how many calls did not return 0."""
+        """Call ``task`` for each row of ``numbers``; return the number of failed calls."""
         caller = workers.pool.enter()
         try:
             count = len(numbers)
@@ -182,7 +182,7 @@ class _Desk:
 
 
 def _desk() -> _Desk:
-    """The desk of this thread; a fork has none of its parent's helpers."""
+    """Return the desk of this thread; a fork has none of its parent's helpers."""
     here = workers.here
     if getattr(here, "process", None) != os.getpid():
         here.process, here.desk = os.getpid(), _Desk()
@@ -197,7 +197,7 @@ def address(a: Any) -> int:
 
 
 def _as_numbers(a: Any) -> Sequence[int]:
-    """What numba passes for an argument, in words."""
+    """Return the integers that numba passes for an argument."""
     if isinstance(a, np.ndarray):
         return (0, 0, a.size, a.itemsize, address(a), *a.shape, *a.strides)
     if isinstance(a, np.float32):
@@ -236,7 +236,7 @@ def run(kernel: Any, args: tuple[Any, ...], tasks: Tasks, threads: int, own: Any
 
 
 def _rows(args: tuple[Any, ...], tasks: Tasks, own: Any = ()) -> Any:
-    """All tasks in numbers."""
+    """Return all tasks as rows of integers."""
     row: list[int] = []
     for a in args:
         row += _as_numbers(a)
@@ -253,7 +253,7 @@ def _rows(args: tuple[Any, ...], tasks: Tasks, own: Any = ()) -> Any:
     return numbers
 
 
-#: Of an array: the order of its entries, whether it is aligned and may be written to.
+#: Key of an array's type: order of its entries, alignment, and whether it is writable.
 FLAGS = 0x503
 _known: dict[tuple[Any, ...], tuple[int, Any]] = {}
 
@@ -268,7 +268,7 @@ def rows(kernel: Any, args: tuple[Any, ...], n: int, block: int, threads: int) -
 
 @compiled(**OPTIONS)
 def _add_up(numbers, sums, task):
-    """sums[task] = the sum of ``numbers``."""
+    """Store the sum of ``numbers`` in sums[task]."""
     total = 0.0
     for number in numbers:
         total += number
@@ -279,5 +279,5 @@ _numbers = np.ones(1 << 16)
 
 
 def together(threads: int) -> None:
-    """Do the same small work in each of so many threads, to measure what a call costs."""
+    """Run the same small task in each thread, to measure the cost of a call."""
     run(_add_up, (_numbers, np.empty(threads)), [(t,) for t in range(threads)], threads)

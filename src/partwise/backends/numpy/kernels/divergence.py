@@ -13,13 +13,13 @@ from partwise.backends.numpy.kernels.products import LINE, gemm, multiply
 
 TINY = 1e-300
 LOG2, ROOT = math.log(2.0), math.sqrt(2.0)
-TOGETHER = 16  # rows of X that are fetched together: of a column they are a line of the cache
-AT_ONCE = 2 * LINE  # bytes to a multiple of which rows are filled up
+TOGETHER = 16  # rows of X that are copied together, since they share cache lines
+AT_ONCE = 2 * LINE  # rows are padded to a multiple of these bytes
 
 
 @compiled(**HELPER)
 def _model(v, u, tiny):
-    """y = v·u in float64: Σ x log y is a difference of large sums away from the loss."""
+    """Return y = v·u in float64, since Σ x log y is a difference of large sums."""
     y = np.float64(tiny)
     for j in range(len(v)):
         y += np.float64(v[j]) * np.float64(u[j])
@@ -28,7 +28,7 @@ def _model(v, u, tiny):
 
 @compiled(**OPTIONS)
 def kl_rows(indptr, indices, x, V, U, out, xlogy, want_log, tiny, lo, hi):
-    """out = (X / VUᵀ) U and xlogy_i = Σ_j x_ij log(VUᵀ)_ij over the non-zeros of rows lo to hi.
+    """Compute (X / VUᵀ) U and Σ_j x_ij log(VUᵀ)_ij over the non-zeros of rows lo to hi.
 
     One pass; nothing of size nnz x k is stored.
     """
@@ -55,7 +55,7 @@ def kl_rows(indptr, indices, x, V, U, out, xlogy, want_log, tiny, lo, hi):
 
 @compiled(**HELPER)
 def _root(N, h, a, ridge, old):
-    """The root z of a + ridge z = p/(q + z), where p/(q + z) has value N and slope -h at ``old``.
+    """Solve a + ridge z = p/(q + z), where p/(q + z) has value N and slope -h at ``old``.
 
     With p = N²/h and q = N/h - old this is a quadratic equation. Without a slope z moves only where
     its linear cost sends it to zero.
@@ -73,12 +73,13 @@ def _root(N, h, a, ridge, old):
 
 @compiled(**HELPER)
 def _newton_row(x, y, inv, r, B, m, z, a, ridge, sweeps):
-    """One-dimensional second-order steps on f(z) = Σ_j (a_j + ½ ridge_j z_j) z_j - Σ_e x_e log y_e.
+    """Take second-order steps in one coordinate at a time on the KL objective of a row.
 
-    y = B z, inv = 1/y and r = x/y are kept up to date, so that a division is paid for only where a
-    coordinate moves. B is (k, m): the basis at the m non-zeros of the row. With
-    N = Σ x b/y and h = Σ x b²/y² the derivative a + ridge z - N(z) is modelled with the hyperbola
-    p/(q + z) that has N's value and slope, and z moves to the root of the model. Because 1/N is
+    The objective is f(z) = Σ_j (a_j + ½ ridge_j z_j) z_j - Σ_e x_e log y_e. y = B z, inv = 1/y and
+    r = x/y are kept up to date, so that only coordinates that move need divisions. B (k, m) is the
+    basis at the m non-zeros of the row. With N = Σ x b/y and h = Σ x b²/y² the derivative
+    a + ridge z - N(z) is modelled with the hyperbola p/(q + z) that has N's value and slope, and z
+    moves to the root of the model. Because 1/N is
     concave in z, the root is never right of the minimiser, and from the right it is nearer to it
     than Newton's step.
     """
@@ -122,7 +123,7 @@ def _newton_row(x, y, inv, r, B, m, z, a, ridge, sweeps):
 
 @compiled(**HELPER)
 def _spread(ridge, i, out):
-    """Row i of a (1 or n, 1 or k) array in full."""
+    """Return row i of a (1 or n, 1 or k) array, broadcast to k entries."""
     at = 0 if ridge.shape[0] == 1 else i
     for j in range(out.shape[0]):
         out[j] = ridge[at, 0 if ridge.shape[1] == 1 else j]
@@ -130,7 +131,7 @@ def _spread(ridge, i, out):
 
 @compiled(**OPTIONS)
 def newton_rows(indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, want_log, tiny, lo, hi):
-    """Newton coordinate sweeps for KL on rows lo to hi of Z, in place; see `_newton_row`.
+    """Run Newton coordinate sweeps for KL on rows lo to hi of Z, in place; see `_newton_row`.
 
     ``cost`` (1 or n, k) is the linear cost d_i Σ_j u_jk plus penalties, ``ridge`` (1 or n, 1 or k)
     their curvature; ``xlogy`` receives Σ_j x_ij log y_ij after the step.
@@ -178,7 +179,7 @@ def newton_rows(indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, want_lo
 
 @compiled(**HELPER)
 def _fetch(X, turned, first, m, rows):
-    """Rows ``first``, .., first + m - 1 of X, or of its transpose, to ``rows``."""
+    """Copy rows ``first`` to first + m - 1 of X, or of its transpose, to ``rows``."""
     if turned:
         for e in range(X.shape[0]):
             for i in range(m):
@@ -191,7 +192,7 @@ def _fetch(X, turned, first, m, rows):
 
 @compiled(**HELPER)
 def _ratios(x, y, b, change, low, r):
-    """y = max(y + change b, low) and r = x / y."""
+    """Compute y = max(y + change b, low) and r = x / y."""
     wide_vectors()
     one = y.dtype.type(1)
     for e in range(len(y)):
@@ -203,7 +204,7 @@ def _ratios(x, y, b, change, low, r):
 
 @compiled(**HELPER)
 def _sum(r, b):
-    """Σ r b."""
+    """Return Σ r b."""
     wide_vectors()
     total = r.dtype.type(0)
     for e in range(len(r)):
@@ -213,7 +214,7 @@ def _sum(r, b):
 
 @compiled(**HELPER)
 def _sums(x, y, before, change, b, low):
-    """N = Σ x b / y and h = Σ x b² / y², after y = max(y + change before, low)."""
+    """Return N = Σ x b / y and h = Σ x b² / y², after y = max(y + change before, low)."""
     wide_vectors()
     zero, one = y.dtype.type(0), y.dtype.type(1)
     N, h = zero, zero
@@ -240,13 +241,13 @@ def _is_nearly_all(x, y, b, part):
 
 @compiled(**HELPER)
 def _dense_row(x, y, r, z, B, cost, ridge, low, sweeps):
-    """`_newton_row` of a dense row, whose sums for one coordinate share a pass with y of the last.
+    """Run `_newton_row` on a dense row, with one pass per coordinate.
 
-    That pass writes y alone, since loads and stores cost as much as the division. So r = x/y is
-    not kept up to date: for a coordinate at zero, N is known as the sweep began. Since then y fell
-    to no less than the share ``left`` anywhere, because a coordinate that fell to a share of itself
-    took no more of any y. So N is at most 1/left as large: mostly enough to decide that the
-    coordinate stays, else another pass decides.
+    The pass updates y for the previous coordinate and computes the sums for the next one. It writes
+    only y, since loads and stores cost as much as the division, so r = x/y is not kept up to date.
+    For a coordinate at zero, N is known from the start of the sweep. Since then every y kept at
+    least the share ``left``, so N has grown by at most 1/left. This bound usually shows that the
+    coordinate stays at zero; otherwise another pass decides.
     """
     k, zero = len(z), y.dtype.type(0)
     for e in range(len(y)):
@@ -285,11 +286,11 @@ def _dense_row(x, y, r, z, B, cost, ridge, low, sweeps):
 
 @compiled(**OPTIONS)
 def _newton_dense(X, turned, Z, B, cost, ridge, low, sweeps, begun, room):
-    """`newton_dense` in each thread: it takes the next TOGETHER rows that nobody has ``begun``.
+    """Run `newton_dense` in one thread, which repeatedly takes the next TOGETHER rows.
 
-    B is the basis as (k, p or more). Its precision may be lower than that of Z. ``room``
-    (TOGETHER + 2, p or more) holds rows of X first. B and ``room`` are laid out by `lined`: what
-    they have beyond p is zero, and enters no sum.
+    ``begun`` counts the rows taken by all threads. B is the basis as (k, p or more), in a precision
+    that may be lower than that of Z. ``room`` (TOGETHER + 2, p or more) first holds rows of X. B
+    and ``room`` come from `lined`, so that entries beyond p are zero.
     """
     n = len(Z)
     y, r = room[TOGETHER], room[TOGETHER + 1]
@@ -306,7 +307,7 @@ def _newton_dense(X, turned, Z, B, cost, ridge, low, sweeps, begun, room):
 
 
 def lined(rows, width, dtype):
-    """Zeros for so many rows of whole vectors, each on a line, no two alike within a page."""
+    """Return zeros for rows that are padded to whole vectors and begin on cache lines."""
     size = -(-width * dtype.itemsize // AT_ONCE) * AT_ONCE + LINE
     room = np.zeros(rows * size + LINE, np.uint8)
     begin = -room.ctypes.data % LINE
@@ -314,7 +315,7 @@ def lined(rows, width, dtype):
 
 
 def newton_dense(X, Z, B, cost, ridge, sweeps, low, threads=1):
-    """`newton_rows` for a dense X, many of whose coordinates move; in place.
+    """Run `newton_rows` for a dense X, in place.
 
     B is (p, k); it is used in the precision of ``low``, which may be lower than that of Z.
     """
@@ -332,14 +333,14 @@ def newton_dense(X, Z, B, cost, ridge, sweeps, low, threads=1):
 
 
 BESIDE = 1 << 15  # entries of VUᵀ that are computed at a time
-RUNS = 64  # sums over rows, whatever the number of threads
-#: Of the logarithm, from the 21st to the 3rd power: further terms are below the rounding.
+RUNS = 64  # number of partial sums, for any number of threads
+#: Coefficients of the logarithm from the 21st to the 3rd power; further terms are below rounding.
 SERIES = tuple(1 / odd for odd in range(21, 1, -2))
 
 
 @compiled(**HELPER)
 def _sum_of_logs(x, y, low):
-    """Σ x log(max(y, low)), which is NaN where some y is not finite; y is float64.
+    """Return Σ x log(max(y, low)), or NaN if some y is not finite; y is float64.
 
     With y = 2ᵉ m, 1/√2 <= m < √2, and f = (m - 1)/(m + 1), log m = 2 (f + f³/3 + f⁵/5 + ..). The
     exponent e and m are read from the bits of y. Unlike math.log this fills vectors.
@@ -365,7 +366,7 @@ def _sum_of_logs(x, y, low):
 
 @compiled(**OPTIONS)
 def _xlogy(gemm, X, V, B, low, size, rows, sums, lo, hi):
-    """`xlogy` of runs lo to hi of ``size`` rows; ``rows`` of VB are computed at a time."""
+    """Compute `xlogy` of runs lo to hi of ``size`` rows, for blocks of ``rows`` rows."""
     n, p = X.shape
     Y = np.empty((rows, p), np.float64)
     for run in range(lo, hi):
@@ -379,7 +380,7 @@ def _xlogy(gemm, X, V, B, low, size, rows, sums, lo, hi):
 
 
 def xlogy(X, V, U, low, threads=1):
-    """Σ x log y of a dense X in float64, y = VUᵀ or at least ``low``."""
+    """Return Σ x log y of a dense X in float64, with y = max(VUᵀ, low)."""
     if not X.flags.c_contiguous:
         X, V, U = X.T, U, V
     n, p = X.shape

@@ -57,7 +57,7 @@ def _sweep(z, c, G, inverse):
 
 @compiled(**IN_ORDER)
 def _change(z, c, G, step):
-    """⟨zG - c, step⟩ over the rows in lanes."""
+    """Return ⟨zG - c, step⟩ over the rows in lanes."""
     wide_vectors()
     zero = z.dtype.type(0)
     product, fall = registers(z), registers(z)
@@ -82,7 +82,7 @@ def _change(z, c, G, step):
 
 @compiled(**OPTIONS)
 def _half_steps(Y, C, G, inverse, old, weight, sweeps, still, new, beyond, changes, lo, hi):
-    """`half_step` of blocks lo to hi of LANES rows."""
+    """Run `half_step` on blocks lo to hi of LANES rows."""
     wide_vectors()
     k = Y.shape[1]
     apart = 1 + 0 * k  # numba would compile the helpers once more for the literal 1
@@ -115,7 +115,7 @@ def _half_steps(Y, C, G, inverse, old, weight, sweeps, still, new, beyond, chang
 
 
 def half_step(Y, C, G, old, weight, sweeps, stop, threads=1):
-    """Coordinate descent on ½ tr(Z G Zᵀ) - ⟨C, Z⟩ over Z >= 0 from Y, and its extrapolation.
+    """Minimise ½ tr(Z G Zᵀ) - ⟨C, Z⟩ over Z >= 0 by coordinate descent from Y, and extrapolate.
 
     Each block of LANES rows is swept until a sweep moves less than ``stop`` times what the first
     one did, at most ``sweeps`` times.
@@ -123,7 +123,7 @@ def half_step(Y, C, G, old, weight, sweeps, stop, threads=1):
     Returns
     -------
     new, beyond : (n, k) arrays
-        Where the sweeps end, and max(new + weight (new - old), 0).
+        The result of the sweeps, and max(new + weight (new - old), 0).
     changes : (2,) array of float64
         The change of the objective from Y to new, and from new to beyond.
     """

@@ -1,4 +1,4 @@
-"""Coordinate descent on rows, alone or with a graph between them.
+"""Coordinate descent on rows that are independent or coupled by a graph.
 
 The problem of row z with the linear cost c, the weight d and the ridge r is
 
@@ -35,7 +35,7 @@ PATIENCE = 1000  # reads of a counter before the core is given to other threads
 
 @compiled(**HELPER)
 def _to_lanes(Z, lanes, first, step):
-    """lanes[j, t] = Z[first + t step, j], and 0 beyond the last row of Z."""
+    """Copy Z[first + t step, j] to lanes[j, t], and 0 beyond the last row of Z."""
     n, k = Z.shape
     m = min(LANES, (n - first + step - 1) // step)
     if m == LANES:  # a loop of constant length is faster
@@ -53,7 +53,7 @@ def _to_lanes(Z, lanes, first, step):
 
 @compiled(**HELPER)
 def _from_lanes(lanes, Z, first, step):
-    """The other way round."""
+    """Copy lanes back to the rows of Z."""
     n, k = Z.shape
     for t in range(min(LANES, (n - first + step - 1) // step)):
         row = Z[first + t * step]
@@ -63,9 +63,9 @@ def _from_lanes(lanes, Z, first, step):
 
 @compiled(**HELPER)
 def _inverse_curvature(own, G, inverse):
-    """inverse = 1 / (d G_jj + e_j) in each lane, and 0 where there is no curvature; see `_owned`.
+    """Compute 1 / (d G_jj + e_j) in each lane, and 0 where there is no curvature; see `_owned`.
 
-    The smallest normal number is the limit, because one over less may be infinite.
+    The limit is the smallest normal number, since the reciprocal of a smaller one may overflow.
     """
     wide_vectors()
     zero, one = own.dtype.type(0), own.dtype.type(1)
@@ -117,7 +117,7 @@ def _sweep(z, c, G, own, inverse):
 
 @compiled(**OPTIONS)
 def _hals_blocks(Z, C, G, own, step, sweeps, still, enough, lo, hi):
-    """`hals_rows` on blocks lo to hi of LANES rows; ``step`` is 1."""
+    """Run `hals_rows` on blocks lo to hi of LANES rows; ``step`` is 1."""
     wide_vectors()
     k, wide = G.shape
     room = np.empty((wide + 2 * k, LANES), Z.dtype)
@@ -142,7 +142,7 @@ def _hals_blocks(Z, C, G, own, step, sweeps, still, enough, lo, hi):
 
 
 def _owned(d, r, e, n, blocks, groups=1, *, always=False):
-    """d, r and e of the rows as (blocks of rows, 3 or 1 + 2 k, LANES), where idle lanes are 0.
+    """Return d, r and e of the rows as (blocks, 3 or 1 + 2 k, LANES), with 0 in unused lanes.
 
     There is one block if it serves all rows, unless ``always``. Row i is in group i mod ``groups``,
     and blocks come by groups.
@@ -160,7 +160,7 @@ def _owned(d, r, e, n, blocks, groups=1, *, always=False):
 
 
 def _filled_up(G):
-    """G with columns of zeros up to a multiple of TERMS."""
+    """Return G with columns of zeros up to a multiple of TERMS."""
     k = len(G)
     wide = np.zeros((k, k + -k % TERMS), G.dtype)
     wide[:, :k] = G
@@ -168,12 +168,12 @@ def _filled_up(G):
 
 
 def hals_rows(Z, C, G, d, r, e, sweeps, stop, enough, threads=1):
-    """At most ``sweeps`` sweeps over every row of Z, in place.
+    """Run at most ``sweeps`` sweeps over every row of Z, in place.
 
     d has length 1 or n; r and e >= r have 1 or n rows and 1 or k columns. The curvature of a step
-    is d G_jj + e_j. What e has beyond r belongs to a bound around the first Z, which is right for
-    one sweep. Each block of LANES rows ends early: once a sweep moves less than ``stop`` times what
-    the first one did, or no more than ``enough``, squared, in the metric of the Hessian.
+    is d G_jj + e_j. The excess of e over r belongs to a bound around the first Z, which holds
+    for one sweep. Each block of LANES rows stops once the change of a sweep, in the metric of the
+    Hessian, is below ``stop`` times that of the first sweep, or at most ``enough``.
     """
     blocks = -(-len(Z) // LANES)
     own = _owned(d, r, e, len(Z), blocks)
@@ -193,7 +193,7 @@ def _wait(counters, at, goal):
 
 @compiled(**HELPER)
 def _differences(indptr, indices, weights, Z, i, out):
-    """out = Σ_o w_io (z_i - z_o), from differences: Σ w z_i and Σ w z_o are far larger."""
+    """Compute Σ_o w_io (z_i - z_o) from differences, since Σ w z_i and Σ w z_o are far larger."""
     own = Z[i]
     for j in range(len(out)):
         out[j] = 0
@@ -205,7 +205,7 @@ def _differences(indptr, indices, weights, Z, i, out):
 
 @compiled(**HELPER)
 def _pull(indptr, indices, weights, Z, C, scale, z, c, pull, first, step):
-    """Rows of Z and what pulls them, c_i - scale Σ_o w_io (z_i - z_o), into lanes."""
+    """Copy rows of Z and their linear terms c_i - scale Σ_o w_io (z_i - z_o) into lanes."""
     n, k = Z.shape
     _to_lanes(Z, z, first, step)
     _to_lanes(C, c, first, step)
@@ -219,8 +219,8 @@ def _pull(indptr, indices, weights, Z, C, scale, z, c, pull, first, step):
 def _add_degrees(indptr, indices, weights, scale, n, own, first, step):
     """Add scale Σ_o w_io to the curvature of the rows in lanes.
 
-    Rows that are a multiple of ``step`` apart move at once, so an edge between two of them enters
-    by its bound: twice.
+    Rows that are a multiple of ``step`` apart move together, so an edge between two of them enters
+    by its bound, which counts it twice.
     """
     ridges = len(own) // 2
     for t in range(min(LANES, (n - first + step - 1) // step)):
@@ -237,13 +237,13 @@ def _hals_graph(
     Z, C, G, own, indptr, indices, weights, scale, groups, rounds, still,
     z, c, far, begun, ended, share,
 ):  # fmt: skip
-    """`hals_graph` in each thread that takes part.
+    """Run `hals_graph` in one of the threads.
 
-    Rows of a group move in two phases. In the first, each block of rows finds what pulls it. In
-    the second the rows move. A thread takes blocks that nobody has ``begun``, from ``share`` blocks
-    after those of the thread before, and goes on once all blocks have ``ended`` the phase: a
-    thread that comes late, or never, holds up nobody. ``far`` receives how far each block moved;
-    added in order, the sum is the same in all threads.
+    Rows of a group move in two phases. In the first, each block of rows computes its linear terms;
+    in the second the rows move. A thread takes blocks that no thread has ``begun``, starting
+    ``share`` blocks after the previous thread, and continues once all blocks have ``ended`` the
+    phase. A late or missing thread therefore delays no other. ``far`` receives the distance that
+    each block moved; added in order, the sum is the same in all threads.
     """
     wide_vectors()
     (n, k), blocks = Z.shape, len(z)
@@ -280,7 +280,7 @@ def _hals_graph(
 
 
 def hals_graph(Z, C, G, d, r, indptr, indices, weights, scale, groups, rounds, stop, threads=1):
-    """`hals_rows` with scale/2 tr(ZᵀLZ) added, L the Laplacian of a CSR graph; in place.
+    """Run `hals_rows` with the term scale/2 tr(ZᵀLZ), with the Laplacian L of a CSR graph.
 
     Row i belongs to group i mod ``groups``: rows of a group lie far apart, since neighbours in the
     graph are often neighbours in the array. Groups move one after the other, each given where the
@@ -300,14 +300,14 @@ def hals_graph(Z, C, G, d, r, indptr, indices, weights, scale, groups, rounds, s
 
 @compiled(**OPTIONS)
 def laplacian(indptr, indices, weights, Z, out, lo, hi):
-    """out_i = Σ_j w_ij (z_i - z_j) on rows lo to hi."""
+    """Compute out_i = Σ_j w_ij (z_i - z_j) on rows lo to hi."""
     for i in range(lo, hi):
         _differences(indptr, indices, weights, Z, i, out[i])
 
 
 @compiled(**OPTIONS)
 def _change_pieces(gemm, new, old, C, G, d, sums, lo, hi):
-    """`quadratic_change` of pieces lo to hi of SOME rows; sums[piece] receives it."""
+    """Compute `quadratic_change` of pieces lo to hi of SOME rows into sums[piece]."""
     n, k = new.shape
     both, product = np.empty((SOME, k), new.dtype), np.empty((SOME, k), new.dtype)
     half = new.dtype.type(0.5)
@@ -329,9 +329,9 @@ def _change_pieces(gemm, new, old, C, G, d, sums, lo, hi):
 
 
 def quadratic_change(new, old, C, G, d, threads=1):
-    """By how much Σ_i ½ d_i z_iᵀ G z_i - ⟨C, Z⟩ is higher at new than at old.
+    """Return the change of Σ_i ½ d_i z_iᵀ G z_i - ⟨C, Z⟩ from old to new.
 
-    That is ⟨½ d G (new + old) - c, new - old⟩. d has length 1 or n, C 1 or n rows.
+    It equals ⟨½ d G (new + old) - c, new - old⟩. d has length 1 or n, and C has 1 or n rows.
     """
     sums = np.zeros(-(-len(new) // SOME))
     args = (gemm(new.dtype)[0], new, old, C, G, d, sums)

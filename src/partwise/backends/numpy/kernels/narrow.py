@@ -1,9 +1,9 @@
 """X U and Xᵀ V of a large dense X with few columns, for which BLAS has no kernel of its own.
 
-A few rows of X meet COLUMNS columns of the factor at a time: their sums (X U) or the entries of the
-factor (Xᵀ V) stay in registers, and X comes from memory once for all columns. Sums are cut short,
-to TILE terms of X U and PIECE rows of Xᵀ V, which are then added; where they are cut depends on the
-shape alone, so threads change no digit.
+A few rows of X are multiplied by COLUMNS columns of the factor at a time. The sums (X U) or the
+entries of the factor (Xᵀ V) stay in registers, and X is read once for all columns. Sums are split
+into TILE terms of X U and PIECE rows of Xᵀ V. The split depends only on the shape, so the number of
+threads changes no digit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RUNS, LEAST = 32, 84  # runs of rows that have a sum of their own for Xᵀ V; bl
 
 @compiled(**OPTIONS)
 def _dot(X, B, out, lo, hi):
-    """out = X Bᵀ on rows lo to hi; B is (k, p), k and hi - lo fit COLUMNS and ROWS."""
+    """Compute X Bᵀ on rows lo to hi; B is (k, p), k and hi - lo fit COLUMNS and ROWS."""
     p, zero = X.shape[1], X.dtype.type(0)
     for left in range(0, p, TILE):
         right = min(p, left + TILE)
@@ -89,7 +89,7 @@ def _dot(X, B, out, lo, hi):
 
 @compiled(**OPTIONS)
 def _tdot(X, V, size, whole, total, room, run):
-    """total = Vᵀ X of rows of ``run``: ``size`` of them, as far as there are ``whole`` ones.
+    """Compute Vᵀ X of rows of ``run``: ``size`` rows of each piece, at most ``whole`` in all.
 
     total is (k, p); k, size and whole fit COLUMNS and DEEP. ``room`` is another (k, p), used where
     a run has more than one piece.
@@ -130,7 +130,7 @@ def _tdot(X, V, size, whole, total, room, run):
 
 
 def _filled(A, m, k):
-    """A with zeros below and to the right, (m, k)."""
+    """Return A with zeros below and to the right, (m, k)."""
     if A.shape == (m, k) and A.flags.c_contiguous:
         return A
     out = np.zeros((m, k), A.dtype)
@@ -139,7 +139,7 @@ def _filled(A, m, k):
 
 
 def narrow_dot(X, U, threads=1):
-    """X U of C-contiguous X (n, p); U is (p, k)."""
+    """Return X U for C-contiguous X (n, p) and U (p, k)."""
     n, k = len(X), U.shape[1]
     wide, whole = k + -k % COLUMNS, n - n % ROWS
     B = _filled(U.T, wide, len(U))
@@ -151,7 +151,7 @@ def narrow_dot(X, U, threads=1):
 
 
 def narrow_tdot(X, V, threads=1):
-    """Xᵀ V of C-contiguous X (n, p); V is (n, k)."""
+    """Return Xᵀ V for C-contiguous X (n, p) and V (n, k)."""
     (n, p), k = X.shape, V.shape[1]
     wide, whole = k + -k % COLUMNS, n - n % DEEP
     V = _filled(V, n, wide)

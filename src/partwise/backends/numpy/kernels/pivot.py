@@ -1,11 +1,12 @@
-"""The exact end of a non-negative quadratic problem, row by row: block principal pivoting.
+"""Exact solution of non-negative quadratic problems by block principal pivoting.
 
-Kim & Park (2011): guess which coordinates are positive, solve for them, exchange those that came
-out negative for those whose gradient is, until none is left. Coordinate descent, which needs as
-many sweeps as G is badly conditioned, makes the first guess.
+The algorithm of Kim and Park (2011) guesses the positive coordinates and solves for them. It then
+exchanges coordinates with a negative solution for those with a negative gradient until none is
+left. Coordinate descent makes the first guess.
 
-With K = G⁻¹, which serves all rows, x = K (c + y), y the gradient: zero where x is free. So one may
-solve for y where x is held at zero instead, K_hh y_h = -(K c)_h, whichever are fewer.
+With K = G⁻¹, which all rows share, x = K (c + y) with the gradient y, which is zero for free
+coordinates. The fixed coordinates follow from K_hh y_h = -(K c)_h. The smaller one of the two
+systems is solved.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from partwise.backends.numpy.kernels._atomics import add, registers, wide_vector
 from partwise.backends.numpy.kernels._options import HELPER, OPTIONS, UNROLLED, compiled
 from partwise.backends.numpy.kernels.products import gemm, multiply
 
-ROUNDS = 60  # solves of a row before it is given up
-REGULAR = 1e-7  # what elimination must leave of each diagonal of G for K to be worth its digits
-SIDE = 8  # rows that are eliminated together, each in one lane of the processor's vectors
+ROUNDS = 60  # maximum number of solves per row
+#: Smallest share of a diagonal entry of G after elimination for which K is accurate.
+REGULAR = 1e-7
+SIDE = 8  # rows eliminated together, one per lane
 SOME = 128  # rows that a thread takes at a time
 CHANCES = 3  # rounds without fewer wrong coordinates before these change one at a time
 
@@ -218,7 +220,7 @@ def _is_regular(lanes, a, M, d, r, low):
 
 @compiled(**HELPER)
 def _point(lanes, a, rows, M, d, r):
-    """x and its gradient y from the solution of lane a."""
+    """Return x and its gradient y from the solution of lane a."""
     i, m, which, x, y = lanes.row[a], lanes.size[a], lanes.which[a], lanes.x, lanes.y
     for j in range(len(x)):
         y[j] = 0.0
@@ -352,7 +354,7 @@ def _pivot_rows(Z, C, rows, M, d, r, low, found, gemm, begun):
 
 
 def pivot_rows(Z, C, rows, G, d, r, K, low, found, threads=1):
-    """These rows of Z to the minimiser of ½ d zᵀGz + ½ r·z² - cᵀz over z >= 0, in place.
+    """Move rows of Z to the minimiser of ½ d zᵀGz + ½ r·z² - cᵀz over z >= 0, in place.
 
     d has length 1 or one for each of the rows, r has as many rows and 1 or k columns; with them
     comes K of `inverse_of`. ``found``, False when it comes, receives where the minimiser was found;

@@ -19,7 +19,7 @@ LINE = 64  # bytes of a cache line: a vector that crosses two takes twice as lon
 
 @compiled(**HELPER)
 def _graph_times(indptr, indices, weights, scale, diagonal, p, out, near):
-    """out = diagonal p - scale W p on TILE columns."""
+    """Compute diagonal p - scale W p on TILE columns."""
     for i in range(p.shape[0]):
         for t in range(TILE):
             near[t] = 0
@@ -93,7 +93,7 @@ def graph_solve(indptr, indices, weights, scale, diagonal, c, z, goal, most, tak
 
 
 def aligned(rows, columns, dtype):
-    """An empty matrix that begins on a line of the cache."""
+    """Return an empty matrix that begins on a line of the cache."""
     size = rows * columns * dtype.itemsize
     room = np.empty(size + LINE, np.uint8)
     begin = -room.ctypes.data % LINE
@@ -113,7 +113,7 @@ def _fill(B, slab, first, lo, hi):
 
 @cache
 def _gather(width):
-    """The kernel of `spmm` for slabs of this width, so that its inner loops can be unrolled."""
+    """Return the kernel of `spmm` for slabs of this width, so that its inner loops unroll."""
 
     @compiled(**UNROLLED)
     def gather(indptr, indices, x, slab, out, first, lo, hi):
@@ -195,7 +195,7 @@ def transpose(indptr, indices, x, p, runs, threads):
 
 @cache
 def gemm(dtype):
-    """The address of BLAS's product for this dtype, and whether it is that of numpy's own BLAS.
+    """Return the address of BLAS's product for this dtype, and whether it is in numpy's own BLAS.
 
     Where numpy brings no BLAS of its own, this is scipy's.
     """
@@ -211,7 +211,7 @@ def gemm(dtype):
 
 @compiled(**HELPER)
 def _leading(A, turned):
-    """The distance of two rows of A in memory, or of two columns of a ``turned`` array."""
+    """Return the distance of two rows of A in memory, or of two columns of a ``turned`` array."""
     across = 1 if turned else 0
     return max(A.strides[across] // A.itemsize, A.shape[1 - across], 1)
 
@@ -219,7 +219,7 @@ def _leading(A, turned):
 @in_python(lambda gemm, A, B, out: np.matmul(A, B, out=out))
 @compiled(**HELPER)
 def multiply(gemm, A, B, out):
-    """out = A B by the BLAS function at the address that `gemm` returns.
+    """Compute out = A B by the BLAS function at the address that `gemm` returns.
 
     All arrays are matrices of one dtype. Each row of ``out`` is contiguous. A and B may have
     contiguous rows or contiguous columns, and any distance between them.
@@ -251,7 +251,7 @@ def multiply_parts(A, B, out, parts, threads):
 
 @compiled(**OPTIONS)
 def _add_up(sums, out, lo, hi):
-    """out = Σ_b sums[b]ᵀ on rows lo to hi of ``out``; sums[0] holds the partial sums."""
+    """Compute Σ_b sums[b]ᵀ on rows lo to hi of ``out``; sums[0] holds the partial sums."""
     for b in range(1, sums.shape[0]):
         for j in range(out.shape[1]):
             for e in range(lo, hi):
@@ -262,5 +262,5 @@ def _add_up(sums, out, lo, hi):
 
 
 def add_up(sums, out, threads):
-    """out (p, k) = Σ_b sums[b]ᵀ; overwrites ``sums``, which is (any, k or more, p)."""
+    """Compute Σ_b sums[b]ᵀ (p, k); this overwrites ``sums``, which is (any, k or more, p)."""
     crew.rows(_add_up, (sums, out), len(out), 16, threads)

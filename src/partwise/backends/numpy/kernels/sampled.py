@@ -10,7 +10,7 @@ from partwise.backends.numpy.kernels.pivot import Rows, lanes_for, pivot
 
 @compiled(**OPTIONS)
 def times_rows(indptr, indices, x, V, U, out, lo, hi):
-    """out = (X ∘ VUᵀ) U over the non-zeros of rows lo to hi of X."""
+    """Compute (X ∘ VUᵀ) U over the non-zeros of rows lo to hi of X."""
     k = V.shape[1]
     acc = np.empty(k, dtype=V.dtype)
     for i in range(lo, hi):
@@ -45,7 +45,7 @@ def square_rows(indptr, indices, x, V, U, out, lo, hi):
 
 @compiled(**OPTIONS)
 def value_rows(indptr, indices, V, U, out, lo, hi):
-    """out = the entries of VUᵀ at the non-zeros of rows lo to hi of a sparse matrix."""
+    """Compute the entries of VUᵀ at the non-zeros of rows lo to hi of a sparse matrix."""
     k = V.shape[1]
     for i in range(lo, hi):
         v = V[i]

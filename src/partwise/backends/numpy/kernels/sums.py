@@ -21,7 +21,7 @@ ENTRIES = 1 << 18  # entries of VB that are in memory at a time
 
 @compiled(**OPTIONS)
 def _overview(a, b, found, lo, hi):
-    """found = (min a, max a, Σ a b) over rows lo to hi of arrays with WIDE columns."""
+    """Compute (min a, max a, Σ a b) over rows lo to hi of arrays with WIDE columns."""
     least, most = a[lo].copy(), a[lo].copy()
     total = 0.0
     for i in range(lo, hi):
@@ -35,7 +35,7 @@ def _overview(a, b, found, lo, hi):
 
 
 def overview(a, b, threads=1):
-    """The least and the largest entry of a, and Σ a b in float64.
+    """Return the smallest and the largest entry of a, and Σ a b in float64.
 
     Both arrays are contiguous and of one dtype. With b = a the sum is NaN where an entry is NaN;
     the extremes may then be any number.

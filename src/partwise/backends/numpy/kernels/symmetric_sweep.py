@@ -18,7 +18,7 @@ def _quartic(a, b, x):
 
 @compiled(**HELPER)
 def _least(a, b):
-    """x >= 0 where x⁴/4 + a x²/2 + b x is least: 0, or the largest root of x³ + a x + b."""
+    """Minimise x⁴/4 + a x²/2 + b x over x >= 0: 0, or the largest root of x³ + a x + b."""
     if b >= 0 and a >= 0:
         return 0.0
     third = a / 3
@@ -42,7 +42,7 @@ def _least(a, b):
 
 @compiled(**HELPER)
 def _gain(a, b, old, new):
-    """The quartic at old less that at new, by its derivatives at new.
+    """Return the quartic at old minus that at new, by its derivatives at new.
 
     A difference of the two values has none of its digits left once the step is below √eps.
     """
@@ -99,7 +99,7 @@ def symmetric_dense(S, V, G):
 
 @compiled(**OPTIONS)
 def symmetric_rows(indptr, indices, values, V, G):
-    """The same for the CSR arrays of S."""
+    """Sweep over the rows of S given as CSR arrays."""
     n, k = V.shape
     c, fall = np.empty(k), 0.0
     for i in range(n):
