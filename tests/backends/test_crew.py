@@ -1,4 +1,4 @@
-"""Kernels in threads outside the interpreter: the arguments they get, who comes, who leaves."""
+"""Tests of kernels in threads outside the interpreter: their arguments, and their helpers."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_kernel_that_fails_is_told_and_the_next_one_runs(use_threads):
     ("seat", "team", "first"), [(0, 3, 0), (1, 3, 2), (2, 3, 4), (3, 3, 0), (1, 6, 1), (1, 1, 0)]
 )
 def test_who_comes_takes_its_own_tasks_and_then_all_that_are_left(seat, team, first):
-    """Here nobody else comes; from kernel to kernel it is the same rows that a seat begins with."""
+    """A single thread has no helpers. In each kernel, a seat begins with the same rows."""
     order, count = np.zeros(7, np.int64), 6
     numbers = crew._rows((order,), [(t,) for t in range(count)])
     task, kept = crew.entry_of(noted, (nb.typeof(order), nb.int64))
@@ -95,7 +95,7 @@ def test_who_comes_takes_its_own_tasks_and_then_all_that_are_left(seat, team, fi
 
 
 def test_helpers_are_no_more_than_allowed_and_leave(use_threads, monkeypatch):
-    """Three at first; one when no more are allowed; none after a while without kernels."""
+    """There are three helpers, then one if no more are allowed, and none after idle time."""
     desks = []
     monkeypatch.setattr(threads, "pool", threads._Pool())
     calls = [(i, i) for i in range(8)]
@@ -120,7 +120,7 @@ def test_helpers_are_no_more_than_allowed_and_leave(use_threads, monkeypatch):
 
 
 def test_callers_side_by_side_share(use_threads, monkeypatch):
-    """Helpers of one caller make room when a second one comes."""
+    """Helpers of one caller leave when a second caller starts."""
     monkeypatch.setattr(threads, "pool", threads._Pool())
     use_threads(4)
     stop, seen, calls = threading.Event(), [], [(i, i) for i in range(4)]
@@ -146,7 +146,7 @@ def test_callers_side_by_side_share(use_threads, monkeypatch):
 
 
 def test_threads_of_the_interpreter_do_not_wait_for_helpers(use_threads, monkeypatch):
-    """Helpers that wait for a kernel sleep while others work in Python, and come back after it."""
+    """Helpers sleep while other threads run Python code, and return afterwards."""
     monkeypatch.setattr(threads, "pool", threads._Pool())
     use_threads(3)
     names, calls = set(), [(i, i) for i in range(6)]
@@ -193,7 +193,7 @@ def test_a_kernel_may_be_called_while_another_is_about_to_be(use_threads, monkey
 
 
 def test_where_no_thread_can_be_started_the_caller_does_all(use_threads, monkeypatch):
-    """As from Python 3.12 on while the interpreter ends, or where a system allows no more."""
+    """Python 3.12 starts no threads at its exit, and a system may limit their number."""
     monkeypatch.setattr(threads, "pool", threads._Pool())
     use_threads(3)
 

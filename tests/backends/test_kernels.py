@@ -1,4 +1,4 @@
-"""Compiled kernels against slow loops."""
+"""Tests of compiled kernels against slow loops."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def slow_coordinate_descent(Z, C, G, d, r, sweeps):
 def quadratic_problem(rng, n, k, dtype, *, weighted):
     B = rng.uniform(size=(2 * k + 3, k))
     if k > 2:
-        B[:, 1] = 0  # a part that is all zero: no curvature
+        B[:, 1] = 0  # a part of zeros has no curvature
     G = B.T @ B
     C = rng.uniform(-0.2, 2.0, (n, 2 * k + 3)) @ B
     if k > 2:
@@ -78,7 +78,7 @@ def test_hals_rows_sees_nothing_of_the_rows_before(rng):
     for k in (8, 4):
         Z, C, G, d, r = quadratic_problem(rng, 64, k, np.float64, weighted=False)
         kernels.hals_rows(Z, C * np.nan, G, d, r, r, 1, 0.0, 0.0)
-        assert np.isnan(Z).any()  # nor is what is no number made one
+        assert np.isnan(Z).any()  # NaN must stay NaN
     Z, C, G, d, r = quadratic_problem(rng, 30, 5, np.float64, weighted=False)
     expected = slow_coordinate_descent(Z, C, G, d, r, 3)
     kernels.hals_rows(Z, C, G, d, r, r, 3, 0.0, 0.0)
@@ -93,11 +93,11 @@ def test_hals_rows_ends_at_the_non_negative_least_squares_solution(rng, dtype):
     none = np.zeros((1, 1), dtype)
     kernels.hals_rows(Z, C, G, np.ones(1, dtype), none, none, 5000, 0.0, 0.0)
     expected = np.array([nnls(B, x)[0] for x in X])
-    # condition of G is about 100; float32 products carry 1e-6
+    # The condition number of G is about 100, and float32 products have errors of 1e-6.
     np.testing.assert_allclose(Z, expected, atol=1e-9 if dtype == np.float64 else 1e-3)
 
 
-@pytest.mark.parametrize("shift", [-0.5, 0.0, 2.0])  # most parts at zero, some, few
+@pytest.mark.parametrize("shift", [-0.5, 0.0, 2.0])  # most, some or few zeros
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("ridge", [0.0, 0.1])
 def test_pivoting_ends_at_the_minimum_with_and_without_the_inverse(rng, shift, weighted, ridge):
@@ -114,7 +114,7 @@ def test_pivoting_ends_at_the_minimum_with_and_without_the_inverse(rng, shift, w
         assert found.all()
         for i in range(n):
             L = np.linalg.cholesky(d[i % len(d)] * G + ridge * np.eye(k))
-            # the condition of G is about 1e3
+            # The condition number of G is about 1e3.
             np.testing.assert_allclose(Z[i], nnls(L.T, np.linalg.solve(L, C[i]))[0], atol=1e-10)
 
 
@@ -214,13 +214,13 @@ def newton_problem(rng, dtype, *, ridge):
 
 
 def run_newton(kind, X, Z, B, cost, ridge, sweeps):
-    """Sweeps on V, and Σ x log y from the same sweeps on the transposed problem."""
+    """Return V after sweeps, and Σ x log y from the same sweeps on the transposed problem."""
     new, _ = BACKENDS[kind](X).kl_newton(Z, B, cost, ridge, sweeps, False, transposed=False)
     flipped = np.ascontiguousarray(X.T)
     again, xlogy = BACKENDS[kind](flipped).kl_newton(
         B, Z, cost, ridge, sweeps, False, transposed=True
     )
-    # the one place where transposed data meets other strides: nothing but the order of sums
+    # Transposed data has other strides, so only the order of sums differs.
     tolerance = SUMS[Z.dtype.type]
     np.testing.assert_allclose(again, new, rtol=100 * tolerance, atol=tolerance)
     return new, xlogy
@@ -238,16 +238,16 @@ class TestNewton:
 
     def test_every_row_goes_down_at_every_sweep(self, rng, kind, ridge, dtype):
         X, Z, B, cost, r = newton_problem(rng, dtype, ridge=ridge)
-        Z[::3] *= 30  # far too large, and far too small
+        Z[::3] *= 30  # start far too large and far too small
         Z[1::3] *= 1e-3
-        keep = (X > 0) <= (B.sum(axis=1) > 0)  # x > 0 where no part reaches cannot be explained
+        keep = (X > 0) <= (B.sum(axis=1) > 0)  # a positive x needs a positive part
         X = np.where(keep, X, 0).astype(dtype)
         before = kl_row_values(X, Z.astype(float), B, cost, r)
         first = before
         for _ in range(12):
             Z, _ = run_newton(kind, X, Z, B, cost, r, 1)
             after = kl_row_values(X, Z.astype(float), B, cost, r)
-            # rounding of sums of size |f|, in the dtype of the kernel
+            # The tolerance is the rounding of sums of size |f|, in the dtype of the kernel.
             assert (after <= before + 0.1 * SUMS[dtype] * (1 + np.abs(before))).all()
             before = after
         assert (after[np.r_[:30, 31:60]] < first[np.r_[:30, 31:60]]).all()
@@ -259,7 +259,7 @@ class TestNewton:
         Y = Z.astype(float) @ B.T
         R = np.divide(X, Y, out=np.zeros(X.shape), where=X > 0)
         gradient = cost + r * Z - R @ B
-        # costs are of order ten; first-order sweeps in float32 stop at its rounding
+        # Costs are of order ten, and first-order sweeps in float32 stop at its rounding.
         limit = 1e-6 if dtype == np.float64 else 1e-2
         assert (gradient > -limit).all()
         assert (np.abs(gradient * Z) < limit).all()
@@ -284,7 +284,7 @@ def test_rough_newton_is_newton_in_single_precision(rng, monkeypatch):
     assert rough.dtype == np.float64
     off = np.abs(rough - exact)
     assert 0 < off.max() < 1e-3 * exact.max() and np.median(off) < 1e-5 * exact.max()
-    # what it reports is the exact value of where it ended
+    # The reported value is the exact one for the final factors.
     _, logs = DenseData(X.T).kl_newton(B, Z, cost, r, 2, True, transposed=True)
     Y = np.maximum(rough @ B.T, 1e-30)
     np.testing.assert_allclose(logs.sum(), (X * np.log(Y)).sum(), rtol=1e-10)
@@ -294,7 +294,7 @@ def test_rough_newton_is_newton_in_single_precision(rng, monkeypatch):
 @pytest.mark.parametrize("width", [1, 3])
 @pytest.mark.parametrize("n, groups", [(7, 32), (64, 32), (150, 32), (300, 2)])
 def test_rows_of_a_graph_take_turns(rng, n, groups, width, dtype):
-    """Groups one after the other, each exact given the rest; edges inside one by their bound."""
+    """Groups move in turn, each exactly given the rest; edges within a group use a bound."""
     W = sp.csr_array(graph_of(rng, n))
     Z, C = rng.random((n, K)).astype(dtype), rng.random((n, K)).astype(dtype) * 5
     A = rng.random((9, K))
@@ -369,7 +369,7 @@ def test_columns_of_a_graph_are_solved(rng, dtype, count, same, use_threads):
 def test_logarithms_in_lanes_are_those_of_numpy(rng, dtype, shape, order):
     X = np.asarray(rng.random(shape), dtype, order=order)
     V, U = (np.exp(rng.uniform(-40, 40, (m, 4))).astype(dtype) for m in shape)
-    V[0] = 0  # where the floor is
+    V[0] = 0  # uses the floor
     Y = np.maximum(V.astype(float) @ U.astype(float).T, 1e-20)
     terms = X * np.log(Y)
     want, limit = terms.sum(dtype=float), 4e-16 * np.abs(terms).sum() * np.sqrt(2 + X.size)
@@ -442,7 +442,7 @@ def test_squares_of_a_residual_are_those_of_its_formula(rng, dtype, shape):
 @pytest.mark.parametrize("k", [1, 8, 15, 16, 17, 24, 33, 48, 64, 67, 130])
 def test_a_sparse_product_is_that_of_its_entries(rng, dtype, index, k):
     X = rng.random((57, 40)) * (rng.random((57, 40)) < 0.2)
-    X[[0, 56]] = 0  # rows of nothing
+    X[[0, 56]] = 0  # empty rows
     X[3] = rng.random(40)
     S, B = sp.csr_array(X.astype(dtype)), rng.random((40, k)).astype(dtype)
     S.indptr, S.indices = S.indptr.astype(index), S.indices.astype(index)
@@ -453,7 +453,7 @@ def test_a_sparse_product_is_that_of_its_entries(rng, dtype, index, k):
         for lines in (4, 2, 1)
         for threads in (1, 3)
     ]
-    # a sum of 40 terms, of which each product and each sum rounds once
+    # A sum of 40 terms, in which each product and each sum is rounded once.
     np.testing.assert_allclose(found[0], wanted, rtol=40 * np.finfo(dtype).eps)
     assert found[0].dtype == dtype
     assert all((other == found[0]).all() for other in found)
@@ -468,7 +468,7 @@ def test_a_sparse_product_between_the_lines_of_another_leaves_it_alone(rng, monk
     def interrupted(*args):
         rows(*args)
         monkeypatch.undo()
-        product(-B)  # as a signal's handler would
+        product(-B)  # as a signal handler could
 
     monkeypatch.setattr(kernels.crew, "rows", interrupted)
     assert (product(B) == wanted).all()
@@ -486,5 +486,5 @@ def test_slabs_of_a_factor_fit_into_half_of_the_cache(rng, monkeypatch):
     assert (found == sparse.multiply(X.T.tocsr(), V)).all()
     np.testing.assert_allclose(found, X.toarray().T @ V, rtol=1e-12)
     single = sparse.multiply(X.T.tocsr(), V.astype(np.float32))
-    assert single.dtype == X.dtype  # as scipy has it
+    assert single.dtype == X.dtype  # as in scipy
     np.testing.assert_allclose(single, found, rtol=1e-6)

@@ -1,4 +1,4 @@
-"""A checkpoint goes on with the problem it was made for, and with no other."""
+"""Tests of checkpoints: they continue the problem that wrote them, and refuse any other."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_another_parameter_is_named(tmp_path):
 
 
 def test_the_same_problem_in_another_form_goes_on(tmp_path):
-    """Sums that another order of summing rounds differently, another form of the same graph."""
+    """Sums may be rounded differently, and the same graph may have another sparse format."""
     fit = {"max_iter": 10, "tol": 0, "random_state": 0}
     whole = GNMF(3, **{**fit, "max_iter": 20}).fit(X, graph=GRAPH)
     GNMF(3, checkpoint=tmp_path, **fit).fit(X, graph=GRAPH)
@@ -96,7 +96,7 @@ def test_a_checkpoint_holds_the_fields_of_the_state(tmp_path):
 
 
 def test_what_defines_an_object_can_be_said():
-    """The hook for pieces from outside: ``identity()``, or the attributes."""
+    """Custom objects are compared by ``identity()``, or else by their attributes."""
 
     class Piece:
         def __init__(self, weight, cache):

@@ -1,4 +1,4 @@
-"""The last solve for V, against non-negative least squares."""
+"""Tests of the last solve for the part weights V, against non-negative least squares."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_solve_codes_is_non_negative_least_squares(rng, name):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_wide_problem_is_solved_to_the_end(rng, dtype, weighted):
-    """Against scipy's active-set method, on a Hessian that sweeps are slow on."""
+    """Compare with scipy's active-set method, on a Hessian for which sweeps are slow."""
     n, k = 70, 40
     B = (rng.uniform(size=(60, k)) + 2).astype(dtype)  # near-parallel columns
     X = rng.uniform(size=(n, 60)).astype(dtype)
@@ -50,7 +50,7 @@ def test_a_wide_problem_is_solved_to_the_end(rng, dtype, weighted):
 
 def test_a_wide_singular_problem_still_goes_to_its_minimum(rng):
     B = rng.uniform(size=(50, 20))
-    B = np.hstack([B, B])  # every part twice: no Cholesky factor
+    B = np.hstack([B, B])  # duplicated parts have no Cholesky factor
     X = rng.uniform(size=(30, 50))
     got = sweep_rows(np.ones((30, 40)), X @ B, B.T @ B, None, np.zeros((1, 1)), 2000, 1e-9)
     exact = [nnls(B[:, :20], x)[1] for x in X]
@@ -69,6 +69,6 @@ def test_the_length_of_a_part_does_not_matter(size, loss):
     expected = model.set_params(max_iter=2000, tol=1e-7).transform(X) @ H
     H = H * np.where(np.arange(8) == 3, size, 1)[:, None]
     model.components_ = H
-    # two ends of solves that each stop at the tolerance
+    # Both solves stop at the tolerance.
     apart = np.linalg.norm(model.transform(X) @ H - expected)
     assert apart <= 1e-5 * np.linalg.norm(X)

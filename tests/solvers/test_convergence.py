@@ -50,7 +50,7 @@ def fall(history):
 
 @pytest.fixture(scope="module")
 def plain():
-    """Long enough for float32 to meet the noise of ½‖X‖², which is 0.1 % of the objective."""
+    """Fit long enough in float32 to reach the rounding of ½‖X‖², 0.1% of the objective."""
     X = planted(3000, 300, 10, 0.05)
     fits = [NMF(10, tol=0, max_iter=150, random_state=0).fit(X.astype(t)) for t in (float, "f4")]
     return X, *fits
@@ -76,7 +76,7 @@ def test_the_objective_is_the_factors_own_in_float32(plain):
 
 
 def test_the_last_solve_under_an_offset_is_worth_what_it_says():
-    """In float32 its change of V is a difference of products with X."""
+    """In float32 the change of V is computed from a difference of products with X."""
     X = (1000 + planted(1000, 200, 6, 1.0)).astype("f4")
     model = NMF(6, random_state=0, max_iter=20)
     assert model.fit(X).objective_ == pytest.approx(loss_of(model, X), rel=1e-5)
@@ -87,10 +87,10 @@ OFFSET = 1000 + planted(200, 60, 3, 1.0)
 
 @BOTH
 def test_an_offset_does_not_hide_the_gradient(dtype):
-    """X = 1000 + structure: both halves of the gradient are a thousand times what is left."""
+    """X = 1000 + structure: both halves of the gradient are a thousand times their difference."""
     X = OFFSET.astype(dtype)
     model = NMF(4, random_state=0).fit(X)
-    without = NMF(4, random_state=0).fit(OFFSET - 1000)  # sweeps creep to 2,500 in 4,000 iterations
+    without = NMF(4, random_state=0).fit(OFFSET - 1000)  # sweeps reach 2,500 in 4,000 steps
     assert model.objective_ <= 1.02 * without.objective_
     assert model.status_.startswith("converged") and residual_in_float64(model, X) <= 1e-4
     assert model.objective_ == pytest.approx(loss_of(model, X), rel=1e-5)
@@ -100,7 +100,7 @@ def test_an_offset_does_not_hide_the_gradient(dtype):
 
 @BOTH
 def test_codes_beside_an_offset_are_the_best_ones(dtype):
-    """Parts are nearly one direction: sweeps moved little far above the minimum."""
+    """The parts are nearly collinear, so sweeps used to stop far above the minimum."""
     X = OFFSET.astype(dtype)
     model = NMF(3, random_state=0, max_iter=20).fit(X)
     H, best = model.components_.astype(float), np.full(len(X), np.inf)
@@ -150,7 +150,7 @@ def test_a_strong_graph_does_not_hide_the_gradient(dtype):
 
 
 def test_a_heavy_graph_in_float32():
-    """Weights of 1e6: D V - W V cancels, and neighbours differ by millionths of a code."""
+    """With weights of 1e6, D V - W V cancels: neighbours differ by millionths of a part weight."""
     X = 16.0 * load_digits(n_class=3).data
     double, single = (
         GNMF(3, weighting="dot", random_state=0, max_iter=100, tol=0).fit(X.astype(dtype))
@@ -187,7 +187,7 @@ def divergence_of(model, X):
 @pytest.mark.parametrize("kind", [np.asarray, csr_array])
 @pytest.mark.parametrize("loss", ["frobenius", KL])
 def test_an_offset_does_not_hide_anything_in_float32(kind, loss, monkeypatch):
-    """Σ x log y is ten million times what is left of the loss: products are those of float64."""
+    """Σ x log y is ten million times the loss, so products must be computed in float64."""
     monkeypatch.setattr("partwise.backends.SMALL_SPARSE", 0)
     X = OFFSET.astype(np.float32)
     weights = np.linspace(1, 2, len(X))
@@ -260,7 +260,7 @@ def test_a_graph_under_kl_in_float32_does_not_depend_on_the_unit_of_X(scale):
 @pytest.mark.parametrize("weight", [1e12, 1e-12])
 @pytest.mark.parametrize("kind", [np.asarray, csr_array, "torch"])
 def test_heavy_samples_do_not_lift_the_floor_under_the_model(kind, weight):
-    """Weights are not in V Uᵀ: λ and weights, both times a number, are the same problem."""
+    """Multiplying λ and the sample weights by one number does not change the problem."""
     X = np.random.RandomState(0).gamma(1, 1, (40, 12)).astype(np.float32)
     W = neighbor_graph(X, 5)
     if kind == "torch":
@@ -276,7 +276,7 @@ def test_heavy_samples_do_not_lift_the_floor_under_the_model(kind, weight):
 
 @BOTH
 def test_a_strong_graph_under_kl_falls(dtype):
-    """Longer parts cost λ ⟨v, ∇⟩: where neighbours agree that must not be λ times rounding."""
+    """If neighbours agree, the cost λ ⟨v, ∇⟩ of longer parts must not be only rounding errors."""
     X = np.random.RandomState(0).gamma(1, 1, (40, 12)).astype(dtype)
     W = csr_array(np.ones((40, 40)) - np.eye(40))
     options = {"beta_loss": KL, "init": "random", "random_state": 0, "tol": 0, "max_iter": 20}
@@ -287,7 +287,7 @@ def test_a_strong_graph_under_kl_falls(dtype):
 
 @pytest.mark.parametrize("labels", [None, [0] * 5 + [-1] * 5])
 def test_tensors_have_the_laplacian_of_differences(labels):
-    """Two groups far apart, in which neighbours agree to the last digits: D z - W z has none."""
+    """Neighbours agree to the last digits within two distant groups, so D z - W z would cancel."""
     torch = pytest.importorskip("torch")
     W = csr_array(np.kron(np.eye(2), np.ones((5, 5)) - np.eye(5)))
     known = None if labels is None else Labels(np.arange(1), np.array(labels))
@@ -319,9 +319,9 @@ def test_a_fit_passes_over_x_little_more_often_than_it_iterates(rng, monkeypatch
         monkeypatch.setattr(DenseData, name, counted(name, getattr(DenseData, name)))
     X = (rng.random((60, 5)) @ rng.random((5, 40)) + 0.1 * rng.random((60, 40))).astype(dtype)
     model = NMF(4, init="random", tol=0, max_iter=7, random_state=0).fit(X)
-    # a start, the value before and after, the last codes, and the residual at the end
+    # The start, the values before and after, the last part weights and the final residual.
     assert passes["dot"] <= 7 + 2 and passes["tdot"] <= 7 + 3
-    # at the end, where the value has become small, and after codes that moved far in float32
+    # At the end, when the value is small, and after part weights that moved far in float32.
     assert passes["row_sq_residuals"] <= (2 if dtype == np.float64 else 3)
     assert model.objective_ == pytest.approx(loss_of(model, X), rel=1e-5)
 
@@ -331,6 +331,6 @@ def test_squares_of_rows_do_not_leave_the_range_of_float32():
         Y = np.full((3, 1030), scale, dtype=np.float32)
         expected = 1030 * float(np.float32(scale)) ** 2
         np.testing.assert_allclose(row_squares(Y), expected, rtol=1e-6)
-    sizes = np.array([1.0, 1e-20, 0.0, 1e25], np.float32)  # beside each other
+    sizes = np.array([1.0, 1e-20, 0.0, 1e25], np.float32)  # side by side
     Y = np.repeat(sizes[:, None], 3, axis=1)
     np.testing.assert_allclose(row_squares(Y), 3 * sizes.astype(float) ** 2, rtol=1e-6)

@@ -1,4 +1,4 @@
-"""A random start is a matter of the seed and of X, not of its precision, processor or back end."""
+"""Tests that a start depends on the seed and X, but not on precision, processor or back end."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def random_start(data, k=5):
 
 
 def same(found, expected):
-    """Each number within what rounding to float32 makes of it, of its place among the others."""
+    """Assert that numbers agree up to the rounding of float32."""
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=2 * EPS, atol=EPS * b.max())
 
 
 @pytest.mark.parametrize("kind", ["csr", "dense"])
 def test_float32_begins_where_float64_does(kind):
-    """Wide enough that a projection in float32 has no digit behind the point."""
+    """X is so wide that a projection in float32 has no correct digit after the decimal point."""
     X = sp.random_array(
         (500, 100_000), density=2e-4, format="csr", random_state=0, dtype=np.float32
     )
@@ -58,7 +58,7 @@ def test_every_back_end_begins_alike(kind, dtype, tmp_path):
 @pytest.mark.parametrize("seen", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_gaps_are_filled_alike(kind, seen, tmp_path):
-    """What fills them is a mean of what was seen, and as exact as that."""
+    """Missing entries are filled with means of observed entries, in the same precision."""
     hidden = np.random.default_rng(1).random(X.shape) < 0.2
 
     def masked(kind, dtype, folder):
@@ -77,8 +77,8 @@ def test_gaps_are_filled_alike(kind, seen, tmp_path):
 def test_many_starts_on_a_device_share_a_pass_over_X(monkeypatch):
     """Draw the starts of many runs in one pass over X.
 
-    In float64 a block at a time is hundreds of kernels: for 1,100 runs of a million cells it
-    took longer than the runs.
+    Otherwise the conversion to float64 takes hundreds of kernels per pass. For 1,100 runs on a
+    million cells, the starts took longer than the runs.
     """
     torch = pytest.importorskip("torch")
     from partwise import NMF
@@ -91,7 +91,7 @@ def test_many_starts_on_a_device_share_a_pass_over_X(monkeypatch):
     there = torch.from_numpy(X)
     together = list(every_start(model, there))
     assert len(passes) == 1
-    # each is the start that its number alone would have made, up to the rounding of a product
+    # Each start equals the one computed alone, up to the rounding of a product.
     apart = [next(iter(every_start(model, there, only=[i]))) for i in range(6)]
     for (V, H), (V1, H1) in zip(together, apart, strict=True):
         np.testing.assert_allclose(to_numpy(V), to_numpy(V1), atol=100 * EPS * float(V1.max()))
@@ -134,15 +134,15 @@ def test_nndsvd_recovers_rank_one_and_agrees_with_an_exact_svd(rng):
             (np.outer(np.maximum(e * left[:, j], 0), np.maximum(e * right[j], 0)) for e in (1, -1)),
             key=np.linalg.norm,
         )
-        # the randomised SVD is exact for rank 4; entries below 1e-6 of the maximum are dropped
+        # The randomised SVD is exact for rank 4; entries below 1e-6 of the maximum are dropped.
         np.testing.assert_allclose(np.outer(V[:, j], U[:, j]), s[j] * best, atol=1e-5 * s[0])
 
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_back_end_has_the_nndsvd_of_ndarrays(kind, weighted, tmp_path):
-    """Two groups of samples without a common feature: a pair of vectors is zero on one of them."""
-    rng = np.random.default_rng(2)  # of two pairs the negative halves are larger
+    """With two groups of samples without a common feature, singular vectors are zero on one."""
+    rng = np.random.default_rng(2)  # for this seed, the negative halves of two pairs are larger
     A, B = factors(rng, 60, 40, 6)
     X = A @ B.T
     X[:25, 15:] = X[25:, :15] = 0
@@ -153,12 +153,12 @@ def test_every_back_end_has_the_nndsvd_of_ndarrays(kind, weighted, tmp_path):
     )
     for Z, Z0 in zip(found, expected, strict=True):
         assert (Z0 > 0).any(axis=0).all()
-        # entries of which the randomised SVD finds six digits, those of 10 columns of rank 12
+        # The randomised SVD finds six digits of these entries: 10 columns of rank 12.
         np.testing.assert_allclose(to_numpy(Z), Z0, atol=1e-5 * Z0.max())
 
 
 def test_kmeans_sums_in_one_order(rng, monkeypatch):
-    """In several threads of OpenMP starts that are as good as each other take turns to win."""
+    """With several OpenMP threads, equally good starts would win in random order."""
     import sklearn.cluster
     from threadpoolctl import threadpool_info
 

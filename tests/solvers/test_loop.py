@@ -1,7 +1,7 @@
-"""Tests of the loop in pieces, and of lengths in models and terms, by naive formulas.
+"""Tests of the functions of the loop, and of lengths in models and terms, by naive formulas.
 
-A schedule or a rule of stopping may be wrong while fits still descend, so they are compared here
-with what their docstrings say.
+Fits still descend if a schedule or a stopping rule is wrong. These are therefore compared with
+their documentation here.
 """
 
 import numpy as np
@@ -47,12 +47,12 @@ def plain(**fields):
 
 
 def moved(V, U, weight):
-    """Factors that moved to (V, U), without an extrapolation that is already known."""
+    """Return factors that moved to (V, U), without a precomputed extrapolation."""
     half = loop.HalfStep(U)
     return loop.Moved({"V": V, "U": U}, V, half, None, weight, 1.0, True, np.inf)
 
 
-# -- parts that come back ----------------------------------------------------------------------
+# -- empty parts ---------------------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore:Maximum number of iterations")
@@ -69,7 +69,7 @@ def test_a_penalty_however_small_empties_no_part_at_the_start(price):
         )
         dead.append(bool((ours.components_.max(1) == 0).any()))
         worse.append(ours.reconstruction_err_ > 1.02 * theirs.reconstruction_err_)
-    assert not any(dead) and not any(worse), (dead, worse)  # four of the six with prices, once
+    assert not any(dead) and not any(worse), (dead, worse)  # four of six used to fail
 
 
 def test_an_empty_part_stands_still_for_some_iterations(rng):
@@ -86,20 +86,20 @@ def test_an_empty_part_stands_still_for_some_iterations(rng):
     np.testing.assert_array_equal(loop._patient(mu, sub, U, state(n=0)), mu(sub, U))  # as printed
 
 
-# -- which step, how far beyond ----------------------------------------------------------------
+# -- choice of the step, and extrapolation -----------------------------------------------------
 
 
 def test_the_step_is_the_one_that_the_settings_name():
-    rough, safe = (lambda *given: mu(*given) for _ in range(2))  # told from all others
+    rough, safe = (lambda *given: mu(*given) for _ in range(2))  # distinct objects
     settings = plain(warmup=2, rough=rough, safe=safe)
-    falling = [10.0, 5.0]  # half of it in the last iteration
+    falling = [10.0, 5.0]  # the last iteration halved the value
     for n, failures, history, wanted in (
         (0, 0, [], mu),
         (1, 3, falling, mu),  # warming up comes first
         (2, 0, falling, rough),
-        (2, 1, falling, exact),  # after a failure the exact one
+        (2, 1, falling, exact),  # exact step after a failure
         (2, 3, falling, safe),
-        (9, 0, [1.0, 1.0 - 0.9e-5], exact),  # near the end the exact one
+        (9, 0, [1.0, 1.0 - 0.9e-5], exact),  # exact step near the end
         (9, 0, [1.0, 1.0 - 1.1e-5], rough),
     ):
         at = state(n=n, failures=failures, history=history)
@@ -142,13 +142,13 @@ def test_weights_grow_by_a_twentieth_and_fall_by_a_third(rng):
     assert at.weight == pytest.approx(0.525) and at.ceiling == 1.0
     at.weight = 0.01
     loop._accept(model, at, moved(V, U, 0.01), plain())
-    assert at.weight == pytest.approx(0.105)  # from a tenth on
+    assert at.weight == pytest.approx(0.105)  # starts at a tenth
     at.weight, at.ceiling = 0.6, 0.9
     loop._take_back(at, plain())
     assert (at.weight, at.ceiling) == (pytest.approx(0.4), 0.6)
     assert at.failures == 1 and at.ahead == 0 and at.fine
     assert at.y["V"] is at.x["V"] and at.old["U"] is at.x["U"]
-    for wanted in (2, 3, 6):  # past the last resort nothing is left
+    for wanted in (2, 3, 6):  # no step is left after the last resort
         loop._take_back(at, plain())
         assert at.failures == wanted
     assert loop._stuck(at)
@@ -161,7 +161,7 @@ def test_a_start_that_fits_perfectly_is_told_without_cancellation(rng):
     _, V, U = small_model(rng)
     model = FactorModel(as_data(V @ U.T), Frobenius())
     value = loop.begin(model, V, U, plain()).value
-    # each entry is a sum of two products, rounded twice on either side
+    # Each entry is a sum of two products, which is rounded twice on either side.
     entries = 4 * np.finfo(float).eps * (V @ U.T)
     assert 0 <= value <= 0.5 * (entries**2).sum()
 
@@ -187,7 +187,7 @@ def test_the_fall_is_that_of_ten_iterations_over_where_it_is():
     assert loop._fallen(Sized, state(history=history[:10]), 1e-4) == np.inf
     assert loop._fallen(Sized, state(history=history[:11]), 1e-4) == pytest.approx(10 / 90)
     assert loop._fallen(Sized, state(history=history), 1e-4) == pytest.approx(10 / 71)
-    # of a nearly perfect fit relative to the least misfit, or tol² of the size
+    # For a nearly perfect fit, the fall is relative to the smallest misfit, or tol² of the size.
     tiny = [1e-6 * (20 - i) for i in range(20)]
     assert loop._fallen(Sized, state(history=tiny), 1e-4) == pytest.approx(1e-5 / 1e-4)
     assert loop._fallen(Sized, state(history=tiny), 0.1) == pytest.approx(1e-5 / 1.0)
@@ -212,7 +212,7 @@ def test_the_residual_is_the_worse_of_both_halves(rng):
 
 @pytest.mark.parametrize("every", [1, 5, 7])
 def test_it_is_looked_at_every_so_many_iterations(rng, every, monkeypatch):
-    """It stops at a multiple, once residual and fall of ten iterations are below tol."""
+    """The loop stops at a multiple, once the residual and the fall of ten iterations are small."""
     model, V, U = small_model(rng)
     found = alternate(model, V, U, exact, Settings(max_iter=500, tol=1e-3, check_every=every))
     assert found.converged and found.n_iter % every == 0 and found.n_iter == len(found.history) > 10
@@ -232,7 +232,7 @@ def test_it_is_looked_at_every_so_many_iterations(rng, every, monkeypatch):
 @pytest.mark.parametrize("order", ["VU", "UV"])
 @pytest.mark.parametrize("tol", [1e-9, 2.0])
 def test_an_iteration_tells_the_residual_where_it_begins(rng, order, tol):
-    """Of its first half; of both where the first is below tol, which 2 always is."""
+    """It is that of the first half-step; of both if the first is below tol, as always for tol=2."""
     model, V, U = small_model(rng)
     settings = Settings(max_iter=5, tol=tol, order=order, extrapolate=False)
     at = loop.begin(model, V, U, settings)
@@ -260,7 +260,7 @@ def test_what_an_iteration_gained_says_how_the_next_is_measured(rng, monkeypatch
 
     monkeypatch.setattr(loop, "_look_ahead", hear)
     start = model.value(V, U)
-    step = exact.bound_to(stop=0.1)  # without the pass that measures all changes at no cost
+    step = exact.bound_to(stop=0.1)  # avoids the pass that measures all changes
     found = alternate(model, V, U, step, Settings(max_iter=8, tol=0, extrapolate=False))
     np.testing.assert_allclose(falls, -np.diff([start, *found.history]), atol=1e-12 * start)
 
@@ -282,7 +282,7 @@ def test_the_history_is_shifted_to_where_it_ends():
     at.value = 1.5
     loop.anchor(Exact(1.25), at)
     assert at.history == [2.75, 1.75, 1.25] and (at.value, at.anchor) == (1.25, 1.25)
-    loop.anchor(Exact(1e-5), at)  # below the least misfit there is nothing to be relative to
+    loop.anchor(Exact(1e-5), at)  # below the smallest misfit, the fall is not relative
     assert at.value == 1e-5 and at.anchor == 0.0
     assert min(at.history) >= 1e-5 and min(at.history) == pytest.approx(1e-5, rel=1e-9)
 
@@ -313,7 +313,7 @@ def test_lengths_of_columns_and_their_mean(rng, norm):
     U[:, 1] = 0
     Z, unit = unit_columns(np.ones((2, 3)), U, norm)
     np.testing.assert_allclose(column_lengths(unit, norm), 1)
-    np.testing.assert_allclose(unit[:, 1], unit[0, 1])  # a column of zeros is a constant one
+    np.testing.assert_allclose(unit[:, 1], unit[0, 1])  # a column of zeros becomes constant
     np.testing.assert_allclose(Z[0], [naive[0], 0, naive[2]])
     np.testing.assert_allclose(Z @ unit.T, np.ones((2, 3)) @ U.T)
 
@@ -332,7 +332,7 @@ def test_the_scale_of_a_start_is_the_one_that_fits_best(rng, delta):
 
 def test_a_start_of_shared_rows_is_their_weighted_mean(rng):
     labels = np.array([0, 0, 1, -1, 1, 1, -1, 0])
-    gamma = np.array([1.0, 3, 0, 2, 0, 0, 5, 4])  # a class without weight: its plain mean
+    gamma = np.array([1.0, 3, 0, 2, 0, 0, 5, 4])  # a class without weight has its plain mean
     rows = SharedRows(encode_labels(labels, 8).codes, 8)
     model, V, _ = small_model(rng, rows=rows, weights=gamma)
     Z = model.reduce(V)
@@ -349,10 +349,10 @@ def test_known_parts_keep_their_length(rng):
     _, U = model.feasible(V, U)
     np.testing.assert_allclose(U[:, 1], 3.0)
     assert np.linalg.norm(U[:, 0]) == pytest.approx(1)
-    np.testing.assert_allclose(model.lengths(2 * U), [2, 1])  # nothing is counted of a known part
+    np.testing.assert_allclose(model.lengths(2 * U), [2, 1])  # known parts keep their length
 
 
-# -- the price of length -----------------------------------------------------------------------
+# -- penalties on the length of parts ----------------------------------------------------------
 
 
 def price(first, second):
@@ -390,7 +390,7 @@ def test_the_bound_of_lengths_touches_and_is_nowhere_below(rng, norm, first, sec
         E = np.zeros_like(U)
         E[index] = step
         numeric[index] = (term.value(U + E) - term.value(U - E)) / (2 * step)
-    gradient = np.broadcast_to(term.gradient(U), U.shape)  # a number a column will do
+    gradient = np.broadcast_to(term.gradient(U), U.shape)  # one number per column is allowed
     np.testing.assert_allclose(gradient, numeric, atol=1e-6)
     if norm == 2:
         assert term.lipschitz() == pytest.approx(max(first) + max(second))
@@ -400,11 +400,11 @@ def test_the_bound_of_lengths_touches_and_is_nowhere_below(rng, norm, first, sec
     np.testing.assert_allclose(slope[:, 1], numeric[:, 1], atol=1e-6)
 
 
-# -- terms of one's own ------------------------------------------------------------------------
+# -- custom terms --------------------------------------------------------------------------------
 
 
 class Quartic(Term):
-    """Σ z⁴: no number bounds its Hessian."""
+    """The term Σ z⁴, whose Hessian has no upper bound."""
 
     def value(self, Z):
         return float((Z**4).sum())
@@ -414,7 +414,7 @@ class Quartic(Term):
 
 
 class Bowl(Term):
-    """½ ‖Z - 2‖²."""
+    """The term ½ ‖Z - 2‖²."""
 
     quadratic = True
 
@@ -435,7 +435,7 @@ def test_what_a_term_offers_and_what_comes_from_its_gradient(rng):
     neg, pos = Quartic().split(Z)
     np.testing.assert_allclose(pos, 4 * Z**3)
     np.testing.assert_array_equal(neg, 0)
-    neg, pos = Bowl().split(Z)  # with the bound on both sides: z + max(-2, 0) and 2
+    neg, pos = Bowl().split(Z)  # z + max(-2, 0) and 2, with the bound on both sides
     np.testing.assert_allclose(pos, Z)
     np.testing.assert_allclose(neg, 2)
     linear, ridge = Bowl().bound(Z).about_zero(Z)
@@ -485,7 +485,7 @@ def test_unit_sums_under_kullback_leibler(rng):
 
 
 def test_rough_steps_end_where_exact_ones_do(rng, monkeypatch):
-    """They are for the way there; the last digits are the exact step's."""
+    """Rough steps are used on the way; the last digits come from the exact step."""
     monkeypatch.setattr("partwise.backends.numpy.dense.ROUGH_WORK", 0)
     X = rng.random((60, 5)) @ rng.random((5, 40)) + 0.05 * rng.random((60, 40))
     V, U = factors(rng, 60, 40, 5, np.float64)
@@ -546,19 +546,19 @@ def test_loop_stops_on_change_where_fixed_points_are_not_stationary(rng):
 
 
 def test_loop_undoes_a_step_that_rises(rng):
-    """A step that always goes up is taken back and in the end replaced by mu."""
+    """A step that always increases the objective is undone and finally replaced by mu."""
     model, _, Z, U = make_case(rng, "plain", Frobenius())
     settings = Settings(max_iter=40, tol=0.0)
     start = model.value(Z, U)
     result = alternate(model, Z, U, Step("up", lambda sub, A: 10 * A, {}), settings)
     assert (np.diff(result.history) <= 0).all()
-    # the start is summed by itself, the history shifted to its exact end: sums of X.size terms
+    # The start is summed separately, and the history is shifted to its exact end value.
     assert result.history[0] <= start + model.data.X.size * model.eps * model.size
     assert result.history[-1] == pytest.approx(model.value(result.Z, result.U), rel=1e-12)
 
 
 def test_a_shifted_history_never_rises(rng):
-    """``value + (exact - value)`` is a last bit below exact as often as above it."""
+    """``value + (exact - value)`` may differ from exact in the last bit, in either direction."""
     below = 0
     for value, exact in rng.uniform(0.1, 1.0, (200, 2)):
         below += value + (exact - value) < exact
@@ -581,7 +581,7 @@ def test_what_a_device_begins_before_its_value_is_known_is_taken_back(rng, monke
         loop, "_take_back", lambda state, how: (back.append(state.n), take_back(state, how))
     )
     guessed = model.fit(X, **given)
-    assert back  # momentum goes too far at least once
+    assert back  # momentum increases the objective at least once
     for name in ("objective_history_", "components_", "embedding_"):
         np.testing.assert_array_equal(getattr(guessed, name), known[name])
 
@@ -666,9 +666,9 @@ def test_a_callback_can_end_the_loop(plain_start):
 @pytest.mark.parametrize("power", [50, -50])
 @pytest.mark.filterwarnings("ignore:CDNMF.*no known label")
 def test_the_residual_does_not_depend_on_the_unit_of_x(power, rng):
-    """Squares of float32 overflow or vanish; a penalty that has no labels keeps X as it is.
+    """Squares of float32 overflow or underflow; a penalty without labels prevents scaling of X.
 
-    Far from one products are those of float64, so that the rounding of float32 is all that differs.
+    For values far from one, products are computed in float64, so only roundings to float32 differ.
     """
     X = (rng.random((40, 3)) @ rng.random((3, 12)) + 0.1 * rng.random((40, 12))).astype(np.float32)
     one, other = (
@@ -679,13 +679,13 @@ def test_the_residual_does_not_depend_on_the_unit_of_x(power, rng):
     )
     assert one.n_iter_ == other.n_iter_ > 1
     wanted = one.components_ * 2.0**power  # part weights have a root mean square of one
-    rounding = np.finfo(np.float32).eps * X.shape[0] * one.n_iter_  # sums over samples, each time
+    rounding = np.finfo(np.float32).eps * X.shape[0] * one.n_iter_  # one sum per iteration
     np.testing.assert_allclose(other.components_, wanted, rtol=0, atol=rounding * wanted.max())
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_part_whose_squares_hardly_are_numbers_stays(dtype, rng):
-    """One over a curvature below the smallest normal number is infinite: codes became NaN."""
+    """The inverse of a subnormal curvature is infinite, which made part weights NaN."""
     X = rng.random((7, 4)) * (rng.random((7, 4)) < 0.5)
     X[:, 2] = 8e-28 if dtype == np.float32 else 8e-161
     model = partwise.NMF(20, max_iter=5, random_state=0, tol=0).fit(X.astype(dtype))

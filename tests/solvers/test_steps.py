@@ -1,4 +1,4 @@
-"""Steps descend, are pure, and end at the minimum of their half."""
+"""Tests that steps descend, change no argument, and converge to the minimum of a half-step."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from partwise.model.terms import Linear, Ridge
 from partwise.solvers.steps import STEPS, hals, mu, nesterov, newton
 from problems import MODELS, STEP_LOSS, make_case
 
-# newton is for terms that do not couple rows, the graph of KL is a term of its own, and the other
-# divergences are for the plain model
+# Newton steps need terms that do not couple rows, KL has a separate graph term, and the other
+# divergences are only supported by the plain model.
 STEP_CASES = [
     pytest.param(step, loss, name, id=f"{step}-{loss.beta:g}-{name}")
     for step, loss in STEP_LOSS
@@ -41,7 +41,7 @@ def test_steps_descend_are_pure_and_stay_non_negative(rng, step, loss, name):
             assert (new >= 0).all() and np.isfinite(new).all()
             before = naive(Z, U)
             Z, U = (new, U) if side == "V" else (Z, new)
-            # rounding of a value near 30
+            # The tolerance is the rounding error of a value near 30.
             assert naive(Z, U) <= before * (1 + 1e-13)
 
 
@@ -56,12 +56,12 @@ def test_steps_descend_are_pure_and_stay_non_negative(rng, step, loss, name):
     ids=["hals", "nesterov", "newton"],
 )
 def test_steps_solve_the_convex_half(rng, name, step, loss, rounds):
-    """With the basis fixed every step ends at a KKT point, and so at the one minimum."""
+    """With a fixed basis, every step converges to a KKT point, which is the unique minimum."""
     model, _, Z, U = make_case(rng, name, loss)
     for _ in range(rounds):
         Z = STEPS[step](model.subproblem("V", Z, U), Z)
     gradient = np.subtract(*model.subproblem("V", Z, U).split(Z)[::-1])
-    # gradients are of order one; nesterov from a stationary start converges linearly to 1e-7
+    # Gradients are of order one. From a stationary start, Nesterov converges linearly to 1e-7.
     assert gradient.min() > -1e-6
     assert np.abs(gradient * Z).max() < 1e-6
 
@@ -116,7 +116,7 @@ def test_em_with_ridge_solves_its_equation(rng, beta):
 
 
 def test_newton_needs_few_sweeps_of_a_poisson_mean():
-    """One coordinate, many counts: the minimiser is Σx / Σb, reached from far away."""
+    """With one coordinate and many counts, the minimiser is Σx / Σb; the start is far away."""
     x, b = np.array([[3.0, 1.0, 5.0, 2.0]]), np.array([[1.0, 0.5, 2.0, 1.0]]).T
     model = FactorModel(DenseData(x), KullbackLeibler())
     for start in (1e-4, 1.0, 1e4):
@@ -127,7 +127,7 @@ def test_newton_needs_few_sweeps_of_a_poisson_mean():
 
 
 def test_zero_times_a_ratio_beyond_the_range_is_zero():
-    """A link to a code that fades makes a denominator as small as numbers get."""
+    """A link to a part weight that tends to zero leads to the smallest possible denominator."""
     C = np.array([[0.0, 1.0], [1.0, 0.0]])
     Z = np.array([[0.0], [2e-38]], dtype=np.float32)
     neg, G = np.full((2, 1), 10, dtype=np.float32), np.ones((1, 1), dtype=np.float32)
@@ -138,8 +138,8 @@ def test_zero_times_a_ratio_beyond_the_range_is_zero():
 
 @pytest.mark.parametrize("how", ["exact", "graph", "plain"])
 def test_coordinate_descent_takes_factors_by_columns(rng, how):
-    """Products of numpy may be stored by columns; the kernels need rows."""
-    F = rng.random((40, 3)) + (0.0 if how == "graph" else 30.0)  # the last: nearly collinear
+    """Products of numpy may be stored by column, but the kernels need rows."""
+    F = rng.random((40, 3)) + (0.0 if how == "graph" else 30.0)  # + 30: nearly collinear
     C, Z = rng.random((20, 40)) @ F, rng.random((20, 3))
     W = sp.csr_array(np.ones((20, 20)) - np.eye(20))
     terms = [Graph(Neighbors(W), np.asarray(W.sum(axis=1)).ravel(), 0.1)] if how == "graph" else []
@@ -156,7 +156,7 @@ def test_coordinate_descent_takes_factors_by_columns(rng, how):
 @pytest.mark.parametrize("n, k", [(1, 1), (64, 4), (150, 5), (200, 33)])
 @pytest.mark.parametrize("weight", [0.0, 0.7])
 def test_a_half_step_is_the_step_its_extrapolation_and_both_changes(rng, dtype, n, k, weight):
-    """Blocks that are not full, and widths that are no multiple of four."""
+    """Test blocks that are not full, and widths that are not a multiple of four."""
     B, V = rng.random((60, k)).astype(dtype), rng.random((n, k)).astype(dtype)
     Z, old = rng.random((2, n, k)).astype(dtype)
     if k > 1:
