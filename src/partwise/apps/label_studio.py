@@ -1,7 +1,7 @@
 """A machine learning backend for Label Studio: predictions, and retraining after each annotation.
 
-Label Studio sends its tasks to ``/predict`` and its annotations to ``/webhook``. A task belongs to
-the sample whose id, file name or text stands in its data.
+Label Studio sends its tasks to ``/predict`` and its annotations to ``/webhook``. A task is matched
+to the sample whose id, file name or text its data contain.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from partwise.io.label_files import find_names, names_in, place
 
 #: Largest request in bytes: a batch of tasks with their texts.
 MAX_BYTES = 50_000_000
-#: Number of samples whose order is chosen one by one; the others follow by their probability.
+#: Number of samples that are ordered by `suggest`. The others follow, least certain first.
 ORDERED = 200
 CREATED, UPDATED, DELETED = "ANNOTATION_CREATED", "ANNOTATION_UPDATED", "ANNOTATIONS_DELETED"
 
@@ -56,7 +56,7 @@ class Choices(NamedTuple):
         return cls(tag.attrib["name"], tag.attrib["toName"], frozenset(values))
 
     def region(self, label: str, probability: float) -> list[dict[str, Any]]:
-        """Return the result for one label; nothing where the project has no such choice."""
+        """Return the result for one label; empty if the project has no choice of this name."""
         if self.values and label not in self.values:
             return []
         names = {"from_name": self.from_name, "to_name": self.to_name, "type": "choices"}
@@ -76,7 +76,7 @@ class Backend:
 
     @property
     def version(self) -> str:
-        """The name of the present model, which changes with every label."""
+        """The version of the current model, which changes with every label."""
         return f"partwise-{__version__}-{self.workspace.start}-{self.workspace.version}"
 
     def setup(self, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class Backend:
         return {"model_version": self.version}
 
     def predict(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the predicted label of each task, its probability and its place in the order.
+        """Return the predicted label of each task, its probability and its labelling rank.
 
         The score of a prediction is low for samples that should be labelled first.
         """
@@ -113,7 +113,7 @@ class Backend:
         }  # fmt: skip
 
     def _order(self) -> dict[int, float]:
-        """Return the place of each unlabelled sample in the order of labelling, from 0 to 1."""
+        """Return the rank of each unlabelled sample in the labelling order, from 0 to 1."""
         version, ranks = self._ranks
         if version != self.workspace.version:
             version, now = self.workspace.version, self.workspace.predictions
@@ -137,7 +137,7 @@ class Backend:
         return next((row for row in rows if row is not None), None)
 
     def webhook(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Take the label of an annotation, or take it away, and retrain."""
+        """Add or remove the label of an annotation, and retrain."""
         action = body.get("action")
         if action in (CREATED, UPDATED):
             return self._annotated(body)
@@ -164,7 +164,7 @@ class Backend:
         return {"model_version": self.version}
 
     def _deleted(self, annotation: Any) -> None:
-        """Take back the label of an annotation, unless a later one labelled the sample."""
+        """Remove the label of a deleted annotation, unless a later annotation replaced it."""
         window, entries = _window(annotation), self.workspace.journal.entries
         own = [entry for entry in entries if entry.window == window and entry.labels]
         name = next(iter(own[-1].labels), None) if own else None
@@ -208,7 +208,10 @@ def make_app(workspace: Workspace) -> Starlette:
 
 
 class Guard:
-    """Refuses requests of web pages, other hosts, wrong passwords, and very large ones."""
+    """Filter that refuses requests from web pages or other hosts, and very large requests.
+
+    It also refuses requests with a wrong password.
+    """
 
     def __init__(self, app: ASGIApp, password: str | None) -> None:
         self.app, self.password, self._guesses = app, password, Guesses()

@@ -17,7 +17,7 @@ from partwise.io._common import Options
 from partwise.io.frames import read_frame
 from partwise.io.samples import Samples
 
-#: Number of words that describe a topic, and of its representative texts.
+#: Number of words and of representative texts that describe a topic.
 WORDS, TEXTS = 10, 3
 #: Largest number of periods and of groups that are shown.
 PERIODS, GROUPS = 40, 12
@@ -45,7 +45,7 @@ class Topics:
 
     @property
     def shares(self) -> NDArray[Any]:
-        """Weights divided by their sum per text; zero where a text has no topic."""
+        """Topic weights of each text, scaled to sum to one; zero if a text has no topic."""
         total = self.weights.sum(axis=1, keepdims=True)
         shares = np.zeros_like(self.weights)
         np.divide(self.weights, total, out=shares, where=total > 0)
@@ -53,12 +53,12 @@ class Topics:
 
     @property
     def topic(self) -> NDArray[np.int64]:
-        """The main topic of each text, from 0; -1 where a text has none."""
+        """Index of the main topic of each text; -1 if a text has no topic."""
         there = self.weights.max(axis=1) > 0
         return np.asarray(np.where(there, self.weights.argmax(axis=1), -1))
 
     def words(self, most: int = WORDS) -> list[list[str]]:
-        """Return the words with the largest weights of each topic."""
+        """Return the words with the largest weights in each topic."""
         names = np.asarray(self.samples.feature_names, dtype=object)
         return [names[row].tolist() for row in self._top(most)]
 
@@ -67,12 +67,12 @@ class Topics:
         return [row[part[row] > 0] for row, part in zip(order, self.parts, strict=True)]
 
     def representative(self) -> list[list[int]]:
-        """Return the texts of each topic in which it has the largest weight."""
+        """Return for each topic the texts in which it has the largest weight."""
         order = np.argsort(-self.weights, axis=0, kind="stable")[:TEXTS].T
         return [[int(i) for i in row if self.topic[i] == j] for j, row in enumerate(order)]
 
     def coherence(self) -> NDArray[Any]:
-        """Return the mean NPMI of the pairs of words of each topic, over the texts."""
+        """Return the mean NPMI of the word pairs of each topic (see `npmi`)."""
         there = self.samples.X > 0
         return np.array([npmi(there[:, words].toarray()) for words in self._top(WORDS)])
 
@@ -83,7 +83,7 @@ class Topics:
         groups = cut_tree(self.tree(), n_clusters=most).ravel()
         member = np.eye(groups.max() + 1)[groups]
         used = self.weights.sum(axis=0)
-        # the parts of a merged topic count by how much they are used
+        # The parts of a merged topic are weighted by how much the texts use them.
         shares = member * used[:, None] / np.maximum(used @ member, 1e-300)
         stability = np.where(np.isnan(self.stability), 0, self.stability) @ shares
         return ordered(shares.T @ self.parts, self.weights @ member, stability, self.samples)
@@ -93,9 +93,10 @@ class Topics:
         return np.asarray(linkage(self.parts, method="average", metric="cosine"))
 
     def over(self, labels: Sequence[Any]) -> pd.DataFrame:
-        """Return the mean share of each topic per period or group; texts without one are left out.
+        """Return the mean share of each topic per period or group.
 
-        The column ``texts`` holds the number of texts.
+        Texts without a period or group are left out. The column ``texts`` holds the number of
+        texts.
         """
         names = [f"topic_{j + 1}" for j in range(len(self.parts))]
         table = pd.DataFrame(self.shares, columns=names).groupby(pd.Series(labels), sort=True)
@@ -151,7 +152,7 @@ def find_topics(samples: Samples, n_topics: int, *, n_runs: int = 20, seed: int 
     if not 2 <= n_topics <= min(samples.X.shape):
         n, p = samples.X.shape
         raise ValueError(f"--topics must be from 2 to {min(n, p)} for {n} texts; got {n_topics}.")
-    # unit_variance would give rare words the weight of frequent ones; tf-idf has weighted them
+    # tf-idf has weighted the words; unit_variance would give rare words the same weight again.
     found = consensus(
         samples.X, n_topics, n_runs=n_runs, unit_variance=False, density_threshold=2.0,
         random_state=seed,
@@ -178,7 +179,7 @@ def source_column(samples: Samples, name: str, option: str) -> pd.Series:
 def periods(column: pd.Series, option: str = "--time-column") -> pd.Series:
     """Return the first day of the period of each date.
 
-    Periods are days, weeks, months, quarters or years, whichever gives few enough of them.
+    Periods are days, weeks, months, quarters or years: the shortest that give at most `PERIODS`.
     """
     text = column.astype("string").str.strip().str.removesuffix(".0")
     years = text.str.fullmatch(r"(1[5-9]|20)\d\d").fillna(False)

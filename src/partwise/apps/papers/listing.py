@@ -1,4 +1,4 @@
-"""``partwise reproduce --list``: every table and figure, its runs and its time."""
+"""The output of ``partwise reproduce --list``: every table and figure with its time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from partwise.apps.papers.static_tables import PLAIN
 
 
 def print_list(data_home: str | None, jobs: int | None, *, as_json: bool) -> None:
-    """Print every table and figure with the time of our own runs, divided by the processes."""
+    """Print every table and figure with the time of our runs, divided by the processes."""
     source = resources.files("partwise.apps.papers") / "timings.toml"
     seconds, workers = tomllib.loads(source.read_text(encoding="utf-8")), jobs or cores()
     rows = [_row(name, seconds.get(name), workers, data_home) for name in names()]
@@ -56,7 +56,7 @@ def _row(name: str, seconds: list[int] | None, workers: int, home: str | None) -
 
 
 def words(seconds: float | None) -> str:
-    """Return a duration in seconds, minutes or hours."""
+    """Format a duration in seconds, minutes or hours."""
     if seconds is None:
         return ""
     if seconds < 90:

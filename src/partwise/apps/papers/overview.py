@@ -1,4 +1,4 @@
-"""The first screen of a page of several tables: all claims and all averages."""
+"""The summary at the top of a page of several tables: all claims and all averages."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def by_paper(reports: list[Report]) -> dict[str, list[Report]]:
 
 
 def asked(reports: list[Report]) -> list[Sentence]:
-    """Judge every printed sentence by the claims of these reports."""
+    """Judge every printed sentence by the verdicts on the claims in these reports."""
     return sentences([(r.section.anchor, v) for r in reports for v in r.verdicts])
 
 
 def claims_blocks(reports: list[Report]) -> list[Block]:
-    """Return the counts, and every printed sentence with its verdict."""
+    """Return the number of sentences per verdict, and every sentence with its verdict."""
     found = asked(reports)
     if not found:
         return []
@@ -69,7 +69,7 @@ def claims_blocks(reports: list[Report]) -> list[Block]:
 
 
 def averages_table(reports: list[Report]) -> pd.DataFrame:
-    """Count the reproduced averages of each table, by what decides the settings."""
+    """Count the reproduced averages of each table, by the source of the settings."""
     records = [
         {
             "table": report.section.anchor,
@@ -106,7 +106,7 @@ def _reproduced_against_print(missed: Comparison, every: list[Comparison]) -> bo
 
 
 def averages_blocks(reports: list[Report]) -> list[Block]:
-    """Return the counts of reproduced averages, and the causes of the others."""
+    """Return the counts of reproduced averages, and the causes of all other differences."""
     counted = averages_table(reports)
     if counted.empty:
         return []

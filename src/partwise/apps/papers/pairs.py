@@ -1,4 +1,4 @@
-"""Methods compared in pairs, and the variants of a table in one grid."""
+"""Pairwise comparison of methods, and the variants of a table in one grid."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ NO_RUNS = "0 runs"
 
 
 def mark(method: Method) -> str:
-    """Return a dagger where parameters are chosen on the answer."""
+    """Return a dagger if the parameters were chosen by the score that they reach."""
     return "†" if method.chosen_on_answer else ""
 
 
 def pairs_grid(summary: Summary, metric: str, budget: str) -> pd.DataFrame | None:
-    """Tabulate the mean paired difference of each method (row) minus each other one (column).
+    """Tabulate the mean paired difference of every two methods, row minus column.
 
     The differences are taken run by run, since two methods of a run have the same samples, labels
-    and start. The second line is the difference of the printed averages over the same rows. None
-    with fewer than two methods.
+    and start. The second line of a cell is the difference of the printed averages over the same
+    rows. Return None if there are fewer than two methods.
     """
     columns = {m.name: summary.column(m.name, metric, budget) for m in summary.protocol.methods}
     ran = [name for name, column in columns.items() if not column.empty]
@@ -53,7 +53,7 @@ def _pair(summary: Summary, metric: str, budget: str, one: str, other: str, stat
 
 
 def pair_blocks(summary: Summary) -> list[Block]:
-    """Return the matrices of a table for each score, under the paper's label budgets."""
+    """Return one matrix of differences for each score and each label budget of the paper."""
     protocol = summary.protocol
     if protocol.kind == "figure":
         return []
@@ -71,7 +71,10 @@ def pair_blocks(summary: Summary) -> list[Block]:
 
 
 def closeness_blocks(summary: Summary) -> list[Block]:
-    """Tabulate the time to equal closeness of each rival, in times of the claimed method's."""
+    """Tabulate the time of each rival divided by the time of the claimed method.
+
+    Each time ends when a method comes close to its own lowest objective.
+    """
     blocks: list[Block] = []
     for claim in (c for c in summary.protocol.claims if c["type"] == "sooner"):
         leads = slower(summary, claim, summary.budgets()[0])
@@ -89,15 +92,15 @@ def closeness_blocks(summary: Summary) -> list[Block]:
 
 
 def _ratio(stat: Stat) -> str:
-    """Return a ratio with its interval of two standard errors, from its logarithm."""
+    """Format a ratio and its interval of two standard errors, computed from its logarithm."""
     ends = (math.exp(stat.mean + sign * 2 * stat.se) for sign in (-1, 1))
     return f"{math.exp(stat.mean):.2g} ({' to '.join(f'{end:.2g}' for end in ends)})"
 
 
 def variants_grid(summaries: dict[str, Summary], metric: str, budget: str) -> pd.DataFrame | None:
-    """Tabulate the averages by variant and method; None where the table has one variant.
+    """Tabulate the averages by variant and method; None if the table has one variant.
 
-    "as main" is a column that the variant runs as the main one does.
+    "as main" marks a column whose settings equal those of the main variant.
     """
     main, *rest = summaries.values()
     if not rest:
@@ -135,6 +138,6 @@ def _average(summary: Summary, metric: str, budget: str, method: str, stat: Stat
 
 
 def _unchanged(main: Summary, variant: Summary, method: str) -> bool:
-    """Return whether a variant runs a method as the main one does."""
+    """Return whether a variant runs a method with the settings of the main variant."""
     one, other = main.protocol, variant.protocol
     return one.data == other.data and one.method(method) == other.method(method)

@@ -1,8 +1,8 @@
 """Protocols: the settings of a table or figure of a paper, and the printed numbers.
 
-A protocol is a TOML file. ``runs_of`` names another protocol whose runs it shows in another way
-(a figure of a table's columns, a second metric of the same runs); such a file holds only what
-differs. A hash of the settings that a result depends on is part of the name of the stored result.
+A protocol is a TOML file. With ``runs_of`` it shows the runs of another protocol in a different
+way, for example as a figure or with a second metric. Such a file holds only the settings that
+differ. The name of a stored result contains a hash of all settings that the result depends on.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 PAPERS = ("cnmf", "lcf", "gnmf", "nmfdc", "cdnmf")
 VARIANTS = "variants.toml"  # the variants of a paper's tables, and the causes of differences
 PROGRAMS = "programs.toml"  # the procedures of public programs
-#: Settings of a page that ``runs_of`` does not inherit.
+#: Settings that a protocol with ``runs_of`` does not inherit, since they describe only its page.
 SHOWN = (
     "title", "paper", "kind", "view", "metrics", "claims", "misprints", "copies", "notes",
     "identities", "audited",
@@ -31,7 +31,7 @@ SHOWN = (
 
 @dataclass(frozen=True)
 class DataSpec:
-    """A data set of a protocol: its name, preparation and the cluster numbers to draw."""
+    """A data set of a protocol: its name, preparation and the numbers of clusters to draw."""
 
     name: str
     prepare: str = "unit_rows"
@@ -57,7 +57,7 @@ class Budget:
             return min(self.per_class, size)
         if self.share is None:
             return 0
-        return min(size, math.ceil(self.share * size - 1e-9))  # 0.1 * 30 is above 3
+        return min(size, math.ceil(self.share * size - 1e-9))  # 0.1 * 30 > 3 by rounding
 
 
 @dataclass(frozen=True)
@@ -70,26 +70,26 @@ class Method:
     labels: bool = False
     weights: str = ""
     start: str = "shared"  # shared: the V0 and U0 of the run; seed: the estimator's own start
-    restarts: int = 1  # starts of 30 iterations, of which the best continues
+    restarts: int = 1  # starts of 30 iterations; the best one continues
     stop: bool = False  # use the stopping rule of the laboratory's program, within max_iter
     subruns: int = 1
-    subrun_choice: str = "objective"  # of the sub-runs: objective, score (the best) or mean
+    subrun_choice: str = "objective"  # use the best objective, the best score or the mean
     readout: str = "k-means++"  # or random (seeds), argmax, "root random" (on Γ^½V, random seeds)
     unit_basis: bool = True
     grid: dict[str, list[Any]] = field(default_factory=dict)
     sweep: dict[str, list[Any]] = field(default_factory=dict)
     per_data: dict[str, dict[str, Any]] = field(default_factory=dict)
-    fixed_by: str = ""  # "print" where the paper states all settings
+    fixed_by: str = ""  # "print" if the paper states all settings
     runs: int | None = None  # a maximum for an expensive method
     note: str = ""
 
     @property
     def chosen_on_answer(self) -> bool:
-        """True if parameters (or the sub-run) are chosen by the score they reach."""
+        """True if parameters or sub-runs are chosen by the score that they reach."""
         return bool(self.grid) or (self.subruns > 1 and self.subrun_choice == "score")
 
     def columns(self) -> Iterator[Column]:
-        """Yield the method at every setting of its grid or sweep; once where there is neither."""
+        """Yield the method at every setting of its grid or sweep, or once if it has neither."""
         axes = self.grid or self.sweep
         for values in itertools.product(*axes.values()):
             yield Column(self, dict(zip(axes, values, strict=True)))
@@ -104,7 +104,7 @@ class Column:
 
     @property
     def name(self) -> str:
-        """The method's name, with the setting where there is one: ``GNMF[graph_reg=10]``."""
+        """The name of the method and its setting, if any, as in ``GNMF[graph_reg=10]``."""
         if not self.setting:
             return self.method.name
         inner = ",".join(f"{key}={value}" for key, value in self.setting.items())
@@ -117,9 +117,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to run a protocol where the paper leaves settings open.
+    """One choice of the settings that the paper does not specify.
 
-    ``methods`` holds settings by method; ``params`` inside are merged, other settings replaced.
+    ``methods`` holds settings by method. Its ``params`` are merged with those of the method, and
+    other settings replace those of the method.
     """
 
     name: str
@@ -130,13 +131,16 @@ class Variant:
     prepare: dict[str, str] = field(default_factory=dict)
     methods: dict[str, dict[str, Any]] = field(default_factory=dict)
     subrun_choice: str = ""
-    protocol: str = ""  # a program that runs the methods that it contains: one of `programs`
+    protocol: str = ""  # one of `programs`, which runs the methods it contains
     contradicts: bool = False  # a setting contradicts the paper: shown, but never counted
-    runs: int | None = None  # where it differs from that of the protocol
+    runs: int | None = None  # if it differs from that of the protocol
     tables: tuple[str, ...] = ()
 
     def apply(self, method: Method) -> Method:
-        """Return a method with the program's settings, then those of the variant."""
+        """Return a method with the settings of the program and of the variant.
+
+        Settings of the variant replace those of the program.
+        """
         of_program = programs()[self.protocol]["estimators"] if self.protocol else {}
         program, own = of_program.get(method.estimator, {}), self.methods.get(method.name, {})
         params = {**method.params, **program.get("params", {}), **own.get("params", {})}
@@ -167,8 +171,8 @@ class Printed:
 class Cause:
     """A possible cause of the difference between a measured and a printed column.
 
-    ``whose`` is "print", "not printed" or "ours". The cause is shown by a ``variant``, by another
-    label ``budget``, by another ``column``, or by a computed ``identity`` of two columns.
+    ``whose`` is "print", "not printed" or "ours". The cause is demonstrated by a ``variant``, by
+    another label ``budget``, by another ``column``, or by a computed ``identity`` of two columns.
     """
 
     tables: tuple[str, ...]
@@ -182,7 +186,7 @@ class Cause:
     identity: bool = False
 
     def fits(self, table: str, metric: str, column: str) -> bool:
-        """Return whether the cause is about this average."""
+        """Return whether the cause applies to this average."""
         return (
             table.split("/")[-1] in self.tables
             and column in self.columns
@@ -209,26 +213,26 @@ class Protocol:
     methods: tuple[Method, ...] = ()
     claims: tuple[dict[str, Any], ...] = ()
     misprints: tuple[dict[str, Any], ...] = ()
-    copies: tuple[dict[str, Any], ...] = ()  # columns whose printed numbers are another table's
+    copies: tuple[dict[str, Any], ...] = ()  # columns that repeat another table's numbers
     notes: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
     runs_of: str = ""
     own_data: bool = True  # False where all runs are those of another protocol
     printed: tuple[Printed, ...] = ()
     comparable: bool = True
-    audited: bool = False  # its results were examined before the rule of the protocols was stated
+    audited: bool = False  # results were seen before the rule for protocols was set
     identities: tuple[dict[str, Any], ...] = ()
     variants: tuple[Variant, ...] = (AS_WRITTEN,)
     causes: tuple[Cause, ...] = ()
-    variant: Variant = AS_WRITTEN  # the present one
+    variant: Variant = AS_WRITTEN  # the current one
 
     @property
     def main(self) -> Variant:
-        """The variant that counts: what the paper states, then the laboratory's program."""
+        """The variant that counts: the paper's settings, or else the laboratory's program."""
         return next((v for v in self.variants if v.main), self.variants[0])
 
     def under(self, variant: Variant | None = None) -> Protocol:
-        """Return the protocol under a variant, by default the main one."""
+        """Return the protocol with the settings of a variant, by default the main one."""
         variant = variant or self.main
         return replace(
             self,
@@ -249,29 +253,30 @@ class Protocol:
         return self.runs_of or self.name
 
     def method(self, name: str) -> Method:
-        """Return the method of this name."""
+        """Return the method with this name, or raise a ValueError."""
         known = {method.name: method for method in self.methods}
         if name not in known:
             raise ValueError(f"{self.name} has no method {name!r}; choose one of {list(known)}")
         return known[name]
 
     def having(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the names that are methods of this protocol, whatever their case."""
+        """Return the names that are methods of this protocol, ignoring case."""
         known = {method.name.lower() for method in self.methods}
         return tuple(name for name in names if name.lower() in known)
 
     def copied_from(self, metric: str, method: str) -> str:
-        """Return the table that this printed column repeats; empty where it is its own."""
+        """Return the table whose numbers this column repeats; empty if it repeats none."""
         for copy in self.copies:
             if metric in copy["metrics"] and method in copy["methods"]:
                 return str(copy["of"])
         return ""
 
     def settings_from(self, method: Method) -> str:
-        """Return what decides the settings of a method in this variant.
+        """Return the source of the settings of a method in this variant.
 
-        ``print`` is the paper, ``program`` the laboratory's program where the paper is silent, and
-        ``choice`` a declared choice of ours where both are silent; ``file`` a protocol of your own.
+        ``print`` is the paper. ``program`` is the laboratory's program, for settings that the paper
+        does not specify. ``choice`` is our declared choice, for settings that neither specifies.
+        ``file`` is a protocol file of the user.
         """
         program = programs()[self.variant.protocol] if self.variant.protocol else {}
         if method.estimator in program.get("estimators", {}):
@@ -279,7 +284,7 @@ class Protocol:
         return method.fixed_by or ("file" if self.name.startswith("own/") else "choice")
 
     def printed_value(self, metric: str, k: int | str, method: str) -> Printed | None:
-        """Return the printed number, or None."""
+        """Return the printed number, or None if the paper prints none."""
         for number in self.printed:
             if (number.metric, number.k, number.method) == (metric, str(k), method):
                 return number
@@ -296,7 +301,7 @@ def _read(file: Traversable | Path) -> dict[str, Any]:
 
 @cache
 def programs() -> dict[str, dict[str, Any]]:
-    """Read the programs whose procedure a variant or a file may select with ``protocol``."""
+    """Read the programs whose procedure a variant or a file can select with ``protocol``."""
     return _read(_folder() / PROGRAMS)
 
 
@@ -326,17 +331,17 @@ def names() -> tuple[str, ...]:
 
 
 def expand(name: str) -> list[str]:
-    """List the tables and figures that a name stands for: one, a paper's, or all."""
+    """List the tables and figures that a name selects: one, those of a paper, or all."""
     if name == "all":
         return list(names())
     if name in PAPERS:
         return [n for n in names() if n.startswith(f"{name}/")]
-    load_protocol(name)  # an unknown name is an error before anything runs
+    load_protocol(name)  # raise for an unknown name before anything runs
     return [name]
 
 
 def _file(name: str, suffix: str) -> Traversable | Path:
-    """Find a protocol's file: package data, or a user's own where the name ends in ``.toml``."""
+    """Find a protocol's file: package data, or a user's file if the name ends in ``.toml``."""
     if name.endswith(".toml"):
         return Path(name).with_suffix(suffix)
     if name not in names():
@@ -349,17 +354,17 @@ def _file(name: str, suffix: str) -> Traversable | Path:
 
 
 def read_settings(name: str) -> dict[str, Any]:
-    """Read a protocol's file as it is written."""
+    """Read a protocol's file without inherited settings."""
     return _read(_file(name, ".toml"))
 
 
 def read_printed(name: str) -> tuple[Printed, ...]:
-    """Read the printed numbers of a table in their order; empty for a figure."""
+    """Read the printed numbers of a table in the order of its file; empty for a figure."""
     if not _file(name, ".csv").is_file():
         return ()
     numbers = []
     for row in read_rows(name):
-        if "mean" not in row:  # a table of formulas, which has a view of its own
+        if "mean" not in row:  # a table of formulas has a separate view
             return ()
         mean, sd = row["mean"], float(row["sd"]) if row["sd"] else None
         decimals = len(mean.partition(".")[2])
@@ -368,24 +373,24 @@ def read_printed(name: str) -> tuple[Printed, ...]:
 
 
 def read_rows(name: str) -> list[dict[str, str]]:
-    """Read the rows of a table's file as they are written."""
+    """Read the rows of a table's file as strings."""
     text = _file(name, ".csv").read_text(encoding="utf-8")
     return list(csv.DictReader(text.splitlines()))
 
 
 @cache
 def load_protocol(name: str, protocol: str = "") -> Protocol:
-    """Read one protocol, with what it inherits through ``runs_of`` filled in.
+    """Read one protocol, including the settings that it inherits through ``runs_of``.
 
     Parameters
     ----------
     name : str
-        ``<paper>/<table>``, one of `names`; or the path of a protocol of your own, which
-        ends in ``.toml`` and has the printed numbers, if any, in a ``.csv`` of the same name.
+        ``<paper>/<table>``, one of `names`. It can also be the path of your protocol file, which
+        ends in ``.toml``. Numbers to compare with are read from a ``.csv`` file of the same name.
     protocol : str, default=""
         The program whose procedure runs the methods that it contains, for example
-        ``"gnmf-matlab"``; it replaces all declared variants. A file selects it with the key
-        ``protocol``. By default the declared variants are used.
+        ``"gnmf-matlab"``. It replaces all declared variants; by default these are used. A protocol
+        file selects a program with the key ``protocol``.
     """
     raw, own_data = _with_inherited(read_settings(name))
     own, runs = name.endswith(".toml"), raw.get("runs", {})
@@ -412,7 +417,7 @@ def load_protocol(name: str, protocol: str = "") -> Protocol:
 
 
 def _with_inherited(raw: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Fill in the settings of the protocol whose runs are shown; and whether it has runs itself."""
+    """Add the settings inherited through ``runs_of``; return also whether it has own data."""
     if not raw.get("runs_of"):
         return raw, True
     inherited = read_settings(raw["runs_of"])
@@ -420,7 +425,7 @@ def _with_inherited(raw: dict[str, Any]) -> tuple[dict[str, Any], bool]:
 
 
 def _own_claims(raw: dict[str, Any], printed: tuple[Printed, ...]) -> list[dict[str, Any]]:
-    """Claim that each method of a user's own beats each printed one, by every score."""
+    """Claim that each of the user's methods beats each printed method by every score."""
     theirs = {number.method for number in printed}
     methods = [m["name"] for m in raw.get("methods", [])]
     pairs = [(a, b) for a in methods for b in methods if a not in theirs and b in theirs]
@@ -450,7 +455,7 @@ def _of_paper(paper: str) -> dict[str, Any]:
 
 
 def _variants(name: str, listed: list[dict[str, Any]]) -> tuple[Variant, ...]:
-    """Keep the variants that name the table; the protocol as written where there are none."""
+    """Return the variants that list the table, or `AS_WRITTEN` if there are none."""
     found: dict[str, dict[str, Any]] = {}
     for entry in map(_frozen, listed):
         if name.split("/")[-1] in entry["tables"]:

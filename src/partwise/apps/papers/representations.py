@@ -1,7 +1,7 @@
-"""From a method's settings to part weights: estimators by name, and the comparators.
+"""Fits of the compared methods: estimators by name, and other methods to compare with.
 
-An estimator is imported from `partwise` when a cell runs. Names in lower case are the comparators
-that are not factorizations (k-means, PCA, SVD, normalised cut).
+An estimator is imported from `partwise` when a cell runs. Names in lower case are methods from
+scikit-learn for comparison: k-means, PCA, SVD and normalised cut.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from partwise.apps.papers.sampling import Sample
 from partwise.graph import neighbor_graph
 
 Array = NDArray[np.float64]
-DEVICE = "PARTWISE_PAPERS_DEVICE"  # a torch device for large fits
-TRIAL_ITER = 30  # iterations of each of several starts in the laboratory's program
-WORTH_MOVING = 4e6  # multiplications of an iteration; stored entries count for ten others
+DEVICE = "PARTWISE_PAPERS_DEVICE"  # environment variable with a torch device
+TRIAL_ITER = 30  # iterations of each trial start in the laboratory's program
+WORTH_MOVING = 4e6  # smallest size for a device; a stored sparse entry counts as ten
 
 
 class MethodUnavailable(ImportError):
@@ -38,14 +38,14 @@ class MethodUnavailable(ImportError):
 class Representation:
     """The result of a fit that is scored."""
 
-    embedding: Any  # n x k, what k-means clusters; None where `labels` is the answer already
+    embedding: Any  # n x k, input of k-means; None if there are `labels`
     seconds: float = 0.0
     components: Array | None = None
     labels: NDArray[np.int64] | None = None
     objective: float | None = None
     n_iter: int | None = None
     history: list[float] = field(default_factory=list)
-    weights: Array | None = None  # of the samples, where the method has them
+    weights: Array | None = None  # of the samples, if the method has them
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class FitTask:
     params: dict[str, Any]
     subrun: int = 0
     kmeans: int = 20
-    start: int = 0  # the number of the start, where there are several
+    start: int = 0  # index of the start, if there are several
     graph: Any = None  # the neighbour graph, if it is known before the fit
 
     @property
@@ -82,7 +82,7 @@ def resolve(name: str) -> Any:
 
 
 def available(method: Method) -> str:
-    """Return why a method cannot run here; empty where it can."""
+    """Return the reason why a method cannot run here; empty if it can."""
     try:
         if method.estimator not in COMPARATORS:
             resolve(method.estimator)
@@ -98,9 +98,7 @@ def fit(task: FitTask) -> Representation:
     if comparator is not None:
         began = time.perf_counter()
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # iteration limits and graphs in several parts are expected
+            warnings.simplefilter("ignore")  # iteration limits and disconnected graphs are expected
             fitted = comparator(task)
         fitted.seconds = time.perf_counter() - began
         return fitted
@@ -110,24 +108,24 @@ def fit(task: FitTask) -> Representation:
 
 
 def _to_the_end(task: FitTask) -> Representation:
-    """Fit with all iterations, or until the stopping rule ends the fit."""
+    """Fit until the maximum number of iterations or the stopping rule ends the fit."""
     if not task.method.stop:
         return fit_estimator(task, task.method.estimator, task.params)
     rule = StoppingRule(TRIAL_ITER if task.method.restarts > 1 else 1)
     if find_spec("sklearn.callback"):
         return fit_estimator(task, task.method.estimator, task.params, rule)
-    # scikit-learn before 1.9 has no callbacks: find the iteration in a long fit, then fit again
-    # with that number, since a fit is deterministic.
+    # scikit-learn before 1.9 has no callbacks. So find the last iteration in a long fit, and fit
+    # again with this number of iterations. This is equivalent, since a fit is deterministic.
     history = fit_estimator(task, task.method.estimator, task.params).history
     last = next((i for i, value in enumerate(history, 1) if rule.stops(value)), len(history))
     return fit_estimator(task, task.method.estimator, {**task.params, "max_iter": last})
 
 
 class StoppingRule:
-    """The rule of GNMF_Multi.m without a given number of iterations, as a scikit-learn callback.
+    """The default stopping rule of GNMF_Multi.m, as a scikit-learn callback.
 
-    From iteration ``trial`` on, the program keeps a mean m <- 0.1 m + 0.9 f of the objective f,
-    which begins at 10 f, and ends when (m - f) / m is at most 1e-5.
+    From iteration ``trial`` on, the program keeps a running mean m <- 0.1 m + 0.9 f of the
+    objective f. The mean begins at 10 f, and the fit ends when (m - f) / m is at most 1e-5.
     """
 
     def __init__(self, trial: int) -> None:
@@ -159,14 +157,14 @@ class StoppingRule:
 
 
 def _best_start(task: FitTask) -> Representation:
-    """Try several starts for `TRIAL_ITER` iterations, and continue the one of lowest objective.
+    """Try several starts for `TRIAL_ITER` iterations, and continue the best one.
 
-    As in the laboratory's program, the trial starts are compared by the objective of the factors
-    as they are, before the columns of U are brought to unit length. The best is run again from its
-    start: the same as going on, since a fit is deterministic.
+    As in the laboratory's program, the start with the lowest objective is the best. The objective
+    is computed before the columns of U are scaled to unit length. The best fit is run again from
+    its start, which is equivalent to continuing it, since a fit is deterministic.
     """
     began = time.perf_counter()
-    task = replace(task, graph=_graph(task))  # one search for all of them
+    task = replace(task, graph=_graph(task))  # one neighbour search for all starts
     tries = [replace(task, start=task.start + i) for i in range(task.method.restarts)]
     settings = {**task.params, "max_iter": TRIAL_ITER}
     fits = [fit_estimator(t, task.method.estimator, settings) for t in tries]
@@ -183,7 +181,7 @@ def _best_start(task: FitTask) -> Representation:
 
 
 def _graph(task: FitTask) -> Any:
-    """Return the neighbour graph that all starts of a method share; None where it has none."""
+    """Return the neighbour graph that all starts of a method share; None if it has none."""
     made = resolve(task.method.estimator)(**task.params).get_params()
     if not made.get("graph_reg"):
         return None
@@ -194,14 +192,14 @@ def _graph(task: FitTask) -> Any:
 def fit_estimator(
     task: FitTask, name: str, params: dict[str, Any], callback: StoppingRule | None = None
 ) -> Representation:
-    """Fit an estimator of the scikit-learn kind, from the cell's shared start if asked to."""
+    """Fit an estimator with scikit-learn's interface, if wanted from the shared start."""
     estimator, call = _estimator(task, name, params)
     if callback is not None:
         estimator.set_callbacks(callback)
     clusters = _is_clusterer(type(estimator))
     do = estimator.fit_predict if clusters else estimator.fit_transform
     with warnings.catch_warnings():
-        # A fixed number of iterations is the protocol, so a fit may end before it converges.
+        # The protocol fixes the number of iterations, so a fit may end before it converges.
         warnings.simplefilter("ignore")
         began = time.perf_counter()
         embedding = do(task.sample.X, task.y, **call)
@@ -245,8 +243,8 @@ def _estimator(task: FitTask, name: str, params: dict[str, Any]) -> tuple[Any, d
         settings["random_state"] = task.seed
     call: dict[str, Any] = {}
     if shared:
-        # Uniform on (0, 1), not scaled to the data: the authors' start. Where V alone is penalised
-        # its size stays in the result, since a strong graph term keeps the scale of V.
+        # Like the authors, start uniform on (0, 1) and do not scale to the data. The scale of the
+        # start affects the result if only V is penalised, since a strong graph term preserves it.
         V0, U0 = task.sample.start(k, task.start)
         settings["init"] = "custom"
         call |= {"W": V0, "H": np.ascontiguousarray(U0.T)}
@@ -276,7 +274,7 @@ def _takes_start(cls: Any) -> bool:
 
 
 def sample_weights(X: Any, kind: str) -> Array | None:
-    """Return sample weights; "ncw" is the normalised cut's 1 / (X Xᵀ 1), with mean one."""
+    """Return sample weights; "ncw" are those of normalised cut, 1 / (X Xᵀ 1), with mean one."""
     if not kind:
         return None
     if kind != "ncw":
@@ -289,7 +287,8 @@ def sample_weights(X: Any, kind: str) -> Array | None:
 def _kmeans(task: FitTask) -> Representation:
     from sklearn.cluster import KMeans
 
-    # Elkan's way finds the clusters of Lloyd's; with many of sparse samples in half the time.
+    # Elkan's algorithm finds the same clusters as Lloyd's. With many clusters of sparse samples it
+    # takes half the time.
     way = "elkan" if hasattr(task.sample.X, "nnz") and task.k >= 10 else "lloyd"
     settings = {"n_init": 20, "random_state": task.seed, "algorithm": way} | task.params
     model = KMeans(task.k, **settings).fit(task.sample.X)
@@ -299,7 +298,7 @@ def _kmeans(task: FitTask) -> Representation:
 
 
 def _projection(name: str, task: FitTask) -> Representation:
-    """Project on scikit-learn's PCA, or on TruncatedSVD of samples that are not centred."""
+    """Project with scikit-learn's PCA, or with TruncatedSVD, which does not centre samples."""
     import sklearn.decomposition
 
     model = getattr(sklearn.decomposition, name)(task.k, random_state=task.seed)
@@ -310,7 +309,7 @@ def _ncut(task: FitTask) -> Representation:
     from sklearn.manifold import spectral_embedding
 
     graph = neighbor_graph(task.sample.X, task.params.get("n_neighbors", 5))
-    # scikit-learn takes 32-bit indices only.
+    # scikit-learn accepts only 32-bit indices.
     graph.indices, graph.indptr = graph.indices.astype(np.int32), graph.indptr.astype(np.int32)
     drop = task.params.get("drop_first", False)
     return Representation(

@@ -1,4 +1,4 @@
-"""Write the results of runs: Markdown, HTML, figures, the single runs, and one page for all."""
+"""Output of results: Markdown, HTML, figures, single runs, and one page for all tables."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LEFT_OUT = (
 
 
 def stored(protocol: Protocol, store: Store, variant: Variant | None = None) -> Summary:
-    """Return all results of a protocol that a folder holds, in one variant."""
+    """Return all stored results of a protocol in one variant."""
     runs = max(store.stored_runs(protocol.root), 1)
     chosen = protocol.under(variant)
     return summarise(chosen, store.results(cells_of(chosen, Selection(runs=runs))))
@@ -49,7 +49,7 @@ def write_one(
 ) -> Report:
     """Write a table's or figure's files into ``<folder>/<name>/``, and return its report.
 
-    ``failed`` are the cells that failed in this run, with the reason.
+    ``failed`` maps each cell that failed in this run to the reason.
     """
     protocol = load_protocol(name)
     folder = store.folder / protocol.name
@@ -82,12 +82,12 @@ def write_one(
 
 
 def first_screen(reports: list[Report]) -> list[Block]:
-    """Return what comes before the sections of a page of several tables."""
+    """Return the summary that precedes the sections of a page of several tables."""
     return [*claims_blocks(reports), *averages_blocks(reports)]
 
 
 def write_index(store: Store, reports: list[Report]) -> Path:
-    """Write one self-contained page of the reports, and the numbers for the documentation."""
+    """Write one self-contained page of all reports, and the numbers for the documentation."""
     groups = [
         (TITLES.get(paper, paper), [one.section for one in group])
         for paper, group in by_paper(reports).items()
@@ -111,7 +111,7 @@ def write_index(store: Store, reports: list[Report]) -> Path:
 
 
 def plain(report: Report) -> dict[str, Any]:
-    """Return a table's averages and claims as plain values; nan becomes null."""
+    """Return a table's averages and claims as values for JSON; NaN becomes null."""
     why = {miss.comparison: (miss.whose, miss.text) for miss in report.missed}
     rows, main = list[dict[str, Any]](), len(report.compared)
     for c in sorted(report.every, key=lambda c: c not in report.compared):
@@ -174,7 +174,7 @@ def _without_title(section: Section, level: str = "####") -> str:
 
 
 def _tables_with_headings(section: Section) -> list[Block]:
-    """Return a section's tables with their headings, without folds and causes."""
+    """Return the tables of a section with their headings, without folds and causes."""
     kept: list[Block] = []
     for heading, block in pairwise(section.blocks):
         if isinstance(block, pd.DataFrame) and isinstance(heading, str) and heading != MISSED:
@@ -183,7 +183,7 @@ def _tables_with_headings(section: Section) -> list[Block]:
 
 
 def banner(reports: list[Report]) -> str:
-    """Return a warning where only a part of the declared runs is there."""
+    """Return a warning if some of the declared runs are missing."""
     ran = [r for r in reports if r.verdicts or r.compared]
     part = [r.section.anchor for r in ran if r.part < 1.0]
     quick = [r.section.anchor for r in ran if r.quick]
@@ -201,7 +201,7 @@ def _made_with() -> list[str]:
 
 
 def _runs_csv(summary: Summary) -> str:
-    """Return every single run, one line each."""
+    """Return the results of all single runs as CSV, one line per run."""
     rows = []
     for result in summary.results:
         cell = result["cell"]
@@ -228,7 +228,7 @@ def _pictures(summary: Summary, folder: Path) -> list[Picture]:
         write_whole(folder / f"{stem}.svg", text)
         buffer, small = io.BytesIO(), io.BytesIO()
         figure.savefig(buffer, format="png", dpi=90)
-        # few colours: a third of the size
+        # Fewer colours reduce the file to a third of its size.
         Image.open(buffer).convert("RGB").quantize(64).save(small, format="png", optimize=True)
         write_whole(folder / f"{stem}.png", small.getvalue())
         pictures.append(Picture(f"{stem}.svg", text, summary.protocol.title))

@@ -1,4 +1,4 @@
-"""Run the cells of a table or figure that are missing, in parallel, and store each result."""
+"""Parallel runs of the missing cells of a table or figure; each result is stored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from partwise.apps.papers.sampling import data_found
 from partwise.apps.papers.store import Store
 from partwise.apps.papers.trials import Cell, Selection, cells, run_cell
 
-#: Why a data set is left out.
+#: Reason for leaving out a data set.
 ABSENT = "the data set is not on this machine"
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba")
 
@@ -28,14 +28,14 @@ Progress = Callable[[Cell], None]
 
 @dataclass
 class Outcome:
-    """The counts of a run: cells that ran, were there already, failed, or were left out."""
+    """The cells of a run that ran, were already stored, failed, or were left out."""
 
     name: str
     wanted: list[Cell]
     ran: int = 0
     found: int = 0
-    failed: dict[str, str] = field(default_factory=dict)  # from a cell's slug to the reason
-    skipped: dict[str, str] = field(default_factory=dict)  # from a method or data set to the reason
+    failed: dict[str, str] = field(default_factory=dict)  # reason by cell slug
+    skipped: dict[str, str] = field(default_factory=dict)  # reason by method or data set
 
 
 def versions() -> dict[str, str]:
@@ -52,14 +52,14 @@ def cores() -> int:
 
 
 def work(cell: Cell, data_home: str | None) -> tuple[Cell, Result]:
-    """Run a cell; a failure becomes a sentence, so that the other cells run."""
+    """Run a cell, and return an error as a sentence, so that other cells can still run."""
     began, cpu = time.perf_counter(), time.process_time()
     try:
         result = run_cell(cell, data_home)
     except Exception as error:
         return cell, {"error": f"{type(error).__name__}: {error}"}
     result["wall_seconds"] = time.perf_counter() - began
-    result["cpu_seconds"] = time.process_time() - cpu  # independent of other processes
+    result["cpu_seconds"] = time.process_time() - cpu  # not affected by other processes
     return cell, result
 
 
@@ -68,7 +68,7 @@ def plan(
 ) -> tuple[list[Cell], dict[str, str]]:
     """List the cells to run here, and the methods and data sets that are left out.
 
-    A method that was asked for by name must be in the table, and in this installation.
+    A method that the user asked for by name must be in the table, and must be installed.
     """
     known = {m.name.lower(): m for m in protocol.methods}
     for name in selection.methods:
@@ -99,8 +99,8 @@ def reproduce(
 ) -> Outcome:
     """Run the missing cells of a table or figure, and store them in the folder ``out``.
 
-    ``jobs`` processes compute with one thread each, by default one per core. The
-    results of finished cells are safe if the run ends early, for example because the disk is full.
+    ``jobs`` processes compute with one thread each; the default is one process per core. The
+    results of finished cells are kept if the run ends early, for example because the disk is full.
     """
     wanted, skipped = plan(load_protocol(name), selection or Selection(), data_home)
     store = Store(out)
@@ -110,7 +110,7 @@ def reproduce(
 
     def still_missing() -> Iterator[Cell]:
         for cell in todo:
-            if store.has(cell):  # another process finished it in the meantime
+            if store.has(cell):  # another process has finished it
                 outcome.found += 1
             else:
                 yield cell

@@ -1,8 +1,8 @@
-"""Draws: the subset, labels and start of a run, equal for all methods of a table.
+"""Random subsets, labels and starts of the runs, equal for all methods of a table.
 
-Everything comes from one `numpy.random.SeedSequence` over (table, data, K, run), so any cell can
-be run again alone, and two methods of one table always have the same samples, the same labels
-and the same start: their differences are paired.
+One `numpy.random.SeedSequence` over (table, data, K, run) determines all random choices. So any
+cell can be run again alone. Two methods of one table always have the same samples, labels and
+start, so their differences are paired.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Synthetic = tuple[NDArray[np.float64], NDArray[np.int64]]
 
 
 def gaussians(seed: int = 0) -> Synthetic:
-    """Draw three Gaussians of 50 points each in the plane, kept positive."""
+    """Draw 50 points in the plane from each of three Gaussians, and make them positive."""
     rng = np.random.default_rng([seed, 5])
     centres = np.array([[4.0, 12.0], [10.0, 5.0], [12.0, 13.0]])
     y = np.repeat(np.arange(3), 50)
@@ -33,12 +33,12 @@ def gaussians(seed: int = 0) -> Synthetic:
 
 
 def classes100(seed: int = 0) -> Synthetic:
-    """Draw 100 classes of 20 samples in 2500 dimensions, nearer within a class than between.
+    """Draw 100 classes of 20 samples in 2500 dimensions with separated classes.
 
-    Uniform samples are drawn towards a uniform class centre. In so many dimensions distances
-    concentrate: two samples of a class at pull ``t`` lie about ``t`` times the distance of two
-    free samples apart. The largest pull on a grid is used at which every distance within a class
-    is below every distance between classes.
+    Uniform samples are moved towards a uniform class centre. In high dimensions distances
+    concentrate: after scaling by ``t``, two samples of one class are about ``t`` times as far apart
+    as two unscaled samples. The largest ``t`` on a grid is used for which every distance within a
+    class is smaller than every distance between classes.
     """
     rng, y = np.random.default_rng([seed, 2500]), np.repeat(np.arange(100), 20)
     centres, free = rng.random((100, 2500)), rng.random((2000, 2500))
@@ -71,7 +71,10 @@ class Sample:
     seeds: dict[str, np.random.SeedSequence]
 
     def shown(self, budget: Budget | None) -> NDArray[np.int64]:
-        """Return the labels within a budget; `UNLABELLED` elsewhere. Budgets are nested."""
+        """Return the labels within a budget, and `UNLABELLED` elsewhere.
+
+        Budgets are nested: a larger budget contains all labels of a smaller one.
+        """
         y = np.full(self.truth.shape, UNLABELLED, dtype=np.int64)
         if budget is not None:
             for label, members in enumerate(self.order):
@@ -79,11 +82,11 @@ class Sample:
         return y
 
     def start(self, k: int, subrun: int = 0) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Draw a uniform start: V0 (n, k) and U0 (p, k)."""
+        """Draw uniform initial factors V0 (n, k) and U0 (p, k)."""
         seed = np.random.SeedSequence([*_entropy(self.seeds["start"]), subrun])
         rng = np.random.default_rng(seed)
         n, p = self.X.shape
-        # In (0, 1]: a multiplicative step cannot leave zero.
+        # Values are in (0, 1], since a multiplicative update never changes a zero.
         return 1.0 - rng.random((n, k)), 1.0 - rng.random((p, k))
 
     def integer_seed(self, what: str, subrun: int = 0) -> int:
@@ -125,7 +128,7 @@ def data_found(spec: DataSpec, data_home: str | Path | None) -> bool:
 
 
 def _part(y: NDArray[np.int64], spec: DataSpec) -> NDArray[np.int64]:
-    """Return the rows of the first classes with enough samples, a fixed draw from each."""
+    """Return a fixed draw of rows from each of the first classes with enough samples."""
     rng = np.random.default_rng(seed_sequence("part", spec.name, spec.classes or 0, 0))
     need = spec.per_class or 1
     sizes = np.bincount(y)
@@ -151,12 +154,12 @@ def _prepare(X: Any, how: str) -> Any:
 def draw(table: str, spec: DataSpec, k: int, run: int, *, data_home: str | None = None) -> Sample:
     """Draw the subset of one (table, data, K, run).
 
-    The table is the protocol under whose name the runs are seeded.
+    ``table`` is the name of the protocol that determines the seed.
     """
     names = ("subset", "labels", "start", "kmeans", "data")
     seeds = dict(zip(names, seed_sequence(table, spec.name, k, run).spawn(5), strict=True))
     X: Any
-    if spec.name == "synthetic:gaussians":  # claims about such data need a new set for each run
+    if spec.name == "synthetic:gaussians":  # each run needs new data
         X, y = gaussians(int(seeds["data"].generate_state(1)[0]))
     else:
         X, y = load_data(spec, data_home)
@@ -169,6 +172,6 @@ def draw(table: str, spec: DataSpec, k: int, run: int, *, data_home: str | None 
     rng = np.random.default_rng(seeds["labels"])
     order = tuple(rng.permutation(np.flatnonzero(truth == label)) for label in range(k))
     subset = X[rows]
-    if sp.issparse(subset):  # features that no drawn sample has would only cost time
+    if sp.issparse(subset):  # drop features without values to save time
         subset = subset[:, np.flatnonzero(np.bincount(subset.indices, minlength=subset.shape[1]))]
     return Sample(subset, truth, order, seeds)

@@ -1,8 +1,9 @@
-"""From part weights to clusters and scores, as in the papers.
+"""Clusters from part weights, and scores, as in the papers.
 
-A *readout* is a way from part weights to clusters: k-means with seeds by k-means++ or drawn from
-the samples, on V or, where samples have weights γ, on Γ^½V; or the largest entry of a row. Every
-readout of a fit is stored, since the fit takes most of the time; a variant of a table selects one.
+A *readout* is a method that turns part weights into clusters. One readout takes the largest entry
+of each row. The others use k-means, with seeds by k-means++ or drawn from the samples. They cluster
+V or, if samples have weights γ, Γ^½V. Every readout of a fit is stored, since the fit takes most of
+the time. A variant of a table selects one of them.
 """
 
 from __future__ import annotations
@@ -62,13 +63,13 @@ def kmeans(V: NDArray[Any], task: FitTask, *, restarts: int, seeds: str = KMEANS
         raise FloatingPointError(f"{task.method.name} returned a representation that is not finite")
     seed = task.sample.integer_seed("kmeans", task.subrun)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # fewer distinct points than clusters
+        warnings.simplefilter("ignore")  # there may be fewer distinct points than clusters
         model = KMeans(task.k, init=seeds, n_init=restarts, random_state=seed)
         return np.asarray(model.fit_predict(V), dtype=np.int64)
 
 
 def scores(truth: Found, found: Found) -> dict[str, float]:
-    """Return clustering accuracy, NMI, ARI and purity in per cent."""
+    """Return clustering accuracy, NMI, ARI and purity as percentages."""
     return {
         "ac": 100.0 * float(metrics.clustering_accuracy(truth, found)),
         "nmi": 100.0 * float(metrics.normalized_mutual_info(truth, found)),
@@ -80,8 +81,8 @@ def scores(truth: Found, found: Found) -> dict[str, float]:
 def distance_to_centres(components: Any, X: Any, truth: Found, *, rays: bool = False) -> float:
     """Return the mean distance of a basis vector to the nearest class mean.
 
-    With ``rays`` each basis vector has the length that brings it nearest to the class mean: the
-    length of a basis vector is a convention of its method.
+    With ``rays`` each basis vector is scaled to the length that brings it nearest to the class
+    mean, since methods scale basis vectors differently.
     """
     centres = np.stack([np.asarray(X[truth == label]).mean(axis=0) for label in np.unique(truth)])
     U = np.asarray(components)[:, None, :]
@@ -92,9 +93,9 @@ def distance_to_centres(components: Any, X: Any, truth: Found, *, rays: bool = F
 
 
 def locality(V: Any, components: Any, X: Any) -> float:
-    """Return Σ v_ik ‖u_k - x_i‖² / Σ v_ik: how far samples are from the parts that they use.
+    """Return Σ v_ik ‖u_k - x_i‖² / Σ v_ik, the distance of samples from the parts they use.
 
-    Parts have unit length here, as the samples do: a part's length is a convention of its method.
+    Parts are scaled to unit length like the samples, since methods scale parts differently.
     """
     lengths = np.linalg.norm(components, axis=1)
     weights = np.asarray(V) * lengths
@@ -104,7 +105,7 @@ def locality(V: Any, components: Any, X: Any) -> float:
 
 
 def within_classes(V: Any, truth: Found) -> float:
-    """Return the share of the scatter of part weights of unit length within classes."""
+    """Return the within-class share of the scatter of part weights of unit length."""
     lengths = np.linalg.norm(V, axis=1, keepdims=True)
     Z = np.asarray(V) / np.where(lengths > 0, lengths, 1.0)
     within = sum(
@@ -116,10 +117,10 @@ def within_classes(V: Any, truth: Found) -> float:
 def own_shares(V: Any, truth: Found, shown: Found) -> dict[str, float]:
     """Return the share of the part weights on the part of a sample's own class.
 
-    The parts are matched to the classes one to one, so that the samples' shares on the part of
-    their own class are largest in sum. ``own_V`` is the mean share over samples without a shown
-    label (below 0 in ``shown``), ``own_labelled`` over the others; ``largest`` is the percentage
-    of samples without a shown label whose largest part weight is on the part of their class.
+    The parts are matched to the classes one to one, so that the sum of these shares is largest.
+    ``own_V`` is the mean share over samples without a label (negative in ``shown``), and
+    ``own_labelled`` over samples with a label. ``largest`` is the percentage of samples without a
+    label whose largest part weight is on the part of their class.
     """
     from scipy.optimize import linear_sum_assignment
 

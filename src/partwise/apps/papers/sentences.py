@@ -1,7 +1,7 @@
-"""The papers' sentences one by one, with the verdict and the number that decides.
+"""Verdicts on single sentences of the papers, with the numbers that decide them.
 
-``sentences.toml`` lists them as they are printed. Claims of tables and figures answer most; some
-are computed; for some it gives the reason why they cannot be judged.
+``sentences.toml`` quotes the sentences. Most are judged by the claims of tables and figures, and
+some by a short computation. For the others the file gives the reason why they cannot be judged.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ STATES = (HOLDS, FAILS, UNDECIDED, NOT_RUN, NOT_OURS)
 
 @dataclass(frozen=True)
 class Sentence:
-    """A printed sentence with its verdict."""
+    """A sentence of a paper with its verdict."""
 
     paper: str
     where: str
     text: str
     state: str
     number: str  # the number that decides
-    tables: tuple[str, ...] = ()  # where the numbers are
+    tables: tuple[str, ...] = ()  # tables that show the numbers
     printed: bool | None = None  # whether the printed numbers support it
 
 
@@ -69,7 +69,7 @@ def _judged(paper: str, entry: dict[str, str], parts: list[tuple[str, Verdict]])
     parts = [(table, v) for table, v in parts if v.measured != NOT_RUN]
     if not parts:
         return Sentence(*about, NOT_RUN, "0 runs", tables)
-    # one part decides: it fails, or holds where the sentence states "in some cases"
+    # One part decides if it fails, or if it holds and the sentence states "in some cases".
     ends, other = (HOLDS, FAILS) if "some" in entry else (FAILS, HOLDS)
     states = [v.measured for _, v in parts]
     state = next((s for s in (ends, UNDECIDED) if s in states), other)
@@ -81,7 +81,7 @@ def _judged(paper: str, entry: dict[str, str], parts: list[tuple[str, Verdict]])
 
 
 def _in_print(parts: list[tuple[str, Verdict]], ends: str) -> bool | None:
-    """Return whether the printed numbers support a sentence; None where there are none."""
+    """Return whether the printed numbers support a sentence; None if there are none."""
     printed = [v.printed for _, v in parts if v.printed is not None]
     return (any if ends == HOLDS else all)(printed) if printed else None
 

@@ -20,19 +20,20 @@ class Tally(Counter[str]):
     """Counts of additions, multiplications and divisions: ``fladd``, ``flmlt``, ``fldiv``."""
 
     def dot(self, rows: int, inner: int, columns: int = 1) -> None:
-        """Count a product of matrices; for a sparse one, ``rows * inner`` is its non-zeros."""
+        """Count a matrix product. For a sparse matrix, ``rows * inner`` is its non-zeros."""
         self.update(fladd=rows * inner * columns, flmlt=rows * inner * columns)
 
     def apply(self, entries: int, *, add: int = 0, mul: int = 0, div: int = 0) -> None:
-        """Count elementwise additions, multiplications and divisions of so many entries."""
+        """Count elementwise additions, multiplications and divisions per entry."""
         self.update(fladd=add * entries, flmlt=mul * entries, fldiv=div * entries)
 
 
 def count(formulation: str, method: str, sizes: dict[str, int]) -> Tally:
     """Count the operations of one iteration of NMF or GNMF.
 
-    The formulation is "frobenius", (14) and (15), or "divergence", (20) and (21) with the systems
-    solved by q conjugate gradient steps; ``sizes`` are M, N, K, p, q as in the paper.
+    The formulation is "frobenius" for (14) and (15) of the paper, or "divergence" for (20) and
+    (21), where q conjugate gradient steps solve the systems. ``sizes`` are M, N, K, p and q as in
+    the paper.
     """
     M, N, K, p, q = (sizes[name] for name in "MNKpq")
     tally, graph = Tally(), method == "GNMF"
@@ -67,12 +68,12 @@ def printed_count(formula: str, sizes: dict[str, int]) -> int | None:
     """Evaluate a printed formula at these sizes; None for an order of growth, O(...)."""
     if formula.startswith("O("):
         return None
-    # The formulas are package data of sums and products; nothing else is in scope.
+    # eval is safe here: the formulas are package data, and only these names are available.
     return math.floor(float(eval(formula, {"__builtins__": {}}, dict(sizes))))
 
 
 def operations(protocol: Protocol, name: str, data_home: str | None) -> Section:
-    """Compare the printed formulas at given sizes with the operations counted."""
+    """Compare the printed formulas at given sizes with the counted operations."""
     section = _section(protocol)
     for sizes in read_settings(name)["sizes"]:
         rows = []

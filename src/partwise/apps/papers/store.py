@@ -1,4 +1,4 @@
-"""Results on disk: one small JSON file per cell, each of which appears whole or not at all."""
+"""Storage of results: one small JSON file per cell, written completely or not at all."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 
 from partwise.apps.papers.trials import Cell
 
-ABANDONED = 3600.0  # seconds after which an unfinished file is that of a killed process
+ABANDONED = 3600.0  # unfinished files older than this many seconds are abandoned
 
 
 def write_whole(path: Path, content: str | bytes) -> Path:
-    """Write a file under another name and rename it, so that no reader finds half of it."""
+    """Write a file under a temporary name and rename it, so that it is never incomplete."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name[-60:]}.{os.getpid()}.part")
     try:
@@ -28,11 +28,11 @@ def write_whole(path: Path, content: str | bytes) -> Path:
 
 
 class Store:
-    """The results of one folder, which is made when the first result is written."""
+    """The results in one folder, which is created with the first result."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
-        # Pages read the results of a table several times, one table after the other.
+        # Cache one table, since pages read the results of each table several times.
         self._table, self._read = "", dict[str, dict[str, Any]]()
 
     def path(self, cell: Cell) -> Path:
@@ -48,11 +48,11 @@ class Store:
         return [cell for cell in cells if not self.has(cell)]
 
     def put(self, cell: Cell, result: dict[str, Any]) -> Path:
-        """Store a result, whole or not at all."""
+        """Store a result completely or not at all."""
         return write_whole(self.path(cell), json.dumps(result, default=float))
 
     def get(self, cell: Cell) -> dict[str, Any] | None:
-        """Return a cell's result, or None where it is not done."""
+        """Return a cell's result, or None if the cell is not done."""
         if cell.table != self._table:
             self._table, self._read = cell.table, {}
         if cell.slug not in self._read:

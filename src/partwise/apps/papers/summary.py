@@ -1,4 +1,4 @@
-"""From single runs to the numbers of a table: means, standard errors, paired differences."""
+"""Means, standard errors and paired differences over the runs of a table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from partwise.apps.papers.protocol import Method, Protocol
 from partwise.apps.papers.scores import chosen_readout
 from partwise.apps.papers.trials import NO_LABELS, lowest
 
-POINT = ["data", "k", "run"]  # two methods of one point have the same samples and labels
+POINT = ["data", "k", "run"]  # at one point, all methods have the same samples and labels
 KEY = ["scope", "metric", "column", "budget"]
 NOTHING = pd.Series(index=pd.MultiIndex.from_arrays([[], [], []], names=POINT), dtype=np.float64)
 
@@ -22,8 +22,8 @@ NOTHING = pd.Series(index=pd.MultiIndex.from_arrays([[], [], []], names=POINT), 
 class Stat:
     """A mean over rows of runs.
 
-    ``sd`` is the deviation of single runs, ``se`` the standard error of the mean, ``n`` the number
-    of runs; both errors are nan where every row has one run only.
+    ``sd`` is the standard deviation of single runs, ``se`` is the standard error of the mean, and
+    ``n`` is the number of runs. ``sd`` and ``se`` are NaN if every row has only one run.
     """
 
     mean: float
@@ -49,7 +49,7 @@ class Summary:
     def column(
         self, name: str, metric: str, budget: str = NO_LABELS, scope: str = "all"
     ) -> pd.Series:
-        """Return all runs of a column; a method without labels has one column for all budgets."""
+        """Return all runs of a column. Methods without labels have one column for all budgets."""
         keys = ((scope, metric, name, b) for b in (budget, NO_LABELS))
         return next((self.values[key] for key in keys if key in self.values), NOTHING)
 
@@ -78,12 +78,12 @@ class Summary:
         return sorted(seen, key=lambda row: (order.get(row[0], 99), row[1]))
 
     def budgets(self) -> list[str]:
-        """List the label budgets of the protocol; `NO_LABELS` where it has none."""
+        """List the label budgets of the protocol, or `NO_LABELS` if it has none."""
         return [b.name for b in self.protocol.budgets] or [NO_LABELS]
 
 
 def summarise(protocol: Protocol, results: Iterable[dict[str, Any]]) -> Summary:
-    """Gather results into columns, and choose within grids as the paper did."""
+    """Gather results into columns, and choose the best setting of each grid."""
     summary = Summary(protocol, list(results))
     known = {m.name: m for m in protocol.methods}
     kept = [r for r in summary.results if r["cell"]["method"] in known]
@@ -110,13 +110,13 @@ def _records(result: dict[str, Any], method: Method) -> Iterator[tuple[Any, ...]
 
 
 def pick(result: dict[str, Any], method: Method) -> dict[str, Any]:
-    """Return a result's scores by the method's readout and its rule for sub-runs."""
+    """Return the scores of a result for the method's readout and its rule for sub-runs."""
     attempts = result["attempts"]
     name = chosen_readout(method.readout, attempts[0]["readouts"])
     scored = [attempt["readouts"][name] for attempt in attempts]
     if len(scored) == 1 or method.subrun_choice == "objective":
         return dict(scored[lowest(attempts)])
-    # "the best result" by each score, whichever sub-run it comes from
+    # The paper reports the best result by each score, so the sub-run may differ by score.
     join = "max" if method.subrun_choice == "score" else "mean"
 
     def joined(scores: list[dict[str, float]]) -> dict[str, float]:
@@ -128,7 +128,7 @@ def pick(result: dict[str, Any], method: Method) -> dict[str, Any]:
 
 
 def _choose(summary: Summary, method: Method) -> None:
-    """Use the grid setting with the best mean accuracy: chosen on the answer, and marked so."""
+    """Use the grid setting with the best mean accuracy; tables mark such columns."""
     settings = {column.name: column.setting for column in method.columns()}
     budgets = {key[3] for key in summary.values if key[2] in settings and key[:2] == ("all", "ac")}
     for budget in budgets:
@@ -147,8 +147,8 @@ def _choose(summary: Summary, method: Method) -> None:
 def over_rows(runs: pd.Series) -> Stat | None:
     """Average the means of rows; the error is that of a mean of independent means.
 
-    A row with one run has no deviation; the root mean square of the others is used. None where
-    there are no runs.
+    A row with one run has no standard deviation, so the root mean square of the other rows is used.
+    Return None if there are no runs.
     """
     if runs.empty:
         return None
@@ -160,7 +160,7 @@ def over_rows(runs: pd.Series) -> Stat | None:
 
 
 def difference(a: pd.Series, b: pd.Series) -> pd.Series:
-    """Return a - b over the runs that both have."""
+    """Return a - b for the runs that both columns have."""
     return (a - b).dropna()
 
 

@@ -1,4 +1,4 @@
-"""The section of a table: printed, measured, differences, claims, causes and notes."""
+"""The page section of a table: numbers, differences, claims, causes and notes."""
 
 from __future__ import annotations
 
@@ -44,23 +44,23 @@ IN_PRINT = {None: "–", True: HOLDS, False: FAILS}
 
 @dataclass
 class Report:
-    """A table's section, and its part of the page's first screen."""
+    """The page section of a table, and its contribution to the summary of all tables."""
 
     section: Section
     paper: str = ""
     part: float = 1.0
-    quick: bool = False  # a number of clusters has no runs, so no causes are shown
+    quick: bool = False  # some K have no runs, so no causes are shown
     verdicts: list[Verdict] = field(default_factory=list)
     compared: list[Comparison] = field(default_factory=list)  # in the main variant
-    every: list[Comparison] = field(default_factory=list)  # in all, under every label budget
-    not_run: int = 0  # printed averages that have no runs, although their data is here
+    every: list[Comparison] = field(default_factory=list)  # in all variants and label budgets
+    not_run: int = 0  # printed averages without runs, although their data is here
     main: str = ""
     audited: bool = False
     missed: list[Miss] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
 
     def drawn(self) -> list[Picture]:
-        """Return the first pictures of a figure, those under the paper's labels among them."""
+        """Return the first pictures of a figure, including those for the paper's label budget."""
         return [] if "/table" in self.section.anchor else self.pictures[:4]
 
 
@@ -69,8 +69,8 @@ def build(
 ) -> Report:
     """Return the section of a table without its pictures, from the results of each variant.
 
-    ``skipped`` and ``failed`` are the cells that did not run, with the reason; ``part`` is the
-    share of the declared cells that is there.
+    ``skipped`` and ``failed`` are the cells that did not run, with the reasons. ``part`` is the
+    share of the declared cells that have a result.
     """
     main = next(iter(summaries.values()))
     protocol = main.protocol
@@ -137,7 +137,7 @@ def _status(summary: Summary, skipped: dict[str, str], failed: dict[str, str], p
 
 
 def _numbers(summaries: dict[str, Summary]) -> list[Block]:
-    """Return the averages under the paper's labels, and the rest in folds."""
+    """Return the averages for the paper's label budget, and all others in folds."""
     main = next(iter(summaries.values()))
     protocol = main.protocol
     ours = {b.name for b in protocol.budgets if not b.printed}
@@ -173,7 +173,7 @@ def _columns(protocol: Protocol) -> list[tuple[str, Method]]:
 
 
 def _by_row(summary: Summary, metric: str, budget: str) -> pd.DataFrame:
-    """Tabulate by method and (data, K), where nothing is printed."""
+    """Tabulate the results by method and (data, K), for a table without printed numbers."""
     rows = summary.rows()
     lines = []
     for name, method in _columns(summary.protocol):
@@ -188,12 +188,12 @@ def _by_row(summary: Summary, metric: str, budget: str) -> pd.DataFrame:
 
 
 def difference(printed: float | None, stat: Stat | None, metric: str, comparable: bool) -> str:
-    """Return measured minus printed, marked where it is far; a ratio for times."""
+    """Format measured minus printed, with a mark if it is large; times give a ratio."""
     if printed is None or stat is None:
         return ""
     if metric == "seconds":
         return f"x {stat.mean / printed:.2g}" if printed else ""
-    gap = f"{round(stat.mean - printed, 1) + 0.0:+.1f}"  # no minus zero
+    gap = f"{round(stat.mean - printed, 1) + 0.0:+.1f}"  # avoid -0.0
     if not comparable:
         return f"({gap})"
     return f"{gap} {FAR}" if abs(stat.mean - printed) > NEAR else gap
@@ -226,7 +226,7 @@ def _averages(main: Summary, metric: str, budget: str) -> pd.DataFrame:
 def _near(
     protocol: Protocol, metric: str, column: str, printed: float | None, stat: Stat | None
 ) -> str:
-    """Return whether an average is reproduced, or the table where it is judged."""
+    """Return whether an average is reproduced, or the table that judges it."""
     copied = protocol.copied_from(metric, column)
     if copied:
         return f"judged in {copied}"
@@ -236,7 +236,7 @@ def _near(
 
 
 def _full(summary: Summary, metric: str, budget: str) -> pd.DataFrame:
-    """Tabulate every K: printed, measured and difference in three lines."""
+    """Tabulate printed value, measured value and difference for every K, in three lines."""
     protocol, columns = summary.protocol, _columns(summary.protocol)
     measured = summary.rows()
     ks = dict.fromkeys(n.k for n in protocol.printed if n.metric == metric and n.k != "avg")
@@ -260,7 +260,7 @@ def _full(summary: Summary, metric: str, budget: str) -> pd.DataFrame:
 
 
 def claims_grid(verdicts: list[Verdict]) -> pd.DataFrame:
-    """Tabulate the claims with their verdicts; those under labels of ours come last."""
+    """Tabulate the claims with their verdicts; those with our label budgets come last."""
     several = len({v.budget for v in verdicts}) > 1
     rows = []
     for v in sorted(verdicts, key=lambda v: not v.counted):

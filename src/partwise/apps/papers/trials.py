@@ -1,8 +1,8 @@
 """Cells: the smallest piece of an experiment that is run, stored and resumed.
 
 A cell is one method at one setting on one (data, K, run), with the labels of one budget. It holds
-plain values only, so it can travel to a worker process, and its fingerprint is a hash of every
-setting that its result depends on.
+only plain values, so it can be sent to a worker process. Its fingerprint is a hash of every setting
+that its result depends on.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from partwise.apps.papers.scores import (
 from partwise.metrics import sparseness
 
 NO_LABELS = "none"
-# Raise when the code changes the numbers of a cell, so that stored ones are not used again.
+# Increase it when a change of code changes results, so that stored results are not used again.
 RESULT_VERSION = 6
 HISTORY_POINTS = 1000
 
@@ -45,7 +45,7 @@ class Selection:
     runs: int | None = None
     quick: bool = False
     methods: tuple[str, ...] = ()
-    variant: str = ""  # by name, or "main"; by default all, in a quick pass the main one
+    variant: str = ""  # a name, or "main"; empty: all, or the main one with quick
 
 
 @dataclass(frozen=True)
@@ -64,12 +64,12 @@ class Cell:
 
     @property
     def budget_name(self) -> str:
-        """The budget's name, or "none" for a method that uses no labels."""
+        """The name of the label budget, or "none" for a method that uses no labels."""
         return self.budget.name if self.budget else NO_LABELS
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of all settings of the result, without the versions of the libraries."""
+        """A hash of all settings that affect the result, except the versions of libraries."""
         method, data = self.column.method, self.data
         settings = {
             "version": RESULT_VERSION,
@@ -105,7 +105,7 @@ class Cell:
 
     @property
     def key(self) -> str:
-        """The name of the result among those of all tables."""
+        """The name of the result, which is unique among all tables."""
         return f"{self.table}/{self.slug}"
 
 
@@ -114,7 +114,7 @@ def _amount(budget: Budget) -> list[Any]:
 
 
 def cells(protocol: Protocol, selection: Selection) -> list[Cell]:
-    """List the cells of a protocol in its variants, each once, those of the main one first."""
+    """List the cells of all variants of a protocol without duplicates, main variant first."""
     variants = wanted_variants(protocol, selection)
     found = (cell for v in variants for cell in cells_of(protocol.under(v), selection))
     return list({cell.slug: cell for cell in found}.values())
@@ -130,7 +130,7 @@ def wanted_variants(protocol: Protocol, selection: Selection) -> list[Variant]:
 
 
 def cells_of(protocol: Protocol, selection: Selection) -> Iterator[Cell]:
-    """Yield the cells of a protocol in its present variant, by data set, run and K."""
+    """Yield the cells of a protocol in its current variant, by data set, run and K."""
     around = (protocol.budgets, protocol.kmeans, protocol.keep)
     for data in protocol.data:
         for run in range(_runs(protocol, selection)):
@@ -143,7 +143,7 @@ def cells_of(protocol: Protocol, selection: Selection) -> Iterator[Cell]:
 
 
 def _methods(protocol: Protocol, selection: Selection, run: int) -> Iterator[Method]:
-    """Yield the selected methods that have this run."""
+    """Yield the selected methods that declare this run."""
     chosen = {name.lower() for name in selection.methods}
     for method in protocol.methods:
         most = method.runs if selection.runs is None and method.runs is not None else math.inf
@@ -176,8 +176,9 @@ def _in_quick_sweep(protocol: Protocol, column: Column) -> bool:
 def run_cell(cell: Cell, data_home: str | None = None) -> dict[str, Any]:
     """Run one cell and score it.
 
-    The result holds plain values, ready for JSON: the cell; the scores of every sub-run and readout
-    on all samples and, for every budget, on the unlabelled ones; objective, iterations, seconds.
+    The result holds plain values for JSON: the settings of the cell, the scores, the objective, the
+    number of iterations and the seconds. Every sub-run and readout is scored on all samples and,
+    for every label budget, on the unlabelled samples.
     """
     sample = draw(cell.table, cell.data, cell.k, cell.run, data_home=data_home)
     method = cell.column.method
@@ -203,13 +204,13 @@ def run_cell(cell: Cell, data_home: str | None = None) -> dict[str, Any]:
 
 
 def lowest(attempts: list[dict[str, Any]]) -> int:
-    """Return the number of the sub-run with the lowest objective."""
+    """Return the index of the sub-run with the lowest objective."""
     values = [a["objective"] if a["objective"] is not None else np.inf for a in attempts]
     return int(np.argmin(values))
 
 
 def _scored(cell: Cell, sample: Sample, found: Any) -> dict[str, Any]:
-    """Score all samples, and for every budget those without a label."""
+    """Score all samples, and for every label budget the unlabelled samples."""
     hidden = {}
     for budget in cell.budgets if cell.budget is None else (cell.budget,):
         rest = sample.shown(budget) == UNLABELLED
@@ -248,7 +249,7 @@ def _shapes(fitted: Representation, sample: Sample, cell: Cell) -> dict[str, flo
         shapes["sparseness_rows"] = float(np.mean(sparseness(rows, axis=1)))
         shapes["within"] = within_classes(V, sample.truth)
         if V.shape[1] == cell.k and cell.budgets:
-            # Without labels: on the samples that the first budget leaves without one.
+            # Methods without labels use the samples that the first budget leaves unlabelled.
             shapes |= own_shares(V, sample.truth, sample.shown(cell.budget or cell.budgets[0]))
         if isinstance(sample.X, np.ndarray):
             shapes["locality"] = locality(V, H, sample.X)
