@@ -68,7 +68,7 @@ class PartsClassifier(
     The first step uses no labels. P is X prepared according to its values (counts, images, tables),
     L is the Laplacian of its neighbour graph, and V are the part weights. Up to 10,000 samples are
     also prepared in other ways, such as ranks of the columns, edges of images or frequencies of
-    series, each with a graph of its own. With more than 100,000 samples in memory, graph and parts
+    series, each with a separate graph. With more than 100,000 samples in memory, graph and parts
     come from 20,000 of them, and the others are joined to their nearest neighbours among these.
 
     The second step fits an ensemble of classifiers to the part weights, the data and both: logistic
@@ -88,12 +88,13 @@ class PartsClassifier(
     n_folds : int, default=5
         Number of folds of the cross-validation over labels.
     priors : {"estimated", "measured", "uniform"} or array-like, default="estimated"
-        Shares of the classes among all samples, which labels of chosen samples do not show.
-        "estimated" estimates them from the predictions, fully if held-out labels determine them
-        and otherwise with more trust the more labels each class has; this serves the accuracy.
-        "measured" counts labels of samples that were drawn at random, see ``drawn`` of `fit`.
-        "uniform" treats classes alike, which serves the balanced accuracy. Pass the known shares of
-        all classes in the order of the sorted classes.
+        Shares of the classes among all samples. Labels of chosen samples do not show them.
+        "estimated" estimates them from the predictions, which improves the accuracy. If held-out
+        labels do not determine the shares, the estimate stays near equal shares, and nearer with
+        fewer labels per class. "measured" counts the labels of samples that were drawn at random
+        (see ``drawn`` of `fit`).
+        "uniform" gives all classes equal shares, which improves the balanced accuracy. You can also
+        pass the known shares of all classes, in the order of the sorted classes.
     max_iter : int, default=30
         Maximum number of iterations of the factorization. A larger value rarely changes the
         predictions.
@@ -110,22 +111,24 @@ class PartsClassifier(
     transduction_ : ndarray of shape (n_samples,)
         Class label of each training sample; labelled samples keep their label.
     label_distributions_ : ndarray of shape (n_samples, n_classes)
-        Class probabilities of the training samples, as if none were labelled.
+        Class probabilities of the training samples. A given label does not set them to 0 or 1.
     candidates_ : list of Candidate
-        Classifiers of the ensemble: name, held-out accuracy and log loss, weight and reason. A
-        classifier without finite scores has weight zero. The list prints as a table.
+        Classifiers of the ensemble, each with name, held-out accuracy, log loss, weight, and the
+        reason for the weight. A classifier whose scores are not finite has weight zero. The list
+        prints as a table.
     expected_accuracy_ : Expected
         Expected accuracy on unlabelled samples with a 95% interval (``accuracy, low, high``), if
         they belong to labelled classes; NaN if no class has two labels. It prints as a sentence.
         ``balanced`` is the expected balanced accuracy.
     doubtful_labels_ : list of Doubt
-        Given labels that contradict the others: sample, given, suggested, probability.
+        Given labels that contradict the other labels: sample, given label, suggested label and
+        probability.
     others_found_ : float
-        Share of labels that `outlyingness` separates from the other classes when their own class
-        is held out.
+        Share of labelled samples whose `outlyingness` is above 0.95 when the labels of their class
+        are held out.
     weighting_ : dict
-        Weights and temperatures of the classifiers, and those that take long to fit, for
-        ``relabel(y, weigh=...)``.
+        Weights and temperatures of the classifiers, and the fitted classifiers that take long to
+        fit. Pass it as ``relabel(y, weigh=...)``.
     embedding_ : ndarray of shape (n_samples, n_parts)
         Part weights V.
     components_ : ndarray of shape (n_parts, n_features)
@@ -187,7 +190,7 @@ class PartsClassifier(
             Weight of the label of each sample.
         also : list of arrays, or mapping of names to arrays, default=None
             Further descriptions of the same samples, row by row, such as embeddings in addition to
-            words. Each gets classifiers of its own, and held-out labels determine its weight.
+            words. Each array gets separate classifiers, and held-out labels determine its weight.
             `predict` then needs the same arrays for new samples.
         graph : sparse matrix of shape (n_samples, n_samples), default=None
             Symmetric non-negative graph that replaces the neighbours in X, for example

@@ -175,7 +175,7 @@ class Results(TransformerMixin):  # the base class adds `set_output`
 
     @property
     def others_found_(self) -> float:
-        """Share of labels whose `outlyingness` is above 0.95 while their class is held out."""
+        """Share of labels with `outlyingness` above 0.95 when their class is held out."""
         check_is_fitted(self)
         return self._outlying.found
 
@@ -287,7 +287,7 @@ class Results(TransformerMixin):  # the base class adds `set_output`
         Returns
         -------
         ndarray of shape (n_samples,)
-            Probabilities; NaN where there is only one class.
+            Probabilities; NaN if there is only one class.
         """
         return confidence(self.predict_proba(X, also=also))
 

@@ -242,7 +242,7 @@ def number(value: float, metric: str) -> str:
 
 
 def with_error(stat: Stat | None, metric: str) -> str:
-    """Format a mean with its standard error, where it has one."""
+    """Format a mean with its standard error, if it has one."""
     if stat is None:
         return ""
     text = number(stat.mean, metric)
