@@ -1,13 +1,12 @@
-"""One pool of threads for every kernel and every product, for as long as the process lives.
+"""One pool of threads for all kernels and products of the process.
 
-Kernels and BLAS let go of the interpreter's lock, so threads of Python serve them: nothing has to
-be compiled twice, and any thread or fork of the user's may call them at any time, which the pools
-of OpenMP and of numba's work queue forbid. Kernels that an iteration waits for are called without
-that lock, see `kernels.crew`. BLAS runs on one thread in each of ours: two pools would wait for the
-same cores.
+Kernels and BLAS release the interpreter's lock, so Python threads can run them. Unlike the pools
+of OpenMP and of numba's work queue, this pool may be used from any thread or fork of the user.
+Short kernels of an iteration are called without the lock, see `kernels.crew`. Each thread runs
+BLAS on one thread, because two pools would compete for the same cores.
 
-Work is cut by shape alone and each piece is computed as one thread would do it, so the number of
-threads changes no digit of a result; only how many pieces a thread takes follows from it.
+Work is divided by shape alone, and each piece is computed by one thread. The number of threads
+therefore changes no digit of a result, only the number of pieces that each thread computes.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ else:
     import functools
 
     class cached_property(functools.cached_property):
-        """Without the lock of Python 3.11: one for all objects, held while a value is computed.
+        """A cached property without the lock that Python 3.11 and earlier hold for all objects.
 
-        Fits side by side would wait for each other, and a fork in the meantime for ever.
+        With that lock, concurrent fits would wait for each other, and a forked process might hang.
         """
 
         def __get__(self, instance, owner=None):
@@ -43,11 +42,11 @@ else:
             return value
 
 
-#: Of this thread: whether it is ``counted`` as a helper or a caller, how deep it is in
+#: State of this thread: whether it is ``counted`` as a helper or a caller, its depth in
 #: `one_blas_thread`, the number of threads ``known`` there, and the ``desk`` of its kernels.
 here = local()
 
-# -- how many ----------------------------------------------------------------------------------
+# -- number of threads -------------------------------------------------------------------------
 
 
 @cache
@@ -72,9 +71,9 @@ def _calls() -> list[tuple[Callable[[], int | None], Callable[[int], Any]]]:
 
 
 def _blas() -> list[int]:
-    """Return the threads that each BLAS may use, by its variables or by threadpoolctl.
+    """Return the number of threads of each BLAS, from its variables or threadpoolctl.
 
-    A large number if it is unknown, because some libraries cannot report it.
+    If a library cannot report the number, return a large one.
     """
     return [ask() or 1 << 20 for ask, _ in _calls()]
 
@@ -94,15 +93,15 @@ def _tell_blas(numbers: list[int]) -> None:
 
 
 class _OneThread:
-    """BLAS on one thread for as long as anyone is inside.
+    """A context in which BLAS uses one thread, shared by all threads of the process.
 
-    The number is the process's: a thread that put back what it had found would put back the limit
-    of another. So the first one in remembers it, and the last one out restores it.
+    The limit is global, so a thread that restored the limit it found could restore that of another
+    thread. Therefore the first thread that enters stores the limit, and the last one restores it.
     """
 
     def __init__(self) -> None:
         self.lock, self.inside = Lock(), 0
-        self.before: list[int] = []  # what BLAS was allowed
+        self.before: list[int] = []  # the limits of BLAS before
 
     def __enter__(self) -> None:
         depth = here.depth = getattr(here, "depth", 0) + 1
@@ -113,7 +112,7 @@ class _OneThread:
             if not self.inside:
                 self.before = told
             self.inside += 1
-            if max(told, default=1) > 1:  # also where somebody else has put it back
+            if max(told, default=1) > 1:  # also if other code has reset it
                 _tell_blas([1] * len(told))
 
     def __exit__(self, *error: object) -> None:
@@ -138,15 +137,15 @@ def blas_threads(work: float) -> Iterator[None]:
 
 
 def _by_variable() -> int:
-    """Return the first number of OMP_NUM_THREADS, that of the outermost level."""
+    """Return the first number of OMP_NUM_THREADS, which is that of the outermost level."""
     first = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     return int(first) if first.isdigit() and int(first) else 1 << 20
 
 
 def _numba_limit() -> int:
-    """Return NUMBA_NUM_THREADS, by default the number of cores, or that of `set_num_threads`.
+    """Return NUMBA_NUM_THREADS (default: number of cores), or the limit of `set_num_threads`.
 
-    Asking numba starts its threads, so this happens only if they were used before.
+    Reading numba's limit starts its threads, so it is only read if they have been used before.
     """
     parallel = sys.modules.get("numba.np.ufunc.parallel")
     if getattr(parallel, "_is_initialized", False):
@@ -165,7 +164,7 @@ def cores() -> int:
 def everybody() -> int:
     """Return the threads of all callers, within the limits of numba, OMP_NUM_THREADS and BLAS.
 
-    Asked once by who is in `one_blas_thread`, since it takes as long as a small product.
+    `one_blas_thread` stores the result, since this function takes as long as a small product.
     """
     known = getattr(here, "known", None)
     if known is not None:
@@ -206,19 +205,19 @@ class Costs(NamedTuple):
     step: float  # one multiply-add
 
 
-#: Multiply-adds that no machine takes longer for than for waking a thread.
+#: Number of multiply-adds that every machine computes faster than it wakes a thread.
 LITTLE = 1_000_000.0
-#: How much longer than with the best number of threads work may take with fewer.
+#: Allowed ratio of the time with fewer threads to that with the best number of threads.
 NEAR = 1.1
 
 
 @cache
 def costs(threads: int, outside: bool = False) -> Costs:
-    """Measure the costs once per process, in some milliseconds; results do not depend on them.
+    """Measure the costs once per process, in a few milliseconds; results do not depend on them.
 
-    A thread is woken, and waits for the interpreter whenever it comes from one of its products to
-    the next: what that takes grows with their number, on each machine in its own way. Kernels that
-    run ``outside`` the interpreter wait for nobody but each other.
+    Waking a thread takes time, and a thread waits for the interpreter's lock between its products.
+    This overhead grows with the number of threads and depends on the machine. Kernels ``outside``
+    of the interpreter only wait for each other.
     """
     if outside:
         from partwise.backends.numpy.kernels import crew
@@ -232,9 +231,9 @@ def costs(threads: int, outside: bool = False) -> Costs:
     found = []
     for count in counts:
         seconds(lambda: together(count), 5)  # makes the threads  # noqa: B023
-        # of many threads one often comes late
+        # With many threads, one of them is often late.
         found.append(max(0.0, seconds(lambda: together(count), 9, 0.75) - alone))  # noqa: B023
-    # more threads wait no less; where it seems so something else has come between
+    # The overhead cannot fall with the number of threads; if it seems to, the system was busy.
     waits = [min(found[n:]) for n in range(len(found))]
     return Costs({1: 0.0, **dict(zip(counts, waits, strict=True))}, _step())
 
@@ -286,11 +285,11 @@ def threads_for(work: float, outside: bool = False) -> int:
 
 
 class _Region:
-    """Tasks that whoever comes takes, one after the other; the caller takes what nobody does."""
+    """Tasks that the caller and its helpers take one after the other."""
 
     def __init__(self, run: Callable[..., Any], tasks: Iterable[tuple[Any, ...]]) -> None:
         self.run, self.tasks = run, iter(tasks)
-        self.changed, self.taken = Condition(Lock()), 0  # tasks that somebody is at
+        self.changed, self.taken = Condition(Lock()), 0  # tasks in progress
         self.error: BaseException | None = None
 
     def _next(self, held: int) -> tuple[Any, ...] | None:
@@ -352,17 +351,17 @@ class _Worker:
             work, self.work = self.work, None
             assert work is not None
             work()
-            del work  # or its arrays would live until the next one
+            del work  # release its arrays before the next task
             with self.pool.lock:
                 self.pool.idle.append(self)
 
 
-#: Seconds for which a caller that has no helpers is thought to want some.
+#: Seconds for which helpers are reserved for a caller that has none.
 RECENT = 0.01
 
 
 class _Pool:
-    """A pool whose caller always works too, so that nobody waits for a free thread."""
+    """A pool whose caller also works, so that a caller never waits for a free thread."""
 
     def __init__(self) -> None:
         self.lock, self.size, self.callers = Lock(), 0, 0
@@ -371,7 +370,7 @@ class _Pool:
 
     def enter(self) -> bool:
         """Mark this thread as busy; return whether it was not counted yet, for `leave`."""
-        new = not getattr(here, "counted", False)  # else a task of another region calls
+        new = not getattr(here, "counted", False)  # else this is a nested call
         here.counted = True
         with self.lock:
             self.callers += new
@@ -384,13 +383,13 @@ class _Pool:
                 self.callers -= 1
 
     def take(self, most: int, asleep: int = 0) -> list[_Worker]:
-        """Reserve free and sleeping helpers, at most so many; the caller holds the lock."""
+        """Reserve a limited number of free or sleeping helpers; the caller holds the lock."""
         busy = self.size - len(self.idle) - asleep
         helpers = max(0, min(most, everybody() - self.callers - busy))
         while len(self.idle) < helpers:
             try:
                 self.idle.append(_Worker(self))
-            except RuntimeError:  # no more threads, or none since the interpreter ends
+            except RuntimeError:  # no more threads, or the interpreter is ending
                 break
             self.size += 1
         return [self.idle.pop() for _ in range(min(helpers, len(self.idle)))]
@@ -408,12 +407,12 @@ class _Pool:
             region.finish()
         finally:
             self.leave(caller)
-            region.run = _nothing  # helpers that come too late hold no arrays
+            region.run = _nothing  # late helpers hold no arrays
 
     def gather(self, desk: Any, most: int) -> int:
-        """Assign helpers to a desk; return how many of those there must leave.
+        """Assign helpers to a desk; return how many helpers of the desk must leave.
 
-        Desks side by side share what one alone would have.
+        Concurrent desks share the number of helpers that a single desk would have.
         """
         now = time.monotonic()
         with self.lock:
@@ -460,7 +459,7 @@ if hasattr(os, "register_at_fork"):
 def each(run: Callable[..., Any], tasks: Iterable[tuple[Any, ...]], threads: int) -> None:
     """Call run(*task) for each task, in a limited number of threads.
 
-    A task may call this again: its own tasks get the threads that are left of so many.
+    A task may call `each` again; its own tasks get the remaining threads.
     """
     most = len(tasks) if isinstance(tasks, Sequence) else threads
     if min(threads, most) > 1:
@@ -502,7 +501,7 @@ def add_in_order(
                     turn.notify_all()
         except BaseException:
             with turn:
-                failed = True  # nobody waits for what will not come
+                failed = True  # release threads that wait for this result
                 turn.notify_all()
             raise
 
@@ -512,8 +511,8 @@ def add_in_order(
 def in_threads(run: Callable[[int, int], Any], n: int, block: int, threads: int) -> None:
     """Call run(lo, hi) for runs of rows that are multiples of ``block``, one per thread.
 
-    No more: a thread that comes for its next run waits for the interpreter, which on a virtual
-    machine takes 50 µs, and one after the other.
+    Each thread has a single run, because a thread waits for the interpreter's lock before its next
+    run. On a virtual machine this takes 50 µs per thread, one after the other.
     """
     if threads == 1 or n <= block:
         run(0, n)
@@ -523,7 +522,7 @@ def in_threads(run: Callable[[int, int], Any], n: int, block: int, threads: int)
     each(run, [(lo, hi) for lo, hi in itertools.pairwise(cuts) if lo < hi], threads)
 
 
-#: Multiply-adds that an entry is worth on its way from memory and back, and one of BLAS.
+#: Cost of reading and writing an entry, and of a multiply-add of BLAS, in multiply-adds.
 PASS, BLAS = 4.0, 0.5
 
 
