@@ -1,6 +1,7 @@
 """Naive float64 reference: the papers' equations with explicit dense matrices, for tests only.
 
-Nothing here is fast and nothing here imports the library. Orientation and letters are ours:
+These functions are slow and do not import the library. The orientation and the letters are those of
+the library:
 
     X (n, p) samples by features,   V (n, k) representation,   U (p, k) basis,   X ~ V S Uᵀ,
     A (n, r) hard labels (V = A Z),   W (n, n) neighbour graph,   D (n, k) class cost,
@@ -103,9 +104,9 @@ def kkt_residual(V, U, split_V, split_U, zero=0.0):
     split_V = (neg, pos), split_U = (neg, pos), as `split_*` give them. With hard labels the
     variable is Z, so pass Z for V.
 
-    Multiplicative updates bring an entry to 1e-300 but not to 0, and its whole (positive) gradient
-    then counts: the residual stays at some per cent for ever. With zero > 0, entries up to
-    zero times the largest of their column count as 0.
+    Multiplicative updates reduce an entry to 1e-300 but not to 0. Its whole (positive) gradient
+    would then count, and the residual would stay at a few per cent. With zero > 0, entries of at
+    most zero times the largest entry of their column count as 0.
     """
     residual = 0.0
     for Z, (neg, pos) in ((V, split_V), (U, split_U)):
@@ -124,8 +125,9 @@ def sample_weights(gamma, n):
 def ncw_weights(X):
     """Normalised-cut weights: γ ∝ 1 / (X Xᵀ 1) (GNMF appendix C, after Xu, Liu & Gong 2003).
 
-    The paper has D = diag(XᵀXe) and weighs with D⁻¹. A zero sample has weight 0, not inf. The mean
-    is brought to one: beside a penalty the factor matters, and 1/(XXᵀ1) shrinks with the samples.
+    The paper has D = diag(XᵀXe) and weighs with D⁻¹. A zero sample has weight 0, not inf. The
+    weights are scaled to a mean of one, because 1/(XXᵀ1) shrinks with the number of samples, which
+    would change the effect of a penalty.
     """
     degree = X @ X.T @ np.ones(X.shape[0])
     weights = np.where(degree > 0, 1.0 / floor(degree), 0.0)
@@ -154,7 +156,7 @@ def label_matrix(y):
 
 
 def shared_rows(A, V0, weights=None):
-    """Z0 for a start V0: the mean over the samples that share a row, (AᵀΓA)⁻¹ AᵀΓ V0."""
+    """Return Z0 for a start V0: means over the samples that share a row, (AᵀΓA)⁻¹ AᵀΓ V0."""
     G = A if weights is None else weights[:, None] * A
     return np.linalg.solve(G.T @ A, G.T @ V0)
 
@@ -163,7 +165,7 @@ def class_cost(y, n_components, components_per_class=1):
     """D of cdNMF (5): 1 where a labelled sample uses a component of another class, else 0.
 
     Components r c ... r c + r - 1 are those of the c-th class (sorted); those after the last
-    class belong to nobody and cost nothing, as do samples without label.
+    class belong to no class and cost nothing, and neither do samples without a label.
     """
     y = np.asarray(y)
     owner = np.full(n_components, -1)
@@ -177,12 +179,12 @@ def class_cost(y, n_components, components_per_class=1):
 
 
 def class_cost_in_doubt(P, n_components, components_per_class=1):
-    """D where P (n, c) are probabilities of the classes, rows of NaN unknown: the mean of D."""
+    """Return the mean of D for class probabilities P (n, c); rows of NaN are unknown."""
     n, c = P.shape
     D = np.zeros((n, n_components))
     for i in range(n):
         for label in range(c) if not np.isnan(P[i]).any() else ():
-            if label * components_per_class < n_components:  # a class without parts costs nothing
+            if label * components_per_class < n_components:  # classes without parts cost nothing
                 cost = class_cost(
                     np.append(np.arange(c), label), n_components, components_per_class
                 )
@@ -200,7 +202,7 @@ def mixing_matrix(P):
 
 
 def spread_labels(W, P, n_iter=3000):
-    """Unknown rows become the weighted mean of their neighbours' rows, over and over."""
+    """Replace unknown rows repeatedly by the weighted mean of the rows of their neighbours."""
     unknown = np.isnan(P).any(axis=1)
     F = np.nan_to_num(P)
     for _ in range(n_iter):
@@ -210,7 +212,7 @@ def spread_labels(W, P, n_iter=3000):
 
 
 def label_graph(W, y, label_weight=1.0):
-    """SemiGNMF's graph: same label, weight label_weight; different labels, no edge; else W."""
+    """Return SemiGNMF's graph: label_weight for equal labels, 0 for different ones, else W."""
     W, y = np.array(W, dtype=np.float64), np.asarray(y)
     for i in range(len(y)):
         for j in range(len(y)):
@@ -412,7 +414,7 @@ def split_kl(
     X, Z, U, *, A=None, S=None, W=None, lam=0.0, D=None, class_reg=0.0, gamma=None,
     l1_V=0.0, l2_V=0.0, l1_U=0.0, l2_U=0.0,
 ):  # fmt: skip
-    """Of `objective_kl` at V = A Z, the graph term being the symmetric divergence, halved."""
+    """Return neg, pos of `objective_kl` at V = A Z, with half the symmetric divergence."""
     n, k = len(X), U.shape[1]
     A = np.eye(n) if A is None else A
     S = np.eye(k) if S is None else S
@@ -439,7 +441,7 @@ def split_kl(
 
 
 def split_beta(X, V, U, beta, *, gamma=None, l1_V=0.0, l2_V=0.0, l1_U=0.0, l2_U=0.0):
-    """Of `objective_beta`. For β < 1 a zero of V Uᵀ makes pos infinite, and the update 0."""
+    """Return neg, pos of `objective_beta`; if β < 1, pos is infinite where V Uᵀ is zero."""
     gamma = sample_weights(gamma, len(X))[:, None]
     Y = floor(V @ U.T)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -448,10 +450,10 @@ def split_beta(X, V, U, beta, *, gamma=None, l1_V=0.0, l2_V=0.0, l1_U=0.0, l2_U=
 
 
 def split_concepts(X, V, C, *, K=None, lam=0.0, K_parts=None):
-    """Of `objective_concepts`, with K = K⁺ - K⁻ (K_parts; by default K⁺ = K, K⁻ = 0).
+    """Return neg, pos of `objective_concepts` for K = K⁺ - K⁻ (K_parts; default K⁺ = K, K⁻ = 0).
 
     ∂C = K C (VᵀV + λ diag(Vᵀ1)) - (1+λ) K V,   ∂V = V CᵀKC + λ/2 (a 1ᵀ + 1 bᵀ) - (1+λ) K C,
-    a = diag K, b = diag CᵀKC: never negative for a kernel, so they go whole into pos.
+    a = diag K, b = diag CᵀKC. These are never negative for a kernel, so they belong to pos.
     """
     K = X @ X.T if K is None else K
     plus, minus = (K, np.zeros_like(K)) if K_parts is None else K_parts
@@ -521,9 +523,9 @@ def nmf_kl(X, V0, U0, n_iter, *, l1_V=0.0, l2_V=0.0, l1_U=0.0, l2_U=0.0, gamma=N
 def mm_exponent(beta, l2=0.0, l2_rule="ratio"):
     """Févotte & Idier 2011: 1/(2-β) for β < 1, 1 for 1 <= β <= 2, 1/(β-1) for β > 2.
 
-    With an l2 penalty and 0 < β < 2 the ratio rule (scikit-learn's) is no longer a descent step: z²
-    is then the fastest growing term, every other part of the majoriser must be bounded by a
-    parabola, and the minimiser has exponent 1/(3-β) (l2_rule="mm", for every β < 2).
+    With an l2 penalty and 0 < β < 2 the ratio rule of scikit-learn is not a descent step, because
+    z² grows fastest. Every other part of the majoriser must then be bounded by a parabola, and the
+    minimiser has exponent 1/(3-β) (l2_rule="mm", for every β < 2).
     """
     if l2 > 0 and beta < 2 and l2_rule == "mm":
         return 1.0 / (3.0 - beta)
@@ -604,7 +606,7 @@ def lin_modified_mu(
 def gnmf_frobenius(X, V0, U0, n_iter, *, W, lam, gamma=None, order="VU"):
     """GNMF (14)(15); weights by appendix C: V' = Γ^½ V, X' = Γ^½ X, L' = Γ^-½ L Γ^-½.
 
-    Multiplied out, Γ stands in front of the two data products, and zero weights are no trouble.
+    Multiplied out, Γ is a factor of the two data products, so zero weights are allowed.
     The paper prints U (14) before V (15); the authors' code takes V first. Both terms of (6) are
     halved, so λ enters the update whole.
     Monotone, although Theorem 1 argues entry by entry for a simultaneous update: the step is
@@ -652,8 +654,8 @@ def solve_graph_system(b, c, M, l2=None):
     """Solve diag(b) v + l2 v² + M v = c for v >= 0 (M = λL): GNMF (21) with an l2 term.
 
     Linear without l2. With it, Newton: the Jacobian is an M-matrix and the map is convex, so the
-    iterates fall monotonically from the second on. A part of the graph in which b and c are 0
-    (samples of weight 0 that know only each other, a component with u = 0) gets v = 0.
+    iterates fall monotonically from the second on. A connected part of the graph in which b and c
+    are 0 gets v = 0, for example samples of weight 0, or a component with u = 0.
     """
     count, part = connected_components(M != 0, directed=False)
     keep = np.zeros(len(c), dtype=bool)
@@ -724,7 +726,7 @@ def semi_gnmf_kl(X, V0, U0, n_iter, *, W, y, lam, label_weight=1.0, gamma=None, 
 
 
 def on_shared_rows(A, V0, U0, n_iter, order, step_Z, step_U, objective, weights=None):
-    """`alternate` over Z instead of V; steps and objective see V = A Z. Returns V."""
+    """Run `alternate` over Z; steps and objective receive V = A Z. Return V."""
     Z, U, history = alternate(
         shared_rows(A, V0, weights), U0, n_iter, order,
         step_Z, lambda Z, U: step_U(A @ Z, U), lambda Z, U: objective(A @ Z, U),
@@ -831,16 +833,16 @@ def nsnmf_frobenius(X, V0, U0, n_iter, *, delta=0.5, order="VU"):
 
 
 def cofactor(B, i, j):
-    """(-1)^(i+j) times the determinant without row i and column j."""
+    """Return (-1)^(i+j) times the determinant without row i and column j."""
     rest = np.delete(np.delete(B, i, axis=0), j, axis=1)
     return (-1.0) ** (i + j) * (np.linalg.det(rest) if rest.size else 1.0)
 
 
 def ansnmf_column(B, c, A, lower):
-    """Column c of B for the largest det B: it sums to one, A b >= lower, all cofactors stay >= 0.
+    """Return column c of B for the largest det B: sum one, A b >= lower, all cofactors >= 0.
 
-    Cofactors are determinants, and linear in the column: their coefficients are those at unit
-    columns. Where the linear program has no solution the column stays.
+    Cofactors are linear in the column, so their coefficients are the values at unit columns. If the
+    linear programme has no solution, the column is unchanged.
     """
     k = len(B)
 
@@ -863,7 +865,7 @@ def ansnmf_column(B, c, A, lower):
 
 
 def ansnmf_codes(V, slack):
-    """B of V Bᵀ: codes of sum one stay above zero but for ``slack``; columns k, 1, ..., k - 1."""
+    """Return B of V Bᵀ: part weights of sum one stay above -slack; columns k, 1, ..., k - 1."""
     k = V.shape[1]
     Y = V[V.sum(axis=1) > 1e-6]
     Y = Y / Y.sum(axis=1, keepdims=True)
@@ -876,7 +878,7 @@ def ansnmf_codes(V, slack):
 
 
 def ansnmf_parts(U, slack):
-    """B of U Bᵀ: parts of sum one stay above -slack at every feature; rows 1, ..., k."""
+    """Return B of U Bᵀ: parts of sum one stay above -slack at every feature; rows 1, ..., k."""
     T = U / U.sum(axis=0)
     C = np.eye(U.shape[1])
     for c in range(U.shape[1]):
@@ -885,11 +887,11 @@ def ansnmf_parts(U, slack):
 
 
 def ansnmf(X, V0, U0, n_iter, *, slack_V=0.001, slack_U=0.001, warmup=10):
-    """Yang, Xiang, Xie and Lai 2017 as their program has it: X ≈ V S Uᵀ with an S that adapts.
+    """Yang, Xiang, Xie and Lai 2017, following their program: X ≈ V S Uᵀ with an adaptive S.
 
-    Multiplicative steps as in nsNMF, parts brought to sum one after each. In the first and the last
-    iteration linear programs move the codes and the parts, and the inverse goes into S.
-    Returns V, S, U.
+    Multiplicative steps are as in nsNMF, and parts are scaled to sum one after each. In the first
+    and the last iteration, linear programmes change the part weights and the parts, and S receives
+    the inverse. Return V, S, U.
     """
     eps, V, U = 1e-9, V0, U0 / U0.sum(axis=0)
     S = np.eye(V.shape[1])
@@ -933,7 +935,7 @@ def nsnmf_kl(X, V0, U0, n_iter, *, delta=0.5, order="VU"):
 
 
 def accelerated(gradient, lipschitz, Z, inner_iter):
-    """inner_iter steps of NMF-DC (15): momentum starts anew, β₀ = 1, Y₀ = Z."""
+    """Run inner_iter steps of NMF-DC (15); momentum restarts with β₀ = 1, Y₀ = Z."""
     if lipschitz == 0:
         return Z
     Y, beta = Z, 1.0
@@ -1130,9 +1132,9 @@ def sparseness(x):
 def hoyer_projection(s, l1, l2):
     """Return the closest non-negative vector to s with Σv = l1 and ‖v‖₂ = l2 (Hoyer 2004, 3.2).
 
-    Needs l2 <= l1 <= √n l2. From the midpoint of the current face along s to the sphere; entries
-    that come out negative are set to zero for good. Where s is constant on the face every direction
-    is as good; the first entry is taken.
+    This requires l2 <= l1 <= √n l2. Each step moves from the midpoint of the current face along s
+    to the sphere, and permanently sets negative entries to zero. If s is constant on the face,
+    every direction is equally good, and the first entry is used.
     """
     s = np.asarray(s, dtype=np.float64)
     free = np.ones(s.size, dtype=bool)
@@ -1156,13 +1158,13 @@ def hoyer_projection(s, l1, l2):
 
 
 def l1_for_sparseness(size, wanted):
-    """Σv of a vector of unit l2 norm with the wanted sparseness."""
+    """Return Σv of a vector of unit l2 norm with the given sparseness."""
     root = np.sqrt(size)
     return root - (root - 1.0) * wanted
 
 
 def project_columns(Z, wanted, unit):
-    """Each column to the wanted sparseness; its l2 norm becomes 1 (unit) or is kept."""
+    """Project each column to the given sparseness; its l2 norm becomes 1 (unit) or is kept."""
     Z = np.array(Z)
     for k in range(Z.shape[1]):
         norm = 1.0 if unit else np.linalg.norm(Z[:, k])
@@ -1173,11 +1175,12 @@ def project_columns(Z, wanted, unit):
 def hoyer_sparse_nmf(X, V0, U0, n_iter, *, sparseness_V=None, sparseness_U=None, order="VU"):
     """Hoyer 2004, section 3.1, ½‖X - VUᵀ‖²: gradient step and projection, or multiplicative step.
 
-    His W is our U (column norms kept), his H our Vᵀ (columns of V of unit norm). A constrained step
-    starts at size 1, is halved until the objective does not rise and grows by 1.2 after success; a
-    factor whose step has shrunk below 1e-200 stays. Where V is free its columns are scaled to unit
-    norm into U after the step, as in his code. The start is projected first. The paper lists W
-    before H, his code updates H first ("VU"). Monotone after the projection of the start.
+    Hoyer's W is our U (column norms kept), and his H is our Vᵀ (columns of V of unit norm). A
+    constrained step starts at size 1, is halved until the objective does not rise, and grows by 1.2
+    after success. A factor whose step has shrunk below 1e-200 is unchanged. If V is free, its
+    columns are scaled to unit norm after the step, and U by the inverse, as in his code. The start
+    is projected first. The paper lists W before H, but his code updates H first ("VU"). The method
+    is monotone after the projection of the start.
     """
     V, U = np.array(V0, dtype=np.float64), np.array(U0, dtype=np.float64)
     if sparseness_V is None:
@@ -1262,7 +1265,7 @@ def plsa_em(X, Pz, Pw_z, Pd_z, n_iter):
 
 
 def edges_to(new, X, W, n_neighbors, weighting="binary", bandwidth=1.0):
-    """Weights between new samples and X: their nearest in X, or the row of W if they are in X."""
+    """Return weights between new samples and X: nearest neighbours, or the row of W if in X."""
     E = np.zeros((len(new), len(X)))
     for i, x in enumerate(new):
         distance = np.sqrt(((X - x) ** 2).sum(axis=1))
@@ -1301,12 +1304,12 @@ def beside_kl(x, U, weights, V, lam, v):
 
 
 # --------------------------------------------------------------------------------------------
-# Entries that were not seen, and weights of entries
+# Missing entries, and weights of entries
 # --------------------------------------------------------------------------------------------
 
 
 def weighed_entries(X, V, U, weight, loss="frobenius"):
-    """Σ w_ij loss(x_ij, y_ij); what X holds where w is zero does not matter."""
+    """Return Σ w_ij loss(x_ij, y_ij); entries of X with weight zero are ignored."""
     X = np.where(weight > 0, X, 0.0)
     Y = V @ U.T
     entries = 0.5 * (X - Y) ** 2 if loss == "frobenius" else kl_entries(X, Y)
@@ -1363,7 +1366,7 @@ def nmf_linked(
     X, V0, U0, n_iter, *, must=(), cannot=(), must_reg=None, cannot_reg=0.0, W=None, lam=0.0,
     order="VU",
 ):  # fmt: skip
-    """Multiplicative updates with links; must_reg None: must-links share a row of Z."""
+    """Run multiplicative updates with links; if must_reg is None, must-links share a row of Z."""
     n = len(X)
     A = must_matrix(n, must) if must_reg is None else np.eye(n)
     C, M = np.zeros((n, n)), np.zeros((n, n))
@@ -1391,7 +1394,7 @@ def nmf_linked(
 
 
 def linked_merge(V, k, must=(), cannot=()):
-    """Ward's merging by brute force, cannot-linked groups never joined while others can be."""
+    """Run Ward's merging by brute force; groups with a cannot-link are merged last."""
     groups = [list(np.flatnonzero(c)) for c in must_matrix(len(V), must).T]
 
     def spread(group):
@@ -1434,7 +1437,7 @@ def semi_nmf(X, V0, n_iter, *, D=None, class_reg=0.0, W=None, lam=0.0):
 
 
 # --------------------------------------------------------------------------------------------
-# Rows that are outliers: Σ √(‖x_i - y_i‖² + ε), by weights that follow the residuals
+# Outlying rows: Σ √(‖x_i - y_i‖² + ε), with weights that depend on the residuals
 # --------------------------------------------------------------------------------------------
 
 
@@ -1466,7 +1469,7 @@ def nmf_l21(X, V0, U0, n_iter, *, eps):
 
 
 def symmetric_sweeps(S, V0, n_iter):
-    """Each entry of V in turn to the least of ½‖S - VVᵀ‖² over all roots of its derivative."""
+    """Minimise ½‖S - VVᵀ‖² in each entry of V in turn, over all roots of its derivative."""
     V, history = np.array(V0), []
 
     def value(V):
@@ -1524,10 +1527,11 @@ def batches_frobenius(batches, U0, forget, rounds=1):
 
 
 def batches_kl(batches, U0, forget, steps):
-    """U after batches of X: `steps` EM updates of the codes from a constant, one of U from sums.
+    """Return U after batches: `steps` EM updates of the part weights, then one of U from sums.
 
-    C sums U ∘ (X/Y)ᵀV with each batch's own U and V, B the codes; the start counts as one sample
-    of mean codes; the past keeps forget^(16 batch/met), and the step has the power 1.6.
+    C sums U ∘ (X/Y)ᵀV with the U and V of each batch, and B sums the part weights. The start counts
+    as one sample with mean part weights. Earlier sums are multiplied by forget^(16 batch/met), and
+    the step has the power 1.6.
     """
     U = np.array(U0, dtype=np.float64)
     k = U.shape[1]
@@ -1567,12 +1571,12 @@ def damped_newton(X, Z, B, cost, ridge, sweeps, hold=0.01):
 
 
 # --------------------------------------------------------------------------------------------
-# Names and how sure they are
+# Predicted labels and their confidence
 # --------------------------------------------------------------------------------------------
 
 
 def expected_calibration_error(p, y, bins=10):
-    """Σ over bins of confidence of (share of samples) |share of right ones - mean confidence|."""
+    """Return Σ over bins of confidence of (share of samples) |accuracy - mean confidence|."""
     sure, right, total = p.max(axis=1), p.argmax(axis=1) == y, 0.0
     for b in range(bins):
         inside = (sure > b / bins) & (sure <= (b + 1) / bins)
@@ -1582,7 +1586,7 @@ def expected_calibration_error(p, y, bins=10):
 
 
 def log_loss(p, y):
-    """Mean of -log p of the right class."""
+    """Return the mean of -log p of the true class."""
     return -np.mean([np.log(row[c]) for row, c in zip(p, y)])
 
 
@@ -1594,7 +1598,7 @@ def gaussian_classes(Z, M, S, shrink):
 
 
 def em_of_gaussian_classes(Z, labelled, y, P, rounds, shrink):
-    """Scores of the samples after each round of EM in which labelled ones stay with their class."""
+    """Return scores after each iteration of EM; labelled samples stay in their class."""
     P, scores = np.array(P, dtype=np.float64), []
     for _ in range(rounds):
         for i, c in zip(labelled, y):
@@ -1613,7 +1617,7 @@ def em_of_gaussian_classes(Z, labelled, y, P, rounds, shrink):
 
 
 def even_masses(G, y, c):
-    """Shares of classes in what reaches each sample, after every class got the same mass in all."""
+    """Return class shares of the mass at each sample, with equal total mass for all classes."""
     H = np.array([[g[y == j].mean() for j in range(c)] for g in G])
     H = H / H.sum(axis=1, keepdims=True)
     H = H / H.sum(axis=0, keepdims=True)
@@ -1627,8 +1631,9 @@ def even_masses(G, y, c):
 def expected_accuracy(p, agreed, n_labels, *, share, width, edge):
     """logit(a) = c0 + (c1 + c2/√n) logit(sure) + (c3 + c4/√n) logit(agreement).
 
-    The ends of its interval are as far from it, in logits, as labels a class say.
-    p (n, c) are probabilities of the samples without a label, ``agreed`` the agreement of heads.
+    The number of labels per class determines the distance of the interval's ends from the estimate,
+    in logits. p (n, c) are class probabilities of the samples without a label, and ``agreed`` is
+    the agreement of the heads.
     """
     sure = np.mean([max(row) for row in p])
     s, h = (np.log(v / (1 - v)) for v in np.clip([sure, agreed], edge, 1 - edge))
@@ -1641,7 +1646,7 @@ def expected_accuracy(p, agreed, n_labels, *, share, width, edge):
 
 
 def expected_balanced_accuracy(p):
-    """Mean over classes of Σ_i p_ic [c is named] / Σ_i p_ic."""
+    """Return the mean over classes of Σ_i p_ic [c is predicted] / Σ_i p_ic."""
     shares = []
     for c in range(len(p[0])):
         found = sum(row[c] for row in p if int(np.argmax(row)) == c)
@@ -1652,8 +1657,8 @@ def expected_balanced_accuracy(p):
 def measured_shares(counts, strengths):
     """Return the posterior mean and deviation of shares, with Dirichlet distributions.
 
-    P(counts | a) = Π_i of the chance of each label in turn: (a + earlier of its class) over the
-    sum. All strengths a are equally probable before.
+    P(counts | a) is the product over the labels of (a + number of earlier labels of the same class)
+    divided by its sum over the classes. All strengths a have the same prior probability.
     """
     c, n = len(counts), sum(counts)
     weights = []
@@ -1718,11 +1723,13 @@ def accuracy_range(recalls, low, high):
 def outlyingness(codes, graph, labelled, y, *, share, floors, usual, of_mean, counts):
     """Return how far samples are from the labelled ones, relative to held-out labelled ones.
 
-    Two distances: log(1 - cosine) of the codes to the nearest label, and -log of what reaches the
-    sample from all labels over the graph, (1 - α)(I - αS)⁻¹. Each is centred and scaled by labels
-    of classes with another label, which do not count themselves; their mean is placed in the
-    predictive t distribution of as many as there are pairs of a label and its nearest, and of
-    ``counts`` more with the ``usual`` spreads. The deviation is the larger of both sides and above.
+    There are two distances: log(1 - cosine) of the part weights to the nearest labelled sample, and
+    -log of the mass from all labels over the graph, (1 - α)(I - αS)⁻¹. Each is centred and scaled
+    by the distances of labelled samples to the other labelled ones, in classes with at least two
+    labels. The mean of both is compared with a predictive t distribution. Its number of
+    observations is that of pairs of a labelled sample and its nearest one, plus ``counts`` prior
+    ones with the ``usual`` spreads. Its width uses the larger mean square, of all values or of the
+    positive ones.
     """
     from scipy.stats import t as student
 
@@ -1753,7 +1760,7 @@ def outlyingness(codes, graph, labelled, y, *, share, floors, usual, of_mean, co
 
 
 def edge_histograms(picture, directions, side):
-    """Histograms of oriented gradients, pixel by pixel; blocks of two by two windows."""
+    """Return histograms of oriented gradients, pixel by pixel; blocks of two by two windows."""
     height, width = picture.shape
     rows, columns = height // side, width // side
     windows = np.zeros((rows, columns, directions))
@@ -1782,7 +1789,7 @@ def edge_histograms(picture, directions, side):
 
 
 def wrong_labels(p, given, shares, prior, sharper, least):
-    """Probability that each label is wrong (`doubts.doubts`), by sums over the share of those."""
+    """Return the probability that each label is wrong, by sums over the share of wrong labels."""
     n, c = p.shape
     total, wrong = 0.0, np.zeros(n)
     for share in shares:
