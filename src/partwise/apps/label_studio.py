@@ -34,7 +34,7 @@ CREATED, UPDATED, DELETED = "ANNOTATION_CREATED", "ANNOTATION_UPDATED", "ANNOTAT
 
 
 class Choices(NamedTuple):
-    """The control tag of a labelling configuration that holds the class."""
+    """The control tag of a labelling configuration with which users choose the class."""
 
     from_name: str
     to_name: str
@@ -80,7 +80,7 @@ class Backend:
         return f"partwise-{__version__}-{self.workspace.start}-{self.workspace.version}"
 
     def setup(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Check and keep the labelling configuration of the project."""
+        """Check and store the labelling configuration of the project."""
         if body.get("schema"):
             self._choices = Choices.parse(body["schema"])
         return {"model_version": self.version}
@@ -158,7 +158,7 @@ class Backend:
         label = next(iter(chosen), None)
         if label is None:
             self.workspace.skip([row], window="Label Studio")
-        # Label Studio may send the same event twice
+        # Label Studio may send the same event twice, so an unchanged label is ignored.
         elif label != self.workspace.labels.get(self.workspace.samples.ids[row]):
             self.workspace.label([row], str(label), window=_window(annotation))
         return {"model_version": self.version}
@@ -173,7 +173,7 @@ class Backend:
 
 
 def _window(annotation: Mapping[str, Any]) -> str:
-    """Return the name of an annotation in the journal."""
+    """Return the identifier of an annotation in the journal."""
     return f"Label Studio {annotation.get('id')}"
 
 

@@ -36,6 +36,7 @@ class Topics:
     stability : ndarray of shape (n_topics,)
         Mean silhouette over runs from different starts: 1 if all runs found the topic.
     samples : Samples
+        The texts.
     """
 
     parts: NDArray[Any]
@@ -137,8 +138,11 @@ def find_topics(samples: Samples, n_topics: int, *, n_runs: int = 20, seed: int 
     samples : Samples
         Texts, as `partwise.io.read_samples` reads them.
     n_topics : int
+        Number of topics.
     n_runs : int, default=20
+        Number of runs from different starts. More runs measure the stability more precisely.
     seed : int, default=0
+        Random seed of the starts.
 
     Returns
     -------

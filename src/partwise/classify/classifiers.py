@@ -161,7 +161,7 @@ def ridge(
 
 
 def _digits(Z: AnyArray) -> float:
-    """Return the squared length that rounding to the dtype of Z adds to a sample."""
+    """Return the squared rounding error of a sample in the dtype of Z."""
     size = float(np.square(Z, dtype=np.float64).sum()) / max(1, len(Z))
     return float((4 * np.finfo(Z.dtype).eps) ** 2) * size
 
@@ -193,13 +193,16 @@ def mixture(
     labelled, y : int arrays of shape (n_labelled,)
         Rows of the labelled samples, which keep their class, and their classes.
     weights : array of shape (n_folds + 1, n_labelled)
+        Weights of the labels in each fold.
     start : array of shape (n_folds + 1, n, n_classes)
+        Initial class probabilities.
     rounds : int
+        Number of EM iterations.
 
     Returns
     -------
     list of Linear
-        The classifiers after the first and after the last round.
+        The classifiers after the first and after the last iteration.
     """
     n, c = Z.shape[0], start.shape[2]
     Y, wide = np.eye(c)[y], Z.astype(np.float64)

@@ -23,7 +23,7 @@ RIDGE = 1e-2
 
 
 class Evidence(NamedTuple):
-    """A part, how far it moves the log-odds of the class, and its strongest features."""
+    """A part, its effect on the log-odds of the class, and its strongest features."""
 
     part: int
     effect: float
@@ -123,9 +123,10 @@ class Explained(Results):
     def doubtful_labels_(self) -> list[Doubt]:
         """Given labels that contradict the others, the most doubtful first.
 
-        Classifiers that did not see the label of a sample predict its class. The label is listed if
-        it is more likely wrong than right, given how many labels contradict the others and that few
-        labels are wrong. The list is empty if no class has two labels.
+        The class of each labelled sample is predicted by classifiers that were fitted without its
+        label. The label is listed if it is more likely wrong than right. This probability accounts
+        for how many labels contradict the others, and assumes that few labels are wrong. The list
+        is empty if no class has two labels.
         """
         check_is_fitted(self)
         fitted = self._ensemble

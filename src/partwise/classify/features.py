@@ -61,7 +61,7 @@ DIRECTIONS = 100
 #: Number of copies of the view ``data`` and of the part weights in memory at the peak of a fit to
 #: data on disk, on a device or on a cluster.
 COPIES = 3
-#: Rows per block of a product.
+#: Number of rows that `times` converts to float64 together.
 ROWS = 256
 #: Largest distance of a sample from the mean, in root mean squared lengths. The squares of larger
 #: distances would overflow.
@@ -177,7 +177,7 @@ class Prepared:
         return neighbors_of(P, self.P, self.n_neighbors)
 
     def walk(self) -> tuple[sp.csr_array, sp.csr_array | None]:
-        """Return D^-½ W D^-½ of the searched samples, and weights for the other samples.
+        """Return D^-½ W D^-½ of the searched samples, and weights that extend it to all.
 
         The second matrix (n_samples, n_searched) writes every sample as a mean of searched samples.
         It is None if all samples were searched. Both matrices are in float32.

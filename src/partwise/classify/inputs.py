@@ -39,7 +39,7 @@ def check_samples(estimator: Any, X: Any, *, reset: bool) -> Any:
 
 
 def check_also(also: Any, X: Any, fitted: Mapping[str, int] | None = None) -> dict[str, Any]:
-    """Return further arrays of the samples of X by name, such as "also[0]".
+    """Check the further arrays of the samples, and return them by name, such as "also[0]".
 
     ``fitted`` maps the name of each array to its number of columns in `fit`; None during `fit`.
     """
@@ -77,7 +77,7 @@ def check_also(also: Any, X: Any, fitted: Mapping[str, int] | None = None) -> di
 
 
 def check_labels(y: Any, n: int) -> Labels:
-    """Return the class labels of n samples, at least one of them known."""
+    """Check the labels of n samples, of which at least one must be known."""
     if isinstance(y, Labels):
         return y
     if y is None:
@@ -106,7 +106,7 @@ def check_labels(y: Any, n: int) -> Labels:
 
 
 def check_priors(priors: Any, n_classes: int) -> AnyArray | None:
-    """Return shares of the classes that add up to one; None if they are to be estimated."""
+    """Return known class shares, which must sum to one; None if they are estimated."""
     if isinstance(priors, str):
         return np.full(n_classes, 1 / n_classes) if priors == "uniform" else None
     shares = np.asarray(priors, dtype=float)
@@ -121,7 +121,7 @@ def check_priors(priors: Any, n_classes: int) -> AnyArray | None:
 
 
 def check_drawn(drawn: Any, priors: Any, labels: Labels) -> AnyArray | None:
-    """Return a mask of the labelled samples that were drawn at random; None unless measured."""
+    """Return a mask of labelled samples drawn at random; None unless priors="measured"."""
     measured = isinstance(priors, str) and priors == "measured"
     if not measured:
         if drawn is not None:

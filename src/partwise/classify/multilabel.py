@@ -21,12 +21,12 @@ from partwise.classify.parts_classifier import PartsClassifier
 from partwise.fitting.checking.arrays import as_ndarray
 from partwise.knowledge.labels import Labels
 
-#: Weight of the prediction in the interval of F1, in samples that have the label.
+#: Weight of the predicted F1 in its interval, compared with one held-out sample with the label.
 PRIOR = 2.0
 
 
 class ExpectedLabel(NamedTuple):
-    """Expected quality of one label on the samples without it, with 95% intervals.
+    """Expected quality of the predictions of one label on unlabelled samples.
 
     Attributes
     ----------
@@ -34,9 +34,9 @@ class ExpectedLabel(NamedTuple):
     positive, negative : int
         Number of samples that the user marked as having the label, and as not having it.
     accuracy, low, high : float
-        Expected accuracy and its interval.
+        Expected accuracy and its 95% interval.
     f1, f1_low, f1_high : float
-        Expected F1 and its interval; NaN, 0 and 1 if no label could be held out.
+        Expected F1 and its 95% interval; NaN, 0 and 1 if no label could be held out.
     """
 
     label: Any

@@ -217,7 +217,7 @@ class PartsClassifier(
         return self
 
     def prepare(self, X: Any, *, also: Any = None, graph: Any = None) -> PartsClassifier:
-        """Learn the graph and the parts, which needs no label; `relabel` then predicts classes.
+        """Learn the graph and the parts without labels; `relabel` then predicts classes.
 
         Parameters
         ----------
@@ -354,7 +354,7 @@ class PartsClassifier(
         n_folds: int,
         previous: Ensemble | None = None,
     ) -> EnsembleFit:
-        """Return the ensemble that will learn codes ``y`` of the labelled samples ``known``."""
+        """Create the fit of the ensemble to class codes ``y`` of the samples ``known``."""
         self._cache = self.__dict__.get("_cache", {})  # a model file does not contain it
         given = Labelled(known, y, weights * (known.size / weights.sum()), int(y.max()) + 1)
         return EnsembleFit(self._features, given, n_folds, seed, self._cache, previous)
@@ -368,7 +368,7 @@ class PartsClassifier(
         drawn: AnyArray | None,
         pooled: Mapping[Key, float] | None = None,
     ) -> None:
-        """Fit the ensemble and publish its predictions."""
+        """Fit the ensemble, and store its predictions in the attributes."""
         counts = None if drawn is None else np.bincount(y[drawn[known]], minlength=classes.size)
         # With few labels the matrices are small, and the ensemble itself runs in threads.
         with one_blas_thread if known.size < MANY_LABELS else nullcontext():

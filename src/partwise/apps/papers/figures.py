@@ -52,7 +52,7 @@ def draw_figures(summary: Summary) -> dict[str, Figure]:
 
 
 def svg(figure: Figure) -> str:
-    """Return the figure as SVG text without a date, so that equal results give equal files."""
+    """Return the figure as SVG without a date, so that equal results give equal files."""
     import matplotlib
 
     buffer = io.BytesIO()
