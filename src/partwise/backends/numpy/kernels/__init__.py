@@ -1,15 +1,15 @@
 """Compiled inner loops: plain functions over arrays, compiled by numba on first use.
 
 Importing this package imports numba, so the library does it inside functions. Every kernel has a
-naive twin in ``tests/reference.py`` or a formula in the tests. A kernel works on the rows that it
-is given, so that helper threads (`crew`) can each take some. Sums over rows are taken by pieces
-that depend on the shape alone, in order. There is one variant of each kernel, so the number of
-threads changes no digit.
+naive version in ``tests/reference.py`` or a formula in the tests. A kernel works on a range of
+rows, so that each helper thread (`crew`) can take some. Sums over rows are divided into pieces
+that depend on the shape alone and are added in order. There is one variant of each kernel, so the
+number of threads changes no digit.
 
-Three habits keep kernels fast. Loops over neighbouring rows or columns are the innermost ones, so
-that LLVM fills vectors. What such a loop adds to is in `_atomics.registers`, which LLVM can tell
-from all other arrays. Small functions with `_options.HELPER` become part of their caller; they are
-compiled alone first, so each one that needs wide vectors asks for them itself.
+Three rules keep kernels fast. Loops over neighbouring rows or columns are the innermost ones, so
+that LLVM can use vectors. Such a loop adds to `_atomics.registers`, because LLVM can prove that
+these do not overlap other arrays. Small functions with `_options.HELPER` are inlined. They are
+compiled alone first, so each function that needs wide vectors must request them.
 
 The first fit compiles its kernels in some seconds and caches them. To keep that time short,
 pass whole numbers as arguments instead of literals (numba compiles a function again for a literal),

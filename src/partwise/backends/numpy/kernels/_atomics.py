@@ -95,7 +95,8 @@ def call(typing, address, argument):
 def entry_of(kernel: Any, kinds: tuple[Any, ...]) -> tuple[int, Any]:
     """Compile ``int64_t f(int64_t row)``, which calls a kernel with the arguments in a row.
 
-    Returns its address and what has to live as long. The result is 0 unless the kernel raises.
+    Return its address, and an object that must be kept alive while the address is in use. The
+    compiled function returns 0 unless the kernel raises.
     """
     kernel.compile(kinds)
     made = kernel.overloads[kinds]

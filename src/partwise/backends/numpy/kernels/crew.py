@@ -7,8 +7,8 @@ desk, since the next kernel usually follows soon. They spin for a while and then
 desk at intervals. They sleep immediately if another program needs their core. Each helper has a
 seat and begins with the tasks of its seat, whose rows are in the cache of its core.
 
-A task is a row of numbers: what numba passes for the arguments of a kernel. `entry_of` makes a
-function that reads the arguments from such a row and calls the kernel.
+A task is a row of numbers, which encode the arguments of a kernel as numba passes them. `entry_of`
+compiles a function that reads the arguments from such a row and calls the kernel.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ TASK, ROWS, STEP, COUNT, TEAM = 80, 81, 82, 83, 84
 SEATS, APART, MOST_SEATS = 96, 16, 256
 LOWER = (1 << 32) - 1  # the half of OPEN that counts tasks; the other half counts calls
 PATIENCE = 200  # reads of the desk before a helper yields its core and reads the clock
-#: Nanoseconds that a helper is awake and stays, and after which somebody else had its core.
+#: Nanoseconds for which a helper spins, for which it stays at the desk, and after which it assumes
+#: that another program used its core.
 WAIT, STAY, AWAY = 2_000_000, 100_000_000, 1_000_000
 FIRST_NAP, LONGEST_NAP = 50, 1000  # microseconds
 
@@ -79,7 +80,7 @@ def _offer(desk, task, rows, step, count, team):
 def _own_task(desk, seat):
     """Return the next task of this seat, or of the first seat after it that has one left.
 
-    There is a task: the thread has claimed one of those that are OPEN.
+    A task must be left, because the thread has claimed one of the OPEN tasks.
     """
     count, team = desk[COUNT], desk[TEAM]
     at = seat % team
@@ -207,7 +208,7 @@ def _as_numbers(a: Any) -> Sequence[int]:
     return (int(a),)
 
 
-PLACE = 4  # of the address among the numbers of an array
+PLACE = 4  # position of the address in the numbers of an array
 Tasks = Sequence[tuple[int, ...]]
 
 

@@ -30,7 +30,7 @@ def _model(v, u, tiny):
 def kl_rows(indptr, indices, x, V, U, out, xlogy, want_log, tiny, lo, hi):
     """Compute (X / VUᵀ) U and Σ_j x_ij log(VUᵀ)_ij over the non-zeros of rows lo to hi.
 
-    One pass; nothing of size nnz x k is stored.
+    The function reads X once and stores no array of size nnz x k.
     """
     k = V.shape[1]
     single = V.itemsize == 4
@@ -80,8 +80,8 @@ def _newton_row(x, y, inv, r, B, m, z, a, ridge, sweeps):
     basis at the m non-zeros of the row. With N = Σ x b/y and h = Σ x b²/y² the derivative
     a + ridge z - N(z) is modelled with the hyperbola p/(q + z) that has N's value and slope, and z
     moves to the root of the model. Because 1/N is
-    concave in z, the root is never right of the minimiser, and from the right it is nearer to it
-    than Newton's step.
+    concave in z, the root is never larger than the minimiser. From a larger z, it is closer to the
+    minimiser than Newton's step.
     """
     k = z.shape[0]
     one = z.dtype.type(1)
@@ -108,7 +108,7 @@ def _newton_row(x, y, inv, r, B, m, z, a, ridge, sweeps):
                 new = 0.0
                 if old > 0.0:
                     for e in range(m):
-                        # this coordinate is nearly all there is at e: shrink, do not leave log 0
+                        # Shrink a coordinate that is nearly all of y at e; zero would leave log 0.
                         if x[e] > 0 and y[e] - old * b[e] <= 1e-3 * y[e]:
                             new = 0.1 * old
                             break
@@ -275,9 +275,7 @@ def _dense_row(x, y, r, z, B, cost, ridge, low, sweeps):
                         continue
             N, h = _sums(x, y, B[last], change, b, low)
             new = _root(N, h, toll, price, old)
-            if (
-                new <= 0
-            ):  # where this coordinate is nearly all of some y: shrink, do not leave log 0
+            if new <= 0:  # nearly all of some y: shrink it, since zero would leave log 0
                 new = 0.1 * old if _is_nearly_all(x, y, b, y.dtype.type(old)) else 0.0
             left *= (min(new, old) + TINY) / (old + TINY)  # new / old or one
             change, last = y.dtype.type(new - old), j

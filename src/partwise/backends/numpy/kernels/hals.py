@@ -29,7 +29,7 @@ from partwise.backends.numpy.kernels.products import gemm, multiply
 LANES = 64  # rows that move together; 64 was the fastest for float32 and float64
 TERMS = 4  # terms of a sum that are added at once
 SOME = 128  # rows of a piece of `quadratic_change`
-IN_ORDER = {**HELPER, "fastmath": UNROLLED["fastmath"]}  # else one long chain of additions
+IN_ORDER = {**HELPER, "fastmath": UNROLLED["fastmath"]}  # otherwise additions form one long chain
 PATIENCE = 1000  # reads of a counter before the core is given to other threads
 
 
@@ -82,8 +82,8 @@ def _inverse_curvature(own, G, inverse):
 def _sweep(z, c, G, own, inverse):
     """Move each coordinate of the rows in lanes once; returns Σ slope (old - new).
 
-    That is curvature (new - old)² wherever new > 0. A coordinate without curvature moves only
-    where its slope sends it to zero. G has columns of zeros up to a multiple of TERMS, and z rows
+    This equals curvature (new - old)² if new > 0. A coordinate without curvature moves only if its
+    slope drives it to zero. G has columns of zeros up to a multiple of TERMS, and z rows
     of zeros.
     """
     wide_vectors()
@@ -144,8 +144,8 @@ def _hals_blocks(Z, C, G, own, step, sweeps, still, enough, lo, hi):
 def _owned(d, r, e, n, blocks, groups=1, *, always=False):
     """Return d, r and e of the rows as (blocks, 3 or 1 + 2 k, LANES), with 0 in unused lanes.
 
-    There is one block if it serves all rows, unless ``always``. Row i is in group i mod ``groups``,
-    and blocks come by groups.
+    If all rows share these numbers, there is one block, unless ``always`` is set. Row i is in group
+    i mod ``groups``, and blocks are ordered by group.
     """
     width = max(r.shape[1], e.shape[1])
     parts = (d[:, None], *(np.broadcast_to(a, (len(a), width)) for a in (r, e)))
@@ -283,8 +283,8 @@ def hals_graph(Z, C, G, d, r, indptr, indices, weights, scale, groups, rounds, s
     """Run `hals_rows` with the term scale/2 tr(ZᵀLZ), with the Laplacian L of a CSR graph.
 
     Row i belongs to group i mod ``groups``: rows of a group lie far apart, since neighbours in the
-    graph are often neighbours in the array. Groups move one after the other, each given where the
-    others are.
+    graph are often neighbours in the array. Groups move one after the other, each with the latest
+    values of the others.
     """
     (n, k), G = Z.shape, _filled_up(G)
     blocks = -(-n // (groups * LANES))

@@ -14,7 +14,7 @@ from partwise.backends.numpy.kernels import crew
 from partwise.backends.numpy.kernels._options import OPTIONS, compiled
 from partwise.backends.numpy.kernels.products import add_up
 
-ROWS, COLUMNS = 5, 5  # 25 sums and what they are made of fit the 32 registers of AVX-512
+ROWS, COLUMNS = 5, 5  # 25 sums and their operands fit into the 32 registers of AVX-512
 TILE = 2048
 DEEP = 6  # rows at a time of Xᵀ V
 PIECE = 105 * DEEP

@@ -38,7 +38,7 @@ class Rows(NamedTuple):
         C K, where there is an inverse K.
     d, r : (1 or n,) and (1 or n, 1 or k) arrays
     before : (n,) array
-        The objective that a row may not exceed in the end.
+        Upper limit of the final objective of each row.
     found : (n,) array of bool
         Receives whether the minimiser was found.
     """
@@ -66,7 +66,7 @@ class Lanes(NamedTuple):
     places : (k + 3, SIDE) array of int
         The coordinates of the unknowns.
     right, diagonal : (k + 3, SIDE) arrays
-        Right sides, which become solutions, and diagonals, which become what elimination leaves.
+        Right sides, which become solutions, and diagonals, which become those after elimination.
     scale : (k + 3, SIDE) array
         The factor of each row of the system off the diagonal.
     L : (k + 3, k + 3, SIDE) array
@@ -92,7 +92,7 @@ class Lanes(NamedTuple):
 
 @compiled(**HELPER)
 def lanes_for(k):
-    """Lanes without a row."""
+    """Return lanes without a row."""
     numbers, points = np.zeros((2 * k + 9, SIDE), np.int64), np.zeros((2, k))
     room = np.zeros((k + 6, k + 3, SIDE))
     for a in range(SIDE):
@@ -109,7 +109,7 @@ def _eliminate(L, right, scale, diagonal, places, which, M, n):
     """Solve one symmetric system of size n in each lane by Cholesky's method.
 
     System a has the matrix M[which[a], places[i, a], places[j, a]] scale[i, a] off the diagonal,
-    and ``diagonal`` on it. ``right`` receives the solutions, ``diagonal`` what elimination leaves.
+    and ``diagonal`` on it. ``right`` receives the solutions, ``diagonal`` that after elimination.
     """
     wide_vectors()
     for p in range(n):
@@ -117,7 +117,7 @@ def _eliminate(L, right, scale, diagonal, places, which, M, n):
             row, factor = M[which[a], places[p, a]], scale[p, a]
             for t in range(p):
                 L[p, t, a] = row[places[t, a]] * factor
-    # Loops over lanes either compute in registers or store: only then do they fill vectors.
+    # Each loop over lanes either computes in registers or stores, since LLVM vectorizes only these.
     pivot, known, inverse = registers(right), registers(right), registers(right)
     s0, s1, s2, s3 = registers(right), registers(right), registers(right), registers(right)
     for q in range(n):  # column by column: L Lᵀ, and the right sides with it
@@ -135,7 +135,7 @@ def _eliminate(L, right, scale, diagonal, places, which, M, n):
             L[q, q, a] = inverse[a]
         for a in range(SIDE):
             right[q, a] = known[a] * inverse[a]
-        for p in range(q + 1, n, 4):  # four rows at once: one sum alone would wait for itself
+        for p in range(q + 1, n, 4):  # four independent sums hide the latency of additions
             l0, l1, l2, l3 = L[p], L[p + 1], L[p + 2], L[p + 3]
             for a in range(SIDE):
                 s0[a], s1[a], s2[a], s3[a] = l0[q, a], l1[q, a], l2[q, a], l3[q, a]
@@ -167,7 +167,7 @@ def _eliminate(L, right, scale, diagonal, places, which, M, n):
 
 @compiled(**HELPER)
 def _begin(lanes, a, Z, i):
-    """Put row i into lane a; its first guess is that what is positive stays so."""
+    """Put row i into lane a; the first guess is that positive coordinates remain positive."""
     lanes.row[a], lanes.turns[a] = i, 0
     lanes.least[a], lanes.chances[a] = Z.shape[1] + 1, CHANCES
     for j in range(Z.shape[1]):
@@ -201,7 +201,7 @@ def _set_up(lanes, a, rows, M):
 
 @compiled(**HELPER)
 def _fill_up(lanes, a, n):
-    """Add unknowns that are 0 and meet no others, up to n, to the system of lane a."""
+    """Pad the system of lane a to n unknowns, with zeros that affect no other unknown."""
     for p in range(lanes.size[a] if lanes.row[a] >= 0 else 0, n):
         lanes.places[p, a], lanes.right[p, a] = 0, 0.0
         lanes.scale[p, a], lanes.diagonal[p, a] = 0.0, 1.0
@@ -209,7 +209,7 @@ def _fill_up(lanes, a, n):
 
 @compiled(**HELPER)
 def _is_regular(lanes, a, M, d, r, low):
-    """Whether elimination left more than rounding of each diagonal of a system of G."""
+    """Return whether each diagonal of a system of G exceeds rounding after elimination."""
     for p in range(lanes.size[a]):
         j = lanes.places[p, a]
         ridge = r[j if len(r) > 1 else 0]
@@ -242,10 +242,10 @@ def _point(lanes, a, rows, M, d, r):
 
 @compiled(**HELPER)
 def _end_turn(lanes, a, rows, M, low):
-    """Judge the solution of lane a; whether its row has ended.
+    """Check the solution of lane a; return whether its row is finished.
 
-    Else the coordinates that are wrong change sides: all at once, and the last one alone where that
-    goes round in circles.
+    If not, all wrong coordinates are exchanged. If this does not reduce their number, only the last
+    one is exchanged, which prevents cycles.
     """
     i, k, x, y = lanes.row[a], len(lanes.x), lanes.x, lanes.y
     d, r = rows.d[i if len(rows.d) > 1 else 0], rows.r[i if len(rows.r) > 1 else 0]
@@ -276,13 +276,13 @@ def _end_turn(lanes, a, rows, M, low):
 
 @compiled(**HELPER)
 def pivot(rows, M, low, lanes):
-    """Move each row to its minimiser; ``found`` stays False where that was not found.
+    """Move each row to its minimiser; ``found`` stays False if it was not found.
 
-    M is G, or G and K = G⁻¹. A lane whose row has ended takes the next one. ``low`` is the relative
-    precision below which a diagonal is rounding.
+    M is G, or G and K = G⁻¹. A lane whose row is finished takes the next one. A diagonal below the
+    relative precision ``low`` counts as rounding error.
     """
     n = len(rows.Z)
-    none = 0 * n  # not a literal, for which numba would compile once more
+    none = 0 * n  # numba would compile again for a literal
     following, going = none, none
     while True:
         size = none
@@ -305,15 +305,15 @@ def pivot(rows, M, low, lanes):
 
 
 def inverse_of(G, d, r):
-    """(G, d, r, K) for `pivot_rows`: d and r in G where rows share them, and the inverse of that.
+    """Return (G, d, r, K) for `pivot_rows`: G includes shared d and r, and K is its inverse.
 
-    K is empty where rows have Hessians of their own, or where it would have few digits.
+    K is empty if rows have different Hessians, or if it would have few correct digits.
     """
     if len(d) == len(r) == 1:
         G, d, r = d[0] * G + np.diag(np.broadcast_to(r[0], len(G))), np.ones(1), np.zeros((1, 1))
     try:
         kept = np.diag(np.linalg.cholesky(G)) ** 2 > REGULAR * np.diag(G)
-        K = np.linalg.inv(G)  # where this one fails, too
+        K = np.linalg.inv(G)  # may fail, too
     except np.linalg.LinAlgError:
         kept = np.zeros(1, bool)
     if r.any() or not kept.all():
@@ -323,7 +323,7 @@ def inverse_of(G, d, r):
 
 @compiled(**OPTIONS)
 def _pivot_rows(Z, C, rows, M, d, r, low, found, gemm, begun):
-    """`pivot_rows` in each thread: it takes the next SOME rows that nobody has ``begun``."""
+    """Run `pivot_rows` in one thread, which repeatedly takes the next SOME rows."""
     k = Z.shape[1]
     room, before, lanes = np.empty((4, SOME, k)), np.empty(SOME), lanes_for(k)
     z, c, e, slope = room[0], room[1], room[2], room[3]
@@ -356,10 +356,9 @@ def _pivot_rows(Z, C, rows, M, d, r, low, found, gemm, begun):
 def pivot_rows(Z, C, rows, G, d, r, K, low, found, threads=1):
     """Move rows of Z to the minimiser of ½ d zᵀGz + ½ r·z² - cᵀz over z >= 0, in place.
 
-    d has length 1 or one for each of the rows, r has as many rows and 1 or k columns; with them
-    comes K of `inverse_of`. ``found``, False when it comes, receives where the minimiser was found;
-    a row whose G is singular on its positive coordinates, to the relative precision ``low``, stays
-    as it is.
+    d has one number or one per row, and r has as many rows and 1 or k columns; K is that of
+    `inverse_of`. ``found`` must be False and becomes True for rows whose minimiser was found. A row
+    stays unchanged if G is singular on its positive coordinates, to the relative precision ``low``.
     """
     M = np.stack([G, K] if len(K) else [G])
     args = (Z, C, rows, M, d, r, low, found, gemm(M.dtype)[0], np.zeros(1, np.int64))

@@ -34,7 +34,7 @@ def _graph_times(indptr, indices, weights, scale, diagonal, p, out, near):
 
 @compiled(**HELPER)
 def _conjugate_gradient(indptr, indices, weights, scale, diagonal, c, z, goal, most):
-    """(diag(diagonal) - scale W) z = c for TILE columns at once, from z, in place."""
+    """Solve (diag(diagonal) - scale W) z = c for TILE columns together, from z, in place."""
     n = z.shape[0]
     zero = z.dtype.type(0)
     r, p, q = np.empty_like(z), np.empty_like(z), np.empty_like(z)
@@ -81,10 +81,10 @@ def _conjugate_gradient(indptr, indices, weights, scale, diagonal, c, z, goal, m
 
 @compiled(**OPTIONS)
 def graph_solve(indptr, indices, weights, scale, diagonal, c, z, goal, most, taken, lo, hi):
-    """(diag(diagonal) - scale W) z = c for each column of tiles lo to hi of z, (tiles, n, TILE).
+    """Solve (diag(diagonal) - scale W) z = c for tiles lo to hi of z, (tiles, n, TILE), in place.
 
-    In place, by conjugate gradients with the diagonal as preconditioner, to the relative residual
-    ``goal``; ``taken`` receives how many iterations a tile took.
+    Conjugate gradients with the diagonal as preconditioner run to the relative residual ``goal``.
+    ``taken`` receives the number of iterations of each tile.
     """
     for j in range(lo, hi):
         taken[j] = _conjugate_gradient(
@@ -102,7 +102,7 @@ def aligned(rows, columns, dtype):
 
 @compiled(**OPTIONS)
 def _fill(B, slab, first, lo, hi):
-    """Columns ``first``, .. of rows lo to hi of B to ``slab``, with zeros beyond the last one."""
+    """Copy columns from ``first`` on of rows lo to hi of B to ``slab``, padded with zeros."""
     left = min(slab.shape[1], B.shape[1] - first)
     for i in range(lo, hi):
         for t in range(left):
@@ -119,7 +119,7 @@ def _gather(width):
     def gather(indptr, indices, x, slab, out, first, lo, hi):
         """out[i, first + t] = Σ_e x[e] slab[indices[e], t] over the entries e of rows lo to hi."""
         wide_vectors()
-        total, other = registers(out), registers(out)  # one sum alone would wait for itself
+        total, other = registers(out), registers(out)  # two sums hide the latency of additions
         row = registers(out)
         one, two = np.uintp(1), np.uintp(2)  # numba compares other indices with zero
         for i in range(lo, hi):
@@ -148,10 +148,10 @@ def _gather(width):
 
 
 def spmm(indptr, indices, x, B, lines, runs, threads=1):
-    """X B of CSR X, whose rows are cut into ``runs``.
+    """Return X B of CSR X, whose rows are divided into ``runs``.
 
-    X is read once for each slab of B, which has ``lines`` cache lines of each row: reading rows of
-    a slab that fits the cache takes a fraction of the time.
+    X is read once for each slab of B, which has ``lines`` cache lines of each row. Reading rows is
+    several times as fast if the slab fits into the cache.
     """
     (rows, k), size = B.shape, LINE // B.itemsize
     out = np.empty((len(indptr) - 1, k), B.dtype)
