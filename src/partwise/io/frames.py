@@ -20,7 +20,7 @@ from partwise.io.encoding import csv_rows, named_separator, said, text_format
 from partwise.io.numbers import date_format, decimal_sign, to_numbers
 from partwise.io.sheets import as_text, flat, read_json_lines, read_sheet, unquoted
 
-#: Name that pandas gives to the unnamed index column of its own files.
+#: Name that pandas gives to the unnamed index column of files that it wrote.
 NAMELESS = "Unnamed: 0"
 HEADINGS = ("auto", "yes", "no")
 #: Maximum length of the name of a column.

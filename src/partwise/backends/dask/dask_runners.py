@@ -244,7 +244,7 @@ class Workers:
         return combine(shares), [(values, j) for j in range(kept)]
 
     def pick(self, layout: RowLayout, handles: list[Any], j: int) -> list[Any]:
-        """Return one of the values that each handle holds, as a handle of its own."""
+        """Return one of the values that each handle holds, as a separate handle."""
         submit = self.client.submit
         return [submit(itemgetter(j), h, **self._home(layout, b)) for b, h in enumerate(handles)]
 

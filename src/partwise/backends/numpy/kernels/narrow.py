@@ -1,4 +1,4 @@
-"""X U and Xᵀ V of a large dense X with few columns, for which BLAS has no kernel of its own.
+"""X U and Xᵀ V of a large dense X and few columns, for which BLAS has no special kernel.
 
 A few rows of X are multiplied by COLUMNS columns of the factor at a time. The sums (X U) or the
 entries of the factor (Xᵀ V) stay in registers, and X is read once for all columns. Sums are split

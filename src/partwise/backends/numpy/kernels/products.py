@@ -117,7 +117,7 @@ def _gather(width):
 
     @compiled(**UNROLLED)
     def gather(indptr, indices, x, slab, out, first, lo, hi):
-        """out[i, first + t] = Σ_e x[e] slab[indices[e], t] over the entries e of rows lo to hi."""
+        """Compute out[i, first + t] = Σ_e x[e] slab[indices[e], t] for rows lo to hi."""
         wide_vectors()
         total, other = registers(out), registers(out)  # two sums hide the latency of additions
         row = registers(out)
@@ -197,7 +197,7 @@ def transpose(indptr, indices, x, p, runs, threads):
 def gemm(dtype):
     """Return the address of BLAS's product for this dtype, and whether it is in numpy's own BLAS.
 
-    Where numpy brings no BLAS of its own, this is scipy's.
+    If numpy contains no BLAS, this is scipy's.
     """
     name = "sgemm" if dtype == np.float32 else "dgemm"
     own = Path(np.__file__).parent.with_name("numpy.libs")

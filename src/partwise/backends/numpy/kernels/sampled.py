@@ -1,4 +1,4 @@
-"""Compiled work on a model's own entries at the places that a sparse matrix names."""
+"""Compiled operations on entries of VUᵀ at the places of a sparse matrix."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def times_rows(indptr, indices, x, V, U, out, lo, hi):
 
 @compiled(**OPTIONS)
 def square_rows(indptr, indices, x, V, U, out, lo, hi):
-    """out_i = Σ_j x_ij (VUᵀ)_ij² over the non-zeros of rows lo to hi of X."""
+    """Compute Σ_j x_ij (VUᵀ)_ij² over the non-zeros of rows lo to hi of X."""
     k = V.shape[1]
     for i in range(lo, hi):
         v = V[i]
@@ -59,7 +59,7 @@ def value_rows(indptr, indices, V, U, out, lo, hi):
 
 @compiled(**OPTIONS)
 def write_rows(indptr, indices, values, X):
-    """X at the non-zeros of a sparse matrix = values."""
+    """Write values to X at the non-zeros of a sparse matrix."""
     for i in range(X.shape[0]):
         row = X[i]
         for e in range(indptr[i], indptr[i + 1]):
@@ -68,7 +68,7 @@ def write_rows(indptr, indices, values, X):
 
 @compiled(**OPTIONS)
 def apart_squares(x, a, b):
-    """Σ x (a - b)²."""
+    """Return Σ x (a - b)²."""
     total = 0.0
     for e in range(len(x)):
         total += x[e] * (a[e] - b[e]) ** 2
@@ -77,7 +77,7 @@ def apart_squares(x, a, b):
 
 @compiled(**HELPER)
 def _row_gram(H, G, d, U, indices, e, lo, hi, sign):
-    """H = d G + sign Σ e_j u_j u_jᵀ over places lo to hi."""
+    """Compute H = d G + sign Σ e_j u_j u_jᵀ over places lo to hi."""
     k = G.shape[0]
     for a in range(k):
         for b in range(k):
@@ -85,7 +85,7 @@ def _row_gram(H, G, d, U, indices, e, lo, hi, sign):
     for place in range(lo, hi):
         u = U[indices[place]]
         w = sign * e[place]
-        for a in range(k):  # both halves: rows of one length are faster than half of the work
+        for a in range(k):  # both triangles: loops of equal length are faster
             wa = w * u[a]
             row = H[a]
             for b in range(k):
@@ -94,14 +94,14 @@ def _row_gram(H, G, d, U, indices, e, lo, hi, sign):
 
 @compiled(**HELPER)
 def _descend_row(z, c, H, least, r, sweeps, stop, enough):
-    """Coordinate descent on ½ zᵀHz + ½ r·z² - cᵀz; whether it ended before its last sweep."""
+    """Run coordinate descent on ½ zᵀHz + ½ r·z² - cᵀz; return whether it converged."""
     k = len(z)
     first = 0.0
     for sweep in range(sweeps):
         moved = 0.0
         for j in range(k):
             row, ridge = H[j], r[j if len(r) > 1 else 0]
-            # what is left of a curvature that all but vanishes is rounding
+            # A curvature that nearly vanishes is only rounding error.
             h = (row[j] if row[j] > least[j] else 0.0) + ridge
             grad = ridge * z[j] - c[j]
             for other in range(k):
@@ -119,9 +119,10 @@ def _descend_row(z, c, H, least, r, sweeps, stop, enough):
 
 @compiled(**OPTIONS)
 def solve_rows(indptr, indices, e, U, G, d, sign, Z, C, r, sweeps, stop, enough, lo, hi):
-    """Rows lo to hi of Z to their minimisers, with a Hessian of its own each, in place.
+    """Move rows lo to hi of Z to their minimisers in place; each row has its own Hessian.
 
-    Row i: ½ zᵀHz + ½ r·z² - cᵀz over z >= 0, H = d G + sign Σ e_ij u_j u_jᵀ over its places.
+    The objective of row i is ½ zᵀHz + ½ r·z² - cᵀz over z >= 0, with H = d G + sign Σ e_ij u_j u_jᵀ
+    over its places.
     d has length 1 or n, r has 1 or n rows and 1 or k columns.
     """
     k = G.shape[0]
@@ -138,7 +139,7 @@ def solve_rows(indptr, indices, e, U, G, d, sign, Z, C, r, sweeps, stop, enough,
         ri = r[i if r.shape[0] > 1 else 0]
         for j in range(k):
             z[j], c[j], least[j] = Z[i, j], C[i, j], 1e-10 * di * G[j, j]
-        # a few sweeps guess what is positive, and pivoting ends it where the rest is regular
+        # A few sweeps guess the positive coordinates; pivoting then solves regular systems exactly.
         if not _descend_row(z, c, H, least, ri, 3, stop, enough):
             found[0], before[0] = False, 0.0
             for j in range(r.shape[1]):

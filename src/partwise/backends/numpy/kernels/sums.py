@@ -1,6 +1,6 @@
 """Sums over whole arrays: extremes, products, and the norms of a KKT residual.
 
-Arrays are cut into pieces that depend on their shape alone. Each piece has a sum of its own, and
+Arrays are divided into pieces that depend on their shape alone. Each piece has a separate sum, and
 the sums are added in order, so the number of threads changes no digit.
 """
 
@@ -37,8 +37,8 @@ def _overview(a, b, found, lo, hi):
 def overview(a, b, threads=1):
     """Return the smallest and the largest entry of a, and Σ a b in float64.
 
-    Both arrays are contiguous and of one dtype. With b = a the sum is NaN where an entry is NaN;
-    the extremes may then be any number.
+    Both arrays are contiguous and of one dtype. With b = a the sum is NaN if an entry is NaN, and
+    the extremes are then undefined.
     """
     a, b = a.reshape(-1), b.reshape(-1)
     whole = a.size // WIDE
@@ -55,7 +55,7 @@ def overview(a, b, threads=1):
 
 @compiled(**OPTIONS)
 def _kkt_rows(gemm, Z, C, G, scale, sums, lo, hi):
-    """`kkt_squares` of pieces lo to hi; sums[piece] receives its three squared norms."""
+    """Compute `kkt_squares` of pieces lo to hi; sums[piece] receives three squared norms."""
     n, k = Z.shape
     one = Z.dtype.type(1)
     product = np.empty((SOME, k), Z.dtype)
@@ -75,9 +75,9 @@ def _kkt_rows(gemm, Z, C, G, scale, sums, lo, hi):
 
 
 def kkt_squares(Z, C, G, scale, threads=1):
-    """‖s ∘ (ZG - C)‖², ‖s ∘ C‖² and ‖s ∘ ZG‖², s = 1 where ZG <= C, else min(1, Z scale).
+    """Return ‖s ∘ (ZG - C)‖², ‖s ∘ C‖² and ‖s ∘ ZG‖².
 
-    Z, C (n, k), G (k, k) and scale (k,) are of one dtype.
+    s is 1 where ZG <= C, else min(1, Z scale). Z, C (n, k), G (k, k) and scale (k,) have one dtype.
     """
     sums = np.zeros((-(-len(Z) // SOME), 3))
     crew.rows(_kkt_rows, (gemm(Z.dtype)[0], Z, C, G, scale, sums), len(sums), 1, threads)
@@ -86,7 +86,7 @@ def kkt_squares(Z, C, G, scale, threads=1):
 
 @compiled(**OPTIONS)
 def _residual_rows(gemm, X, V, B, size, sums, lo, hi):
-    """`residual_squares` of pieces lo to hi, which have ``size`` rows each."""
+    """Compute `residual_squares` of pieces lo to hi, which have ``size`` rows each."""
     n, p = X.shape
     product = np.empty((min(size, n), p), X.dtype)
     for piece in range(lo, hi):
@@ -101,7 +101,7 @@ def _residual_rows(gemm, X, V, B, size, sums, lo, hi):
 
 
 def residual_squares(X, V, B, threads=1):
-    """‖X - V B‖² in float64, with differences in the precision of X; arrays are contiguous."""
+    """Return ‖X - V B‖² of contiguous arrays in float64; differences have the precision of X."""
     n, p = X.shape
     size = 1 + ENTRIES // max(1, p)
     sums = np.zeros(-(-n // size))

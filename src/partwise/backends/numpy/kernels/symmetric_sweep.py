@@ -1,4 +1,4 @@
-"""Coordinate descent on ½‖S - VVᵀ‖²: each entry of V to the least point of its quartic.
+"""Coordinate descent on ½‖S - VVᵀ‖²: each entry of V moves to the minimum of its quartic.
 
 Vandaele, Gillis, Lei, Zhong & Dhillon (2016). The part of the objective with v = v_ij is
 2 (v⁴/4 + a v²/2 + b v); a sweep costs a product with S and k² for each row.
@@ -44,7 +44,7 @@ def _least(a, b):
 def _gain(a, b, old, new):
     """Return the quartic at old minus that at new, by its derivatives at new.
 
-    A difference of the two values has none of its digits left once the step is below √eps.
+    The difference of the two values would lose all digits for steps below √eps.
     """
     d = old - new
     slope = new * (new * new + a) + b
@@ -53,7 +53,7 @@ def _gain(a, b, old, new):
 
 @compiled(**HELPER)
 def _row(i, own, V, G, c):
-    """Entries of row i one after the other; c = Σ_{l≠i} s_il v_l, own = s_ii. Returns the fall."""
+    """Move the entries of row i; c = Σ_{l≠i} s_il v_l, own = s_ii. Return the decrease."""
     k = len(c)
     v = V[i]
     square = 0.0
@@ -69,7 +69,7 @@ def _row(i, own, V, G, c):
                 b += v[m] * (G[j, m] - old * v[m])
         new = _least(a, b)
         gain = _gain(a, b, old, new)
-        if gain > 0:  # rounding may see a rise where nothing is left to gain
+        if gain > 0:  # rounding may cause a rise at the minimum
             fall += 2 * gain
             for m in range(k):
                 if m != j:
@@ -83,7 +83,7 @@ def _row(i, own, V, G, c):
 
 @compiled(**OPTIONS)
 def symmetric_dense(S, V, G):
-    """One sweep over V in place, G = VᵀV kept; returns by how much the objective fell."""
+    """Sweep over V in place and update G = VᵀV; return the decrease of the objective."""
     n, k = V.shape
     c, fall = np.empty(k), 0.0
     for i in range(n):
