@@ -231,9 +231,9 @@ class HalfSeen:
     data : MaskedData
     side : "V" or "U"
     F : array
-    The fixed factor.
+        The fixed factor.
     at : array
-    The other factor at the start of the step; the model at this point fills the missing entries.
+        The other factor at the start of the step; its model fills the missing entries.
     """
 
     def __init__(self, data: MaskedData, side: str, F: AnyArray, at: AnyArray) -> None:

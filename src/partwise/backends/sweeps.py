@@ -50,7 +50,7 @@ def sweep_rows(
     ----------
     Z : (n, k) array
     C : (n, k) or (1, k) array
-    Linear term, with a negative sign.
+        Linear term, with a negative sign.
     G : (k, k) array
     d : (n,) array or None
         Weight of each row in the quadratic part; None means ones.

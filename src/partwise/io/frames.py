@@ -166,7 +166,7 @@ def _kept_as_text(names: list[str], options: Options) -> dict[str, type]:
 
 
 def _unreadable(path: Path, error: Exception) -> ValueError:
-    """Return an error that tells the user how to fix a file that pandas cannot read."""
+    """Return an error that explains how to fix a file that pandas cannot read."""
     opened = re.search(r"EOF inside string starting at row (\d+)", str(error))
     if opened:
         return ValueError(

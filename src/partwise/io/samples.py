@@ -62,7 +62,7 @@ class Samples:
     notes : tuple of str
         Notes for the user, for example on columns or files that were left out.
     columns : tuple of (name, type, conversion)
-    For a table, every column, including those that were left out.
+        For a table, every column, including those that were left out.
     skipped : tuple of (id, reason)
         Samples that could not be used: files that cannot be read, empty texts, and rows with
         missing values under ``missing="drop"``.
