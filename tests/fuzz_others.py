@@ -35,7 +35,7 @@ REFUSED = (
     "features",
     "minimum of",
     "must hold counts",
-    "nothing is hidden",
+    "entry is hidden",
 )
 
 
