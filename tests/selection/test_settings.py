@@ -157,7 +157,7 @@ SETTINGS = {
     "signed": lambda: Setting(SemiNMF(max_iter=60, tol=1e-3), X=FULL - FULL.mean()),
     "init=nndsvda": lambda: Setting(NMF(init="nndsvda", **short())),
     "init=custom": lambda: Setting(NMF(init="custom", **short()), {"W": V0 + 1, "H": H0 + 1}),
-    "n_init": lambda: Setting(NMF(n_init=3, **short())),
+    "n_init": lambda: Setting(NMF(n_init=3, tol=0, max_iter=4)),
     "solver": lambda: Setting(NMF(solver="mu", **short())),
     "max_iter": lambda: Setting(NMF(max_iter=4, tol=0)),
     "checkpoint": lambda: Setting(NMF(checkpoint="checkpoint", **short())),
