@@ -36,7 +36,7 @@ SETS = {
     "orl": "orl_32x32",
     "yale": "yale_32x32",
 }
-#: The first eight were used in earlier versions; the others are files few_*.npz of many kinds.
+#: Data sets: eight of earlier versions, and others of many kinds from files few_*.npz.
 NEW = "satellite vehicle soybean spam fine_foods spamassassin fashion italypower pbmc_raw penbased"
 SETS |= {name: f"few_{name}" for name in (NEW + " hpc osuleaf").split()}
 #: Sets that were not used while the method was developed.

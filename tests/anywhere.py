@@ -43,7 +43,7 @@ NUMBERS = (
     "solving", "sparse_nmf_ntf", "stating", "steps", "subproblems", "sym_nmf", "terms",
     "threads", "torch_data", "trees",
 )  # fmt: skip
-#: Number of shares of the slowest test files, which run in parallel if there are enough cores.
+#: Number of parts into which the slowest test files are split, to run on several cores.
 SHARES = {"estimator_checks": 8, "fuzz": 4, "methods": 4, "parts_classifier": 4, "terms": 4,
           "backends": 3, "calibration": 3, "commands": 3, "expected_accuracy": 3, "runner": 3,
           "studio": 3, "cf": 2, "checking": 2, "consensus": 2, "convergence": 2, "dask_data": 2,

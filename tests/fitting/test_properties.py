@@ -236,7 +236,7 @@ def test_products_of_both_back_ends(X, k, block, seed):
     st.integers(-40, 40),
 )
 def test_kkt_residual_is_between_0_and_1_and_free_of_scale(Z, C, B, exponent):
-    """The residual is a share for any factors and any C, negative too, in any units."""
+    """The residual lies in [0, 1] for any factors and any C, and does not depend on the units."""
     G = B.T @ B
     C = np.maximum(C, 0)
     residual = kkt_residual(Quadratic(C, G), Z)

@@ -1,4 +1,4 @@
-"""Tests of images of microscopes and phones: many bits, several pages, HEIC."""
+"""Tests of images from microscopes and phones: high bit depth, several pages, HEIC."""
 
 import sys
 

@@ -96,7 +96,7 @@ def test_moran_is_the_formula():
 
 
 def tissue(side=20, p=40, seed=0):
-    """Return counts of four quarters with similar programmes, and the quarters."""
+    """Return counts of a tissue of four quadrants, and the quadrant of each cell."""
     rng = np.random.default_rng(seed)
     places = pixel_places((side, side))
     domain = (places[:, 0] >= side / 2) * 2 + (places[:, 1] >= side / 2)

@@ -522,7 +522,7 @@ def in_threads(run: Callable[[int, int], Any], n: int, block: int, threads: int)
     each(run, [(lo, hi) for lo, hi in itertools.pairwise(cuts) if lo < hi], threads)
 
 
-#: Cost of reading and writing an entry, and of a multiply-add of BLAS, in multiply-adds.
+#: Cost of reading and writing an array entry, and of a multiply-add in BLAS, both in multiply-adds.
 PASS, BLAS = 4.0, 0.5
 
 

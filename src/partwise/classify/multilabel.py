@@ -402,7 +402,7 @@ def check_indicator(y: Any, n: int) -> tuple[AnyArray, AnyArray]:
     if y is None:
         raise ValueError(
             "MultilabelClassifier requires y to be passed, but the target y is None; pass a matrix "
-            "of 0, 1 and -1 for unknown."
+            "with 1 (has the label), 0 (has not) and -1 (unknown)."
         )
     names = getattr(y, "columns", None)
     values = as_ndarray(y) if hasattr(y, "__array__") or hasattr(y, "dtype") else y
@@ -431,7 +431,9 @@ def check_indicator(y: Any, n: int) -> tuple[AnyArray, AnyArray]:
         classes = np.arange(Y.shape[1]) if names is None else np.array([str(c) for c in names])
     wrong = Y[~np.isin(Y, (-1, 0, 1))]
     if wrong.size:
-        raise ValueError(f"y must hold 0, 1 and -1, None or NaN for unknown, got {wrong[0]:g}.")
+        raise ValueError(
+            f"y may hold only 0 and 1, and -1, None or NaN where unknown, got {wrong[0]:g}."
+        )
     if len(Y) != n:
         raise ValueError(f"y has {len(Y)} rows, expected {n}, one per sample.")
     empty = [str(c) for c, column in zip(classes, Y.T, strict=True) if not (column >= 0).any()]

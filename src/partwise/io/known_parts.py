@@ -205,8 +205,8 @@ def _columns(path: Path, heading: Sequence[str], samples: Samples) -> list[int]:
     if samples.feature_names is None:
         if len(heading) != p:
             raise ValueError(
-                f"{path} has {len(heading)} numbers a part, and {samples.source} {p} features; "
-                "they have no names, so give one number for each, after the part's name."
+                f"{path} has {len(heading)} numbers per part, but {samples.source} has {p} "
+                "features; give one number per feature after the name of each part."
             )
         return list(range(p))
     at = {str(name): j for j, name in enumerate(samples.feature_names)}

@@ -42,7 +42,7 @@ def unmix_parts(U: Matrix, slack: float) -> Matrix:
 
 
 def _largest_volume(B: Matrix, c: int, **limits: Any) -> Matrix:
-    """Replace column c for the largest det B within ``limits``, if there is a better one.
+    """Replace column c of B to maximise det B within ``limits``, if that increases it.
 
     With b in its place det B grows by y_c and B⁻¹ is P - (y - e_c) P_c / y_c, where P = B⁻¹ before
     and y = P b. So B⁻¹ >= 0 asks for y_i <= y_c min_j P_ij / P_cj.

@@ -67,7 +67,8 @@ READING: dict[str, dict[str, Option]] = {
             of=Path,
         ),
         "label_column": option(
-            "Column of DATA with the labels, empty where unknown (of obs in a .h5ad file)."
+            "Column of DATA with the labels (in a .h5ad file a column of obs). "
+            "Leave unknown labels empty."
         ),
         "text_column": option("Column of a table that holds the texts."),
     },
@@ -129,8 +130,8 @@ READING: dict[str, dict[str, Option]] = {
         "download": flag("Allow the download of the encoder's weights."),
         "offline": flag("Never use the network."),
         "embeddings_only": flag(
-            "Use the embeddings instead of words, pixels or columns. Needed where nothing is "
-            "classified, since only the classifier takes two views.",
+            "Use the embeddings instead of words, pixels or columns. Required unless you "
+            "classify, since only the classifier can use both.",
         ),
     },
     "Tables": {
@@ -179,7 +180,7 @@ READING: dict[str, dict[str, Option]] = {
             "Height x width of the images in the rows of a matrix, such as 32x32.", metavar="SIZE"
         ),
         "image_order": option(
-            "Order of the pixels in a row. 'auto' is columns in a .mat file, else rows.",
+            "Whether images were flattened by rows or by columns. 'auto': columns in .mat files.",
             "auto",
             metavar="auto|rows|columns",
         ),
@@ -198,7 +199,7 @@ READING: dict[str, dict[str, Option]] = {
         ),
         "ngrams": option(
             "Range of the number of words or characters that form a term; 1-2 takes single words "
-            "and pairs. Default: 1 word, 2 characters.",
+            "and pairs. Default: 1-1 for words, 2-2 for characters.",
             metavar="FROM-TO",
         ),
         "min_df": option(
@@ -271,7 +272,7 @@ SHARED: dict[str, dict[str, Option]] = {
         "max_iter": option("Maximum number of iterations.", 500, min=1),
         "for_predict": flag(
             "Leave the training samples out of the model file: it is much smaller and labels new "
-            "samples, but cannot be relabelled."
+            "samples, but you cannot change the labels of the fit."
         ),
         "report": option("Write report.html.", True),
     },
