@@ -83,7 +83,8 @@ print(f"{right:.0%} right; expected {adata.uns['parts_name']['expected_accuracy'
 more = rng.poisson(250 * programmes[rng.integers(n_types, size=50)]).astype(np.float32)
 new = anndata.AnnData(more[:, 30:])
 new.var_names = [f"gene{j}" for j in range(30, n_genes)]
-usages = cells.project(new, adata)
+new.layers["counts"] = new.X
+usages = cells.project(new, adata)  # uses the layer of the fit
 print(
     usages.shape,
     f"{new.uns['parts']['share_of_weight']:.0%} of the weight is on genes that are there",
