@@ -119,6 +119,10 @@ def test_demo_prints_a_table_and_writes_a_page(command, outcome, tmp_path, monke
     page = Page(html)
     assert not page.open
     assert page.tags.count("tr") == 1 + len(demonstration.METHODS)
+    lead = html[: html.index("<table>")]
+    for row in outcome.results:
+        compared = row.name in ("classify", "NMF of scikit-learn")
+        assert f"{row.accuracy:.1%}" in (lead if compared else html)
     assert html.count('class="part"') == demonstration.N_COMPONENTS * len(demonstration.METHODS)
     # the page loads nothing: every address is data, in styles and scripts too
     assert page.links and all(link.startswith("data:") for link in page.links)
