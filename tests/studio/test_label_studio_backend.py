@@ -2,6 +2,7 @@
 
 import base64
 import shutil
+import threading
 
 import pytest
 
@@ -81,12 +82,12 @@ def predict(client, tasks):
     return answer.json()["results"]
 
 
-def annotate(client, workspace, i, label, number=None, action="ANNOTATION_CREATED"):
+def annotation(workspace, i, label, number=None, action="ANNOTATION_CREATED"):
     region = {
         "id": "a1", "type": "choices", "from_name": "topic", "to_name": "text",
         "value": {"choices": [label]}, "origin": "manual",
     }  # fmt: skip
-    body = {
+    return {
         "action": action,
         "project": {"id": 1, "title": "Mails"},
         "task": task(workspace, i),
@@ -97,7 +98,10 @@ def annotate(client, workspace, i, label, number=None, action="ANNOTATION_CREATE
             "updated_at": f"2026-01-01T00:00:{i:02}Z",
         },
     }
-    return client.post("/webhook", json=body)
+
+
+def annotate(client, workspace, i, label, **others):
+    return client.post("/webhook", json=annotation(workspace, i, label, **others))
 
 
 def label_of(prediction):
@@ -127,9 +131,34 @@ def test_the_same_event_counts_once(client, workspace):
     assert len(workspace.journal.entries) == 1
 
 
+def test_one_answer_comes_from_one_model(workspace, monkeypatch):
+    """A review that ends during a request must not change the predictions of later tasks."""
+    backend = label_studio.Backend(workspace)
+    backend.webhook(annotation(workspace, 0, "food"))
+    backend.webhook(annotation(workspace, 1, "sport"))
+    workspace.wait()
+    find = backend._find
+
+    def find_while_a_review_ends(asked):
+        review = threading.Thread(target=replace_predictions, daemon=True)
+        review.start()
+        review.join(0.2)
+        return find(asked)
+
+    def replace_predictions():
+        with workspace.lock:
+            workspace.version += 1
+
+    monkeypatch.setattr(backend, "_find", find_while_a_review_ends)
+    asked = {"tasks": [task(workspace, i) for i in range(3)], "label_config": CONFIG}
+    versions = [found["model_version"] for found in backend.predict(asked)["results"]]
+    assert len(set(versions)) == 1
+
+
 def test_scores_sort_tasks_by_the_order_of_labelling(client, workspace):
     annotate(client, workspace, 0, "food")
     annotate(client, workspace, 1, "sport")
+    workspace.wait()  # a review that ends between two requests may change the order
     scores = [p["score"] for p in predict(client, [task(workspace, i) for i in range(N)])]
     suggested = [brief["i"] for brief in workspace.next(N)][:5]
     assert sorted(range(N), key=scores.__getitem__)[:5] == suggested

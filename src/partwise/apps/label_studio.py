@@ -97,7 +97,8 @@ class Backend:
             self._choices = Choices.parse(body["label_config"])
         if self._choices is None:
             raise ValueError("label_config is missing, and /setup was not called.")
-        return {"results": [self._prediction(self._find(task)) for task in tasks]}
+        with self.workspace.lock:  # a review that ends now must not change the model between tasks
+            return {"results": [self._prediction(self._find(task)) for task in tasks]}
 
     def _prediction(self, row: int | None) -> dict[str, Any]:
         if row is None:

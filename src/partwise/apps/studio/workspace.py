@@ -91,7 +91,7 @@ class Workspace:
         self._rows = Rows.of(samples)
         self._compares = compare_colours and samples.also is None
         self._last_change: dict[int, tuple[int, str]] = {}  # version and window
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()  # held while predictions are replaced
         self._queue: list[int] = []
         self._clicked, self._closing = 0.0, False
         self._review_job, self._parts_job = LatestJob(self._review), LatestJob(self._update_parts)
@@ -128,12 +128,12 @@ class Workspace:
             if entry.part is not None:
                 if self.predictor.waiting:  # later edits use the numbers after this one
                     self._report("Computing the part weights with your edits of parts")
-                    with self._lock:
+                    with self.lock:
                         self._predict()
                     self.predictor.replace(*self.predictor.recompute(self.predictions))
                 self.predictor.edit(entry.part)
             self._follow_rename(entry)
-        with self._lock:
+        with self.lock:
             self._predict()
             self.ready = True
         self.listener("ready", {})
@@ -168,7 +168,7 @@ class Workspace:
 
     def _compare_colours(self) -> bool:
         """Compare colour and greyscale by the present labels; return whether X changed."""
-        with self._lock:
+        with self.lock:
             labels = self.by_row()
         try:
             self.project.note_comparison(len(labels))
@@ -189,7 +189,7 @@ class Workspace:
         except (OSError, ValueError) as error:
             self.listener("trouble", {"text": f"Colours were not compared: {error}"})
             return False
-        with self._lock:
+        with self.lock:
             old, self.samples, self.predictor = self.predictor, samples, predictor
             if changed and self.ready:
                 self._predict()
@@ -215,7 +215,7 @@ class Workspace:
         comes again, because its answer was lost, is not carried out again.
         """
         label = class_name(label)
-        with self._lock:
+        with self.lock:
             if self._is_done(key):
                 return self.current()
             names = self._ids(samples)
@@ -234,7 +234,7 @@ class Workspace:
     def rename(self, name: str, to: Any, *, window: str, key: str | None = None) -> dict[str, Any]:
         """Rename a class, merge it into another of that name, or delete it (None)."""
         to = class_name(to)
-        with self._lock:
+        with self.lock:
             if self._is_done(key):
                 return self.current()
             if name not in self._classes():
@@ -259,7 +259,7 @@ class Workspace:
 
     def skip(self, samples: list[int], *, window: str, key: str | None = None) -> dict[str, Any]:
         """Do not ask for these samples again."""
-        with self._lock:
+        with self.lock:
             if self._is_done(key):
                 return self.current()
             names = self._ids(samples)
@@ -267,7 +267,7 @@ class Workspace:
 
     def undo(self, *, window: str, of: str | None = None, key: str | None = None) -> dict[str, Any]:
         """Undo the last entry of this window, or the one with the key ``of``."""
-        with self._lock:
+        with self.lock:
             if self._is_done(key):
                 entry = self.journal.keys[str(key)]
                 return self.current() | {"undone": self._undone(entry)}
@@ -279,7 +279,7 @@ class Workspace:
 
     def edit_part(self, words: Mapping[str, Any], *, window: str) -> dict[str, Any]:
         """Name, freeze, thaw, merge, split or forbid a part."""
-        with self._lock:
+        with self.lock:
             self._need_parts()
             if self.predictor.waiting:
                 raise ValueError(
@@ -349,7 +349,7 @@ class Workspace:
 
     def current(self) -> dict[str, Any]:
         """Return classes, labels and probabilities of all samples for the page."""
-        with self._lock:
+        with self.lock:
             now = self.predictions
             return {
                 "start": self.start,
@@ -392,7 +392,7 @@ class Workspace:
 
     def next(self, n: int) -> list[dict[str, Any]]:
         """Return the samples whose labels would improve the predictions most."""
-        with self._lock:
+        with self.lock:
             self._need_parts()
             order = self._queue[:n] if n <= AHEAD else self._suggest(n)
             return [self._brief(i) for i in order]
@@ -402,7 +402,7 @@ class Workspace:
 
         With ``search``, only those that have all of its words in their id or text.
         """
-        with self._lock:
+        with self.lock:
             now = self.predictions
             order = np.argsort(np.where(now.given, 2, now.probability), kind="stable")
             if name:
@@ -441,7 +441,7 @@ class Workspace:
         """Return a sample, its neighbours, and the parts for and against its class."""
         if not 0 <= i < self.samples.n_samples:
             raise ValueError(f"There is no sample {i}.")
-        with self._lock:
+        with self.lock:
             self._need_parts()
             more: dict[str, Any] = {
                 "neighbours": [self._brief(j) for j in self.predictor.neighbours(i)],
@@ -486,7 +486,7 @@ class Workspace:
 
     def parts(self) -> dict[str, Any]:
         """Return all parts, with their settings and the classes that use them."""
-        with self._lock:
+        with self.lock:
             self._need_parts()
             parts = [
                 presentation.part(self.samples, self.predictor, j, self.predictions)
@@ -504,10 +504,10 @@ class Workspace:
             if left <= 0:
                 break
             time.sleep(left)
-        with self._lock:
+        with self.lock:
             rows, predictor = self.by_row(), self.predictor
         found = predictor.review(rows, len(set(rows.values())))
-        with self._lock:
+        with self.lock:
             if predictor is not self.predictor:
                 self._review_job.request()
                 return
@@ -521,7 +521,7 @@ class Workspace:
 
     def progress(self) -> dict[str, Any]:
         """Return the last review."""
-        with self._lock:
+        with self.lock:
             review = self._last_review
             hint = embeddings_hint(self.samples, review.accuracy)
             shown = replace(review, sentences=tuple(filter(None, (*review.sentences, hint))))
@@ -531,7 +531,7 @@ class Workspace:
     def _update_parts(self) -> None:
         """Compute new part weights after edits or in other colours, while the old ones serve."""
         changed = self._comparison_is_due() and self._compare_colours()
-        with self._lock:
+        with self.lock:
             entries = len(self.journal.entries)  # later edits are not in the part weights
         if self.predictor.waiting:
             try:
@@ -540,7 +540,7 @@ class Workspace:
                 self.listener("trouble", {"text": str(error)})
             else:
                 changed = True
-                with self._lock:
+                with self.lock:
                     self.predictor.replace(*edited)
                     self._predict()
         if changed:
@@ -562,7 +562,7 @@ class Workspace:
     @property
     def labels(self) -> dict[str, str]:
         """Label of each labelled sample, by id."""
-        with self._lock:
+        with self.lock:
             return dict(self.journal.labels)
 
     def wait(self) -> None:
