@@ -1,4 +1,4 @@
-"""Tests of functions that read and fill an AnnData."""
+"""Tests of the functions of `partwise.cells`, which read and fill an AnnData object."""
 
 import numpy as np
 import pytest
@@ -114,7 +114,8 @@ def test_old_programmes_on_new_cells():
     _, order = cosines(found.found.parts, H)
     shares = usages / usages.sum(axis=1, keepdims=True)
     assert np.corrcoef(shares.ravel(), V[:, order].ravel())[0, 1] > 0.97
-    # for the training cells it equals consensus, which solves the same problem to 1e-4
+    # For the cells of the fit, `project` solves the same problem as `consensus`, which stops at a
+    # tolerance of 1e-4.
     again = cells.project(old.copy(), old)
     np.testing.assert_allclose(again, old.obsm["X_parts"], atol=1e-2 * again.max())
     np.testing.assert_array_equal(new.obsm["X_parts"], usages)
@@ -156,7 +157,7 @@ def test_in_how_many_samples_a_programme_comes_back():
     rng = np.random.default_rng(3)
     H = rng.gamma(0.15, size=(4, 60))
     H /= H.sum(axis=1, keepdims=True)
-    # only donor c has the last programme
+    # The last of the four gene programs occurs only in the cells of the third sample.
     parts = [planted(n=80, seed=s, H=H[:3] if s < 2 else H)[0] for s in range(3)]
     adata = anndata.concat(parts, label="donor", keys=["a", "b", "c"], index_unique="-")
     found = cells.consensus(
@@ -184,7 +185,7 @@ def test_batches_have_parts_of_their_own(kind):
     model = cells.integrate(adata, "batch", 3, max_iter=500)
     own = adata.obsm["X_parts_batch"]
     assert own.shape == (120, 2) and adata.obsm["X_parts"].shape == (120, 3)
-    # a cell has nothing of the part of the other batch
+    # The weight of a cell on the part of the other batch is zero.
     assert (
         not own[batch == 0, 1].any() and not own[batch == 1, 0].any() and own[batch == 1, 1].any()
     )
@@ -248,7 +249,10 @@ def test_what_is_no_counts_is_said():
 
 
 def integrated(kind, scale, n=120):
-    """Return two batches that scale genes differently and have a part of their own each."""
+    """Integrate two batches that scale genes differently and have parts of their own.
+
+    Return the AnnData object, its counts, and the batch (0 or 1) of each cell.
+    """
     rng = np.random.default_rng(0)
     _, H, V = planted(n=n, p=40)
     batch = np.arange(n) % 2
@@ -264,16 +268,21 @@ def integrated(kind, scale, n=120):
 @pytest.mark.parametrize("scale", [True, False])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_shared_parts_are_projected_in_their_units_with_those_of_the_batch(kind, scale, tmp_path):
-    """Usages once were wrong by a factor of 15 with scale=True, and by 71% without."""
+    """Regression test: part weights from `project` were once wrong by up to a factor of 15.
+
+    With `scale=True` the factor was 15; with `scale=False` the error was 71%.
+    """
     adata, X, batch = integrated(kind, scale)
     adata.write_h5ad(tmp_path / "a.h5ad")
     for reference in (adata, anndata.read_h5ad(tmp_path / "a.h5ad")):
         again = cells.project(adata.copy(), reference)
-        # the fit ends with the same problem, in which parts of other batches only cost much
+        # `integrate` ends by solving the same problem. It does not exclude the parts of other
+        # batches but gives them a high cost, so the results differ slightly.
         np.testing.assert_allclose(again, adata.obsm["X_parts"], atol=1e-4 * again.max())
     few = adata[7:40:3].copy()
     np.testing.assert_allclose(cells.project(few, adata), again[7:40:3], atol=1e-6 * again.max())
-    # naively: the scaled genes of a cell on the shared parts and those of its batch
+    # Independent computation: fit the (scaled) genes of one cell by non-negative least squares to
+    # the shared parts and the parts of its batch.
     size = np.array([np.sqrt((X[batch == b] ** 2).mean(axis=0)) for b in (0, 1)])
     i = 9
     own = adata.varm["parts_batch"][:, 2 * batch[i] : 2 * batch[i] + 2]
@@ -281,7 +290,7 @@ def test_shared_parts_are_projected_in_their_units_with_those_of_the_batch(kind,
     exact = nnls(A, X[i] / size[batch[i]] if scale else X[i])[0][2:]
     np.testing.assert_allclose(again[i], exact, atol=1e-3 * again.max())
     assert ("parts_scale" in adata.varm) == scale
-    # a new batch is scaled separately and has no batch parts
+    # A batch that was not in the fit is scaled by its own genes and has no parts of its own.
     new = adata[batch == 1].copy()
     new.obs["batch"] = "c"
     found = cells.project(new, adata)
@@ -302,7 +311,10 @@ def test_integrate_refuses_what_it_sets_itself(name):
 
 
 def test_the_layer_of_the_parts_is_the_default():
-    """`uns` stores the layer; using X instead once gave errors of 91%."""
+    """Check that `project` uses the layer of the fit, whose name is stored in `uns`.
+
+    Regression test: with X instead of this layer, the part weights had errors of 91%.
+    """
     adata, H, _ = planted()
     adata.layers["counts"] = adata.X.copy()
     adata.X = adata.X.log1p()
@@ -390,7 +402,7 @@ def test_arguments_of_a_fit_are_refused_by_name(name):
 
 
 def test_programmes_under_another_loss_are_projected_under_it(tmp_path):
-    """A loss given as a number is stored and used again."""
+    """Check that `project` uses the numeric `beta_loss` that `consensus` stored."""
     old, H, _ = planted()
     new, _, _ = planted(n=20, seed=5, H=H)
     cells.consensus(old, 3, n_runs=4, n_genes=0, beta_loss=1.5, density_threshold=2)
@@ -407,7 +419,11 @@ def test_programmes_under_another_loss_are_projected_under_it(tmp_path):
 
 
 def test_programmes_are_fitted_to_the_genes_that_are_there(tmp_path):
-    """Compare with transcripts per million of the shared genes over their deviations."""
+    """Compare `project` with non-negative least squares on the genes that both data sets share.
+
+    The expected values fit the transcripts per million, divided by the standard deviations of the
+    genes in the first data set.
+    """
     old, H, _ = planted()
     new, _, _ = planted(n=20, seed=5, H=H)
     cells.consensus(old, 3, n_runs=4, n_genes=40, density_threshold=2)
@@ -447,7 +463,8 @@ def test_marker_scores_are_the_formula():
         np.testing.assert_allclose(table[name], wanted, rtol=1e-5)  # scores in single precision
         np.testing.assert_allclose(adata.uns["parts"]["marker_scores"][name], table[name])
     assert table.index.tolist() == ["part 1", "part 2", "part 3"]
-    # parts without scores are scored by how specific a gene is for them
+    # `factorize` stores no scores of genes, so `score_markers` scores a gene by how specific it is
+    # for a part.
     cells.factorize(adata, 3, random_state=0, key_added="plain")
     H = adata.varm["plain"].T.copy()
     shares = H / H.sum(axis=1, keepdims=True)
@@ -463,7 +480,7 @@ def test_marker_scores_are_the_formula():
 
 
 def as_dask(adata):
-    """Return the same data with chunks of sparse rows."""
+    """Return a copy whose X is a Dask array with chunks of 25 sparse rows."""
     da = pytest.importorskip("dask.array")
     X = da.from_array(adata.X.toarray(), chunks=(25, -1)).map_blocks(sp.csr_matrix)
     return anndata.AnnData(X, obs=adata.obs.copy(), var=adata.var.copy())
@@ -488,7 +505,7 @@ def test_dask_arrays_of_sparse_chunks_are_accepted_by_all():
     for name in ("X_cf", "X_programs", "X_shared", "X_programs_again", "X_shared_again"):
         here, there = adata.obsm[name], chunked.obsm[name]
         np.testing.assert_allclose(there, here, atol=1e-4 * np.max(here), err_msg=name)
-    # fits by chunks reach the same minimum up to tol=1e-5
+    # The fit to the Dask array and the fit in memory reach the same minimum up to tol=1e-5.
     there = chunked.obsm["X_nmf"]
     here, chunks = (one.obsm["X_nmf"] @ one.varm["nmf"].T for one in (adata, chunked))
     np.testing.assert_allclose(chunks, here, atol=0.02 * here.max())

@@ -1,4 +1,4 @@
-"""Tests of the steps from counts to programmes against their formulas."""
+"""Tests of each step from counts to gene expression programs against its formula."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from partwise.apps.cells import programmes as steps
 
 
 def made(n=80, p=60, k=3, *, depth=800, seed=0):
-    """Return counts of k programmes, the programmes and their shares."""
+    """Return Poisson counts of cells that mix k programs, the programs, and the mixing shares."""
     rng = np.random.default_rng(seed)
     H = rng.gamma(0.2, size=(k, p))
     H /= H.sum(axis=1, keepdims=True)
@@ -33,11 +33,11 @@ def test_prepared_counts_are_those_of_the_formula(kind):
     ready = steps.prepare(kind(X), 40)
     tpm = 1e6 * X / X.sum(axis=1, keepdims=True)
     plain = [a.toarray() if sp.issparse(a) else np.asarray(a) for a in (ready.seen, ready.tpm)]
-    # single precision: a few roundings of each number
+    # Single precision: each value is the result of a few rounded operations.
     np.testing.assert_allclose(plain[1], tpm, rtol=1e-6)
     kept = X[:, ready.kept]
     np.testing.assert_allclose(plain[0], kept / kept.std(axis=0, ddof=1), rtol=1e-5)
-    # a sum of n squares in float64 of numbers in float32
+    # The deviation is a float64 sum of n squares of float32 values.
     np.testing.assert_allclose(ready.mean, tpm.mean(axis=0), rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(ready.deviation, tpm.std(axis=0), rtol=1e-4, atol=1e-3)
     assert len(ready.kept) == 40
@@ -54,7 +54,7 @@ def test_tables_for_all_genes_are_the_regressions(kind):
     V = np.array([nnls(one.found.spectra.T, row)[0] for row in seen])
     shares = V / V.sum(axis=1, keepdims=True)
     parts = np.array([nnls(shares, column)[0] for column in tpm.T]).T
-    # the steps solve to 1e-6 of ‖X‖, in single precision
+    # The computation under test solves to 1e-6 of the norm of X, in single precision.
     np.testing.assert_allclose(one.found.parts, parts, atol=1e-3 * parts.max())
     z = (tpm - tpm.mean(axis=0)) / np.maximum(tpm.std(axis=0), 1e-300)
     z[:, tpm.std(axis=0) == 0] = 0

@@ -1,4 +1,4 @@
-"""Tests of the functions of `cells` on tables of SpatialData and MuData."""
+"""Tests of `partwise.cells` with SpatialData and MuData objects, which hold AnnData tables."""
 
 import warnings
 from collections import UserDict
@@ -12,14 +12,14 @@ anndata = pytest.importorskip("anndata", reason="needs the extra cells")
 
 
 class Spatial:
-    """A stand-in for SpatialData, whose tables are no dict."""
+    """Stand-in for SpatialData; its attribute `tables` is a mapping but not a dict."""
 
     def __init__(self, **tables):
         self.tables = UserDict(tables)
 
 
 class Mu:
-    """A stand-in for MuData."""
+    """Stand-in for MuData, which holds its tables in the attribute `mod`."""
 
     def __init__(self, **mod):
         self.mod = mod

@@ -1,4 +1,4 @@
-"""Tests of AnsNMF against explicit determinants, and of its linear programs."""
+"""Tests of AnsNMF and its linear programs, which enlarge determinants to make factors sparser."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from partwise.metrics import sparseness
 from partwise.solvers.unmixing import _largest_volume, unmix_codes, unmix_parts
 
 N, P, K = 24, 15, 4
-#: HiGHS solves a linear program to 1e-7; a hundred further steps amplify that less than tenfold.
+#: The linear-program solver HiGHS is accurate to 1e-7; up to a hundred later iterations amplify
+#: this less than tenfold.
 VERTEX = 1e-6
 
 
@@ -62,10 +63,11 @@ def test_a_program_finds_the_largest_determinant(seed, slack):
 
 
 def test_mixed_factors_are_unmixed():
-    """Parts with a feature of their own are recovered from a mixture, and part weights get sparser.
+    """Check that unmixing recovers known parts and makes the part weights sparser.
 
-    The rows of B for the parts are independent, so one pass suffices. The columns for the part
-    weights depend on each other, and a pass ends where no single column can improve.
+    Each pure part has a feature of its own. The rows of the unmixing matrix for the parts are
+    independent, so one pass is exact. Its columns for the part weights depend on each other, and a
+    pass stops where no single column can improve.
     """
     rng = np.random.default_rng(0)
     pure = np.vstack([np.eye(3), rng.dirichlet(np.full(3, 0.4), size=60)])
@@ -94,7 +96,7 @@ def test_every_kind_of_local_array(make):
         AnsNMF(K, init="custom", max_iter=5).fit(kind(X), W=V0.astype(d), H=U0.T.astype(d))
         for kind, d in ((np.asarray, np.float64), (make, dtype))
     )
-    # vertices of linear programs depend on the data, which float32 rounds to 1e-7
+    # The vertices of the linear programs depend on the data, which float32 rounds to 1e-7.
     atol = (1e-3 if dtype == np.float32 else VERTEX) * plain.embedding_.max()
     np.testing.assert_allclose(other.embedding_, plain.embedding_, atol=atol)
     assert other.embedding_.dtype == other.mixing_.dtype == dtype

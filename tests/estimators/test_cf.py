@@ -1,4 +1,4 @@
-"""Tests of CF and LCF: the papers' updates, kernels, signed data and memory."""
+"""Tests of concept factorization (CF, LCF): the papers' updates, kernels, signed data, memory."""
 
 from __future__ import annotations
 
@@ -56,7 +56,10 @@ KERNELS = ["linear", "rbf", "poly", "cosine"]
 @pytest.mark.parametrize("kernel", [*KERNELS, "precomputed"])
 @pytest.mark.parametrize("name", LOCALITY)
 def test_the_papers_update(name, kernel, data):
-    """Compare 50 iterations with LCF (4)(5) to 1e-8; signed data use the exponent ½."""
+    """Compare 50 iterations with the updates (4) and (5) of the LCF paper, to 1e-8.
+
+    For signed data the multiplicative factor is taken to the power ½.
+    """
     X = DATA[data]
     K = None
     if kernel != "linear":
@@ -73,7 +76,10 @@ def test_the_papers_update(name, kernel, data):
 
 
 def test_locality_as_printed():
-    """Compare with the distances of (2), summed without a kernel; half the printed objective."""
+    """Compare LCF with an implementation that sums the distances of equation (2) without a kernel.
+
+    Our objective is half the printed one.
+    """
     V, C, history = reference.lcf_mu_literal(Q.X, Q.V, Q.C, 50, lam=0.3)
     est = fit("LCF", Q.X)
     assert_close(est.objective_history_, history, 1e-8)
@@ -111,7 +117,7 @@ def test_gradients(data, dense, lam):
             return model.value(M, C) if side == "V" else model.value(V, M)
 
         slope = reference.numerical_gradient(value, at)
-        # central differences with steps of 1e-6
+        # The slope is computed by central differences with step 1e-6.
         size = np.abs(neg).max() + np.abs(pos).max() + 1e-4 * model.value(V, C)
         np.testing.assert_allclose(pos - neg, slope, atol=1e-6 * size)
 
@@ -134,7 +140,7 @@ def test_histories_never_rise(name, solver, kernel, data):
 @pytest.mark.parametrize("data", DATA)
 @pytest.mark.parametrize("name", LOCALITY)
 def test_faster_solvers_go_lower_than_mu(name, data):
-    """From the default start, faster solvers need a tenth of the iterations of mu."""
+    """Check that "hals" and "nesterov" need at most a tenth of the iterations of "mu"."""
     low = make(name, "mu", max_iter=1000).fit(DATA[data]).objective_
     for solver in ("hals", "nesterov"):
         assert make(name, solver, max_iter=100).fit(DATA[data]).objective_ <= low * (1 + 1e-3)
@@ -148,7 +154,10 @@ def test_faster_solvers_go_lower_than_mu(name, data):
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("name", LOCALITY)
 def test_new_samples(name, kernel):
-    """min_v ½‖φ(x) - Φᵀ C v‖² + λ/2 Σ v_k ‖φ(x) - u_k‖² over v >= 0, solved by nnls."""
+    """Compare `transform` with non-negative least squares in the kernel's feature space.
+
+    For a new sample x it minimises ½‖φ(x) - Φᵀ C v‖² + λ/2 Σ v_k ‖φ(x) - u_k‖² over v >= 0.
+    """
     est = make(name, "nesterov", kernel=kernel).fit(Q.X).set_params(tol=1e-9)
     new = make_problem(seed=9, n=8, p=13).X + 0.1
     K, cross = kernel_matrix(kernel, Q.X), kernel_matrix(kernel, new, Q.X)
@@ -163,7 +172,8 @@ def test_new_samples(name, kernel):
     def value(V):
         return 0.5 * ((V @ G) * V).sum() + (cost * V).sum()
 
-    # compare objectives, since concepts may be nearly collinear
+    # Only the objectives are compared, because concepts may be nearly collinear, so that the part
+    # weights are not unique.
     assert value(got) <= value(expected) + 1e-6 * abs(value(expected))
     assert (got >= 0).all()
     assert est.predict(new).shape == (8,)
@@ -195,7 +205,7 @@ def test_components_for_the_linear_kernel_only(kernel):
         assert not hasattr(est, "components_")
         with pytest.raises(ValueError, match="no components"):
             est.inverse_transform(est.embedding_)
-    # a new fit with another kernel removes them
+    # A new fit with another kernel removes `components_`, which only the linear kernel has.
     est.set_params(kernel="rbf").fit(SIGNED)
     assert not hasattr(est, "components_")
 
@@ -243,9 +253,10 @@ def test_matrices_that_are_no_kernels_are_refused(name, bad):
 @pytest.mark.parametrize("name", LOCALITY)
 @pytest.mark.parametrize("seed", [92, 74, 47, 80])
 def test_a_concept_that_cancels_is_no_direction(name, seed):
-    """The mean of centred samples is zero up to rounding, and must not become a concept.
+    """Check concepts that cancel to zero: a sum of centred samples is zero up to rounding.
 
-    An earlier version returned part weights of 1e17 and an objective of -2e91.
+    Such a sum must not become a concept. An earlier version returned part weights of 1e17 and an
+    objective of -2e91.
     """
     rng = np.random.default_rng(seed)
     for k in (1, 3, 5):
@@ -271,7 +282,7 @@ def test_converged_means_a_small_residual_and_no_more_fall(name, data):
 
 @pytest.mark.parametrize("scale", [1e54, 1e-60])
 def test_the_residual_does_not_depend_on_the_unit_of_X(scale):
-    """The fourth power of large samples exceeds float64."""
+    """Check the KKT residual for samples whose fourth power exceeds the range of float64."""
     X = np.random.default_rng(0).gamma(1, 1, (20, 6))
     one, other = (make("CF", "auto", max_iter=3).fit(X * s) for s in (1.0, scale))
     assert other.kkt_residual_ == pytest.approx(one.kkt_residual_, rel=1e-6)
@@ -279,7 +290,10 @@ def test_the_residual_does_not_depend_on_the_unit_of_X(scale):
 
 @pytest.mark.parametrize("k", [3, 6])  # with six, one of many
 def test_codes_of_nearly_collinear_concepts_are_the_best_ones(k):
-    """Coordinate descent is slow for such concepts, and once ended 30% above the minimum."""
+    """Check the part weights of nearly collinear concepts against all subsets of concepts.
+
+    Coordinate descent is slow for such concepts, and once ended 30% above the minimum.
+    """
     rng = np.random.default_rng(0)
     X = rng.normal(size=(20, 3))
     model = make("CF", "nesterov", max_iter=1).fit(X)
@@ -303,7 +317,10 @@ def test_memory_is_announced_before_it_is_taken(monkeypatch):
 
 
 def test_a_linear_kernel_never_builds_k():
-    """K of 20,000 samples would need 3.2 GB; the peak stays below a few copies of X."""
+    """Check that CF with a linear kernel never builds the kernel matrix K.
+
+    K of 20,000 samples would need 3.2 GB; the peak memory stays below a few copies of X.
+    """
     import tracemalloc
 
     rng = np.random.default_rng(0)
@@ -318,7 +335,7 @@ def test_a_linear_kernel_never_builds_k():
 
 
 # --------------------------------------------------------------------------------------------
-# Starts and arrays
+# Initial values and array types
 # --------------------------------------------------------------------------------------------
 
 
@@ -335,12 +352,15 @@ def test_float32_stays():
     est = CF(4, init="custom", solver="mu", max_iter=20, tol=0)
     est.fit(Q.X.astype(np.float32), W=Q.V.astype(np.float32), C=Q.C.astype(np.float32))
     assert est.embedding_.dtype == est.concept_weights_.dtype == np.float32
-    # 20 steps of single precision
+    # The tolerance allows for 20 iterations in single precision.
     assert est.objective_ == pytest.approx(fit("CF", Q.X, max_iter=20).objective_, rel=1e-4)
 
 
 def test_starting_from_clusters_beats_a_random_start(orl):
-    """From a random start all concepts begin near the mean of the samples and move slowly."""
+    """Check that k-means as start gives a higher clustering accuracy than random values.
+
+    From a random start all concepts begin near the mean of the samples and change slowly.
+    """
     from partwise.evaluation.metrics import clustering_accuracy
     from partwise.io.datasets import unit_rows
 

@@ -1,6 +1,7 @@
 """scikit-learn's estimator checks, for every estimator.
 
-All expected failures of the suite are here; run as a program, this file lists them with reasons.
+This file holds all expected failures of the test suite. Run as a program, it lists them with their
+reasons.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from partwise.estimators.methods import ESTIMATORS as TABLE
 
 KL = "kullback-leibler"
 SHORT: dict[str, Any] = {"max_iter": 20}
-#: Settings that replace the first of a class, if that is too short or too long for a check.
+#: Parameters for estimators whose defaults are unsuitable for a check, for example too slow.
 FIRST: dict[str, dict[str, Any]] = {
     "NTF": {"image_shape": (1, -1), **SHORT},
     "PartsClassifier": {"max_iter": 10, "n_folds": 2},
@@ -63,7 +64,7 @@ LABEL_WEIGHTS = "Weights count labels; codes and graph are those of the samples,
 ONE_LABEL = "The check passes one class per sample, and the estimator needs a matrix of labels."
 UNKNOWN = "-1 stands for an unknown label, as in scikit-learn's semi-supervised classifiers."
 
-#: Checks that pass a vector y, or as many classes as they like.
+#: Checks that pass a vector y, or any number of classes, to MultilabelClassifier.
 NEED_ONE_LABEL = [
     "check_estimators_dtypes", "check_classifier_data_not_an_array", "check_complex_data",
     "check_classifiers_one_label", "check_classifiers_classes", "check_estimator_sparse_array",
@@ -72,12 +73,14 @@ NEED_ONE_LABEL = [
     "check_transformer_data_not_an_array", "check_transformer_general",
     "check_transformer_preserve_dtypes", "check_transformer_n_iter", "check_fit2d_1feature",
 ]  # fmt: skip
-#: Checks that compare iterates, which rounding changes: they pass or fail by chance.
+#: Reasons of checks that are left out: they compare iterates, so rounding decides whether they
+#: pass.
 LEFT_OUT = {OTHER_PATH, KMEANS_REPEATS}
-#: Errors of an expected failure: an assertion does not hold, or the estimator refuses the data.
+#: Exceptions of an expected failure: a failed assertion, or the estimator refuses the data.
 REFUSALS = (AssertionError, ValueError)
 
-#: Checks of inputs, parameters and copies do not depend on settings, and run once per class.
+#: Checks that run once per class, because they test inputs and copies and do not depend on
+#: parameters.
 ONCE = {
     "check_dict_unchanged",
     "check_dtype_object",
@@ -106,10 +109,10 @@ SAME_WEIGHTS = (
 
 
 def parametrized(estimators: Any) -> Any:
-    """Return scikit-learn's checks with our marks.
+    """Return scikit-learn's checks, with expected failures marked and unreliable checks left out.
 
-    An expected failure fails on every processor and is no crash. A check whose result depends on
-    rounding proves nothing, and is left out.
+    An expected failure must fail on every processor, with one of `REFUSALS`. Checks whose result
+    depends on rounding are left out.
     """
     made = parametrize_with_checks(estimators)
     names, cases = made.args
@@ -135,22 +138,25 @@ def is_pairwise(estimator: Any) -> bool:
 
 
 def fits_like_nmf(estimator: Any) -> bool:
-    """Return whether the estimator converts sparse matrices of scipy to arrays, as NMF does.
+    """Return whether the estimator converts SciPy's sparse matrices to sparse arrays, as NMF does.
 
-    The check passes if the estimator refuses them with the word sparse.
+    The check also passes for an estimator that refuses them with an error that contains "sparse".
     """
     own = getattr(estimator, "own_fit", not hasattr(estimator, "_describe"))
     return not own and type(estimator) not in (partwise.NMF, partwise.GNMF)  # one has a graph
 
 
 def same_path(estimator: Any) -> bool:
-    """Return whether the steps do not depend on the number of rows."""
+    """Return whether the iterates do not depend on the number of samples.
+
+    Then a sample weight of 2 gives exactly the fit with a repeated sample.
+    """
     projects = getattr(estimator, "sparseness_H", None) is not None
     return projects or getattr(estimator, "beta_loss", None) == KL
 
 
 def expected_failures(estimator: Any) -> dict[str, str]:
-    """Return the checks that fail, each with its reason."""
+    """Return the names of the checks that fail for this estimator, each with the reason."""
     expected: dict[str, str] = {}
     name = type(estimator).__name__
     pieces = estimator._describe() if hasattr(estimator, "_describe") else None
@@ -188,7 +194,7 @@ def skip_without_packages(estimator: Any) -> None:
         pytest.importorskip("tensorly", reason="tensorly is not installed: partwise[tensor]")
 
 
-# The checks use few iterations, no labels, one label per class, and few neighbours on purpose.
+# On purpose, the checks use few iterations, no labels, one label per class, and few neighbours.
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.filterwarnings("ignore:.*no known label")
 @pytest.mark.filterwarnings("ignore:.*so every sample gets that label")
@@ -210,7 +216,10 @@ def test_scikit_learn_checks(estimator: Any, check: Any, few_trees: None, reques
 
 
 def prepared(estimator: Any) -> Any:
-    """Return non-negative samples for a check that clusters standardised data."""
+    """Return the estimator with a `fit` that makes its input non-negative or pairwise.
+
+    scikit-learn's `check_clustering` passes standardised data, which contain negative values.
+    """
     tags = estimator.__sklearn_tags__().input_tags
 
     class Prepared(type(estimator)):

@@ -1,4 +1,4 @@
-"""Tests of labels of all kinds with every method that takes labels."""
+"""Tests of labels of every type with every method that takes labels."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NAMES = np.array(["ant", "bee", "cat"])
 
 
 def three_groups(seed=0):
-    """Return samples of three groups with five features each, in random order."""
+    """Return samples of three groups with five features each, and their group, in random order."""
     rng = np.random.default_rng(seed)
     y = rng.permutation(np.arange(N) % CLASSES)
     X = 0.1 * rng.random((N, P))
@@ -43,7 +43,7 @@ def three_groups(seed=0):
 
 
 X, Y = three_groups()
-#: Four labelled samples per class, the others unknown.
+#: Labels of the samples: four per class are known, and -1 means unknown.
 KNOWN = np.full(N, -1)
 for _c in range(CLASSES):
     KNOWN[np.flatnonzero(Y == _c)[:4]] = _c
@@ -52,7 +52,7 @@ for _c in range(CLASSES):
     ONE_EACH[np.flatnonzero(Y == _c)[1]] = _c
 
 SETTINGS = {"max_iter": 30, "tol": 0.0, "random_state": 0}
-#: Every estimator that learns from labels; a new one is one line.
+#: Estimators whose factorization depends on the labels.
 LEARNERS = {
     "CNMF": lambda **s: CNMF(**s),
     "CNMF-KL": lambda **s: CNMF(beta_loss=KL, **s),
@@ -68,7 +68,7 @@ LEARNERS = {
         hard_labels=True, class_reg=1.0, graph_reg=0.5, label_weight=1.0, beta_loss=KL, **s
     ),
 }
-#: Estimators that use labels only to name their clusters.
+#: Estimators that use labels only to label their clusters, not in the factorization.
 NAMERS = {
     "GNMF": lambda **s: GNMF(graph_reg=1.0, **s),
     "NSNMF": lambda **s: NSNMF(smoothing=0.2, **s),
@@ -83,7 +83,7 @@ def words(codes, unknown=None):
     return np.array([unknown if c < 0 else NAMES[c] for c in codes], dtype=object)
 
 
-#: The same labels in many forms, with the classes in `classes_`.
+#: The same labels in many types, each with the classes expected in `classes_`.
 KINDS = {
     "integers": (KNOWN, [0, 1, 2]),
     "other integers": (np.where(KNOWN < 0, -1, 10 * KNOWN + 5), [5, 15, 25]),
@@ -115,7 +115,7 @@ def with_integers(name):
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("kind", KINDS)
 def test_kinds_of_labels(name, kind):
-    """The kind changes neither the factors nor the clusters, only their names."""
+    """Check that the type of the labels changes `labels_` but not the factors or the clusters."""
     y, classes = KINDS[kind]
     plain, got = with_integers(name), fit(EVERY[name], y, max_iter=10)
     np.testing.assert_array_equal(got.embedding_, plain.embedding_)
@@ -129,7 +129,7 @@ def test_kinds_of_labels(name, kind):
 def test_groups_come_back_under_the_users_names(name):
     got = fit(LEARNERS[name], words(KNOWN), max_iter=100)
     assert got.fit_predict(X, words(KNOWN)).tolist() == got.labels_.tolist()
-    # every method finds groups that are this clear
+    # Every method finds groups that are as clear as these.
     assert (got.labels_ == NAMES[Y]).mean() >= 0.9
     new, truth = three_groups(seed=5)
     assert (got.predict(new) == NAMES[truth]).mean() >= 0.9
@@ -189,7 +189,7 @@ def test_one_labelled_sample_in_all(name):
     assert np.isfinite(got.embedding_).all()
     assert got.labels_[7] == "mine"
     assert set(got.labels_) <= {"mine", "cluster 1", "cluster 2"}
-    # "auto": one class, one component
+    # n_components="auto" chooses one component for one class.
     assert fit(LEARNERS[name], y).n_components_ == 1
 
 
@@ -202,7 +202,10 @@ def test_everything_labelled(name):
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_one_label_a_class(loss):
-    """One label per class makes hard labels ineffective, with a warning, but not the class cost."""
+    """Check that with one label per class CNMF warns and equals NMF, and CDNMF does not.
+
+    Hard labels only tie samples of one class together. The class cost needs one label per class.
+    """
     with pytest.warns(UserWarning, match="two"):
         hard = CNMF(beta_loss=loss, **SETTINGS).fit(X, ONE_EACH)
     plain = NMF(3, beta_loss=loss, **SETTINGS).fit(X)
@@ -217,7 +220,11 @@ def test_one_label_a_class(loss):
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("init", [None, "nndsvd", "nndsvdar", "kmeans"])
 def test_the_start_gives_each_class_its_own_component(loss, init):
-    """A strong class cost keeps components in a wrong order, with ten times the objective."""
+    """Check that every `init` assigns each class its own component.
+
+    A strong class cost would keep components in a wrong order, where the objective is ten times as
+    large.
+    """
     got = CDNMF(beta_loss=loss, class_reg=10.0, init=init, random_state=0).fit(X, KNOWN)
     own = np.array([X[KNOWN == c].mean(axis=0) for c in range(CLASSES)])
     codes = 0.1 + np.eye(CLASSES)[np.maximum(KNOWN, 0)] * (KNOWN >= 0)[:, None]
@@ -246,7 +253,7 @@ def test_a_start_that_breaks_hard_labels_is_averaged(name, rng):
         LEARNERS[name](init="custom", **SETTINGS).fit(X, KNOWN, W=start, H=H)
         for start in (V, averaged)
     ]
-    # the mean of equal rows is that row, so both fits have the same start up to rounding
+    # The mean of equal rows is that row, so both fits have the same start up to rounding.
     np.testing.assert_allclose(fits[0].embedding_, fits[1].embedding_, rtol=1e-8, atol=1e-10)
 
 
@@ -263,7 +270,7 @@ def test_a_start_that_breaks_hard_labels_is_averaged(name, rng):
     ],
 )
 def test_components_and_classes(loss, k, per_class, owners):
-    """Extra components have no class cost, and neither has a class without components."""
+    """Check that extra components and classes without components have no class cost."""
     settings = {"beta_loss": loss, "class_reg": 1e4, "components_per_class": per_class}
     for estimator in (CDNMF, ConstrainedNMF):
         warns = pytest.warns(UserWarning, match="2.*3")
@@ -287,7 +294,7 @@ def test_auto_counts_components_per_class():
 
 @pytest.mark.parametrize("n_clusters", [1, 2, 5])
 def test_more_and_fewer_clusters_than_classes(n_clusters):
-    """Additional clusters get labels that are not classes."""
+    """Check that clusters beyond the number of classes get labels that are not classes."""
     got = fit(LEARNERS["CDNMF"], words(KNOWN), n_clusters=n_clusters)
     warns = pytest.warns(UserWarning, match=rf"{CLASSES - n_clusters} of {CLASSES}")
     with warns if n_clusters < CLASSES else nullcontext():
@@ -302,7 +309,7 @@ def test_more_and_fewer_clusters_than_classes(n_clusters):
 
 @pytest.mark.parametrize("name", LEARNERS)
 def test_labels_reach_unlabelled_samples(name):
-    """On noisy groups, labels do not lower the mean accuracy on unlabelled samples."""
+    """Check on noisy groups that labels do not lower the mean accuracy on unlabelled samples."""
     scores = {"with": [], "without": []}
     for seed in range(4):
         rng = np.random.default_rng(seed)
@@ -318,12 +325,12 @@ def test_labels_reach_unlabelled_samples(name):
     assert np.mean(scores["with"]) >= np.mean(scores["without"]) - 0.05
 
 
-# -- class decisions ------------------------------------------------------------------------------
+# -- predicted labels -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_labelled_samples_keep_their_label(name):
-    """A labelled sample keeps its label, even if all other samples contradict it."""
+    """Check that a labelled sample keeps its label, even if all other samples contradict it."""
     y = words(KNOWN)
     wrong = np.flatnonzero(KNOWN == 0)[0]
     y[wrong] = "cat"
@@ -337,7 +344,7 @@ def test_labelled_samples_keep_their_label(name):
 
 @pytest.mark.parametrize("name", LEARNERS)
 def test_decisions_are_learnt_on_codes_that_do_not_look_at_labels(name):
-    """`predict` is logistic regression on the part weights of `transform`, as documented."""
+    """Check that `predict` is logistic regression on the part weights that `transform` returns."""
     from sklearn.linear_model import LogisticRegression
 
     got = fit(LEARNERS[name], KNOWN, max_iter=300, tol=1e-8)
@@ -406,7 +413,7 @@ def test_a_weight_of_two_is_a_sample_twice(name):
     rows = np.repeat(np.arange(N), weight.astype(int))
     weighted = WEIGHTED[name]().fit(X, KNOWN, sample_weight=weight)
     twice = WEIGHTED[name]().fit(X[rows], KNOWN[rows])
-    # both are at the same minimum, where the objective is flat
+    # Both fits reach the same minimum, around which the objective changes little.
     assert weighted.objective_ == pytest.approx(twice.objective_, rel=1e-5)
     plain = WEIGHTED[name]().fit(X, KNOWN)
     assert weighted.objective_ > 1.1 * plain.objective_

@@ -1,4 +1,4 @@
-"""Long tests of accuracy on real data, of well-posedness, and of memory.
+"""Slow tests of accuracy on real data, of penalties in long fits, and of memory.
 
 ``pytest -rP`` prints every figure.
 """
@@ -27,12 +27,15 @@ pytestmark = [
 
 
 # --------------------------------------------------------------------------------------------
-# Accuracies in print
+# Clustering accuracies on COIL20 and ORL
 # --------------------------------------------------------------------------------------------
 
 
 def scores(dataset, **settings):
-    """Return mean AC and NMI of 200 iterations and k-means over five seeds."""
+    """Return the mean clustering accuracy (AC) and normalized mutual information (NMI) of GNMF.
+
+    Each of five random seeds runs 200 iterations on COIL20 and then k-means.
+    """
     data = dataset("coil20")
     X = unit_rows(data.X.astype(float))
     found = []
@@ -46,7 +49,7 @@ def scores(dataset, **settings):
 
 @pytest.mark.parametrize("n_init", [1, 10])
 def test_gnmf_on_coil20(dataset, n_init):
-    """The authors' program reached an AC of 77.3% and an NMI of 88.8%."""
+    """Check GNMF against the figures of its authors' program: AC 77.3% and NMI 88.8%."""
     ac, nmi = scores(dataset, n_init=n_init)
     print(f"GNMF: AC {ac:.3f}, NMI {nmi:.3f}")
     assert ac >= 0.74 and nmi >= 0.86
@@ -60,7 +63,10 @@ def test_nmf_on_coil20(dataset, n_init):
 
 
 def test_lcf_on_orl(orl):
-    """Fit ten people of ORL, the first and random ones, with 200 iterations."""
+    """Check the clustering accuracy of LCF on ten people of ORL, with 200 iterations.
+
+    The ten people are the first ten, and ten random choices.
+    """
     people = np.unique(orl.y)
     tens = [people[:10]]
     tens += [np.random.RandomState(t).choice(people, 10, replace=False) for t in range(1, 11)]
@@ -78,7 +84,7 @@ def test_lcf_on_orl(orl):
 
 
 # --------------------------------------------------------------------------------------------
-# Combining pays
+# Combined constraints compared with single ones
 # --------------------------------------------------------------------------------------------
 
 SINGLE = {
@@ -92,7 +98,7 @@ SINGLE = {
     "NMFDC": lambda k, s: NMFDC(k, random_state=s),
     "NSNMF": lambda k, s: NSNMF(k, random_state=s),
 }
-#: Settings were chosen in an earlier trial, not on these results.
+#: These settings were chosen in an earlier trial, not on the results of this test.
 CLASS_AND_GRAPH = {"class_reg": 1.0, "graph_reg": 0.1, "n_neighbors": 3}
 COMBINED = {
     "class + graph": CLASS_AND_GRAPH,
@@ -104,7 +110,7 @@ COMBINED = {
 
 
 def accuracies(data, methods, per_class=3, sizes=range(2, 11), subsets=10):
-    """Return the AC on unlabelled samples per method, as an array of sizes x subsets."""
+    """Return the accuracy on unlabelled samples per method, as an array of sizes x subsets."""
     X, y = unit_rows(data.X.astype(float)), data.y
     found = {name: [] for name in methods}
     for k in sizes:
@@ -132,7 +138,7 @@ def combined(settings):
 
 
 def test_class_cost_and_graph_beat_each_alone_on_orl(orl):
-    """The combination beats each constraint alone and equals the best single method."""
+    """Check on ORL that class cost and graph together beat either alone, and equal NMFDC."""
     methods = {name: SINGLE[name] for name in ("CDNMF", "GNMF", "NMFDC")}
     found = accuracies(orl, methods | {"both": combined(CLASS_AND_GRAPH)})
     for name in methods:
@@ -143,7 +149,10 @@ def test_class_cost_and_graph_beat_each_alone_on_orl(orl):
 
 
 def test_combinations_on_yale(dataset):
-    """Lighting from the side breaks neighbourhoods, so no combination has to win."""
+    """Check on Yale that the best combination is at least as good as the best single method.
+
+    Light from the side makes images of different people neighbours, so no combination has to win.
+    """
     methods = SINGLE | {name: combined(settings) for name, settings in COMBINED.items()}
     found = accuracies(dataset("yale"), methods)
     single = max(SINGLE, key=lambda name: found[name].mean())
@@ -151,16 +160,18 @@ def test_combinations_on_yale(dataset):
     gain = found[best] - found[single]
     error = gain.std(ddof=1) / np.sqrt(gain.size)
     print(f"{best} - {single}: {gain.mean():+.3f} ± {error:.3f} (spread {gain.std():.3f})")
-    # no combination fails, and the best one is at least as good as the best single method
+    # The best combination is at least as good as the best single method, within two standard
+    # errors.
     assert gain.mean() >= -2 * error
 
 
 # --------------------------------------------------------------------------------------------
-# Well-posedness
+# Penalties in long fits
 # --------------------------------------------------------------------------------------------
 
-# weights at which the penalty is a fair share of the objective: a class cost that is large beside
-# the samples leaves nothing of what it forbids, and has no share to keep
+# At these weights the penalty is a considerable share of the objective. A class cost that is large
+# compared with the samples would force the penalised entries to zero, so that nothing of it
+# remains.
 PENALISED = {
     "GNMF": lambda **s: GNMF(15, graph_reg=10.0, **s),
     "CDNMF": lambda **s: CDNMF(15, class_reg=1.0, **s),
@@ -169,7 +180,10 @@ PENALISED = {
 
 @pytest.mark.parametrize("name", PENALISED)
 def test_the_penalty_keeps_its_share_under_unit_and_fades_under_paper(dataset, name):
-    """The printed objectives have no minimiser: V shrinks, U grows and the penalty vanishes."""
+    """Check that the penalty keeps its share with scale="unit" and vanishes with scale="paper".
+
+    The objectives of the papers have no minimiser: V shrinks, U grows, and the penalty vanishes.
+    """
     yale = dataset("yale")
     X = yale.X.astype(float) / 255
     X = unit_rows(X) if name == "GNMF" else X
@@ -213,7 +227,10 @@ MEMORY = """
 @linux
 @pytest.mark.parametrize("solver, scale", [("hals", "unit"), ("mu", "paper")])
 def test_memory_of_gnmf(solver, scale):
-    """For 20,000 x 500 samples the peak memory is below three times X plus the graph."""
+    """Check the peak memory of GNMF for 20,000 x 500 samples.
+
+    It must stay below three times X plus the graph.
+    """
     script = PEAK + textwrap.dedent(MEMORY).format(solver=solver, scale=scale)
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     beyond, size, graph = (int(word) for word in run.stdout.split())

@@ -1,4 +1,4 @@
-"""Tests of scikit-learn's metadata routing through pipelines and searches."""
+"""Tests of scikit-learn's metadata routing of `fit` arguments through pipelines and searches."""
 
 from __future__ import annotations
 

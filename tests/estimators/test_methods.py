@@ -1,4 +1,4 @@
-"""Tests of every method: the papers' equations, gradients, and the guarantees of each solver.
+"""Tests of every method: the papers' equations, gradients, and guarantees of each solver.
 
 `methods.py` lists the methods. CF and LCF have another model and are tested in `test_cf.py`,
 SparseNMF and NTF in `test_sparse_nmf_ntf.py`.
@@ -25,7 +25,8 @@ from methods import (
 )
 from partwise import CDNMF, GNMF, ConstrainedNMF
 
-#: Objectives are sums of about 500 terms, so a step may rise by at most a thousand roundings.
+#: Objectives are sums of about 500 terms, so rounding may raise the objective by about 1e-12 of its
+#: value in one iteration.
 ROUNDING = 1e-12
 PROBLEMS = {"gaps": make_problem(), "full": make_problem(seed=1, n=25, p=31, gaps=False)}
 
@@ -44,12 +45,12 @@ def each(methods):
 # --------------------------------------------------------------------------------------------
 
 
-#: Methods without penalties, for which the fit chooses the scale of each component.
+#: Methods without penalties, for which Partwise chooses the scale of each component.
 FREE = ("NMF", "NMF-KL", "CNMF", "CNMF-KL")
 
 
 def as_printed(method: Method, q, n_iter=50):
-    """Return the reference's factors and history, with columns scaled as Partwise scales them."""
+    """Return factors and history of the reference, with columns scaled as Partwise scales them."""
     V, U = q.V, q.U
     scaled = method.has_scale and not method.unscaled
     if scaled:
@@ -63,14 +64,17 @@ def as_printed(method: Method, q, n_iter=50):
 
 
 def check_as_printed(method: Method, q):
-    """Compare to 1e-8, a bound for rounding over 50 steps; the observed difference is 1e-12."""
+    """Compare a fit with the reference to 1e-8; the largest difference seen is 1e-12.
+
+    The tolerance covers the rounding of 50 iterations.
+    """
     V, U, history = as_printed(method, q)
     est = method.fit(q, method.paper_solver, max_iter=50)
     assert est.n_iter_ == 50
     assert_close(est.objective_history_, history, 1e-8)
     assert_close(est.components_.T, U, 1e-8)
     assert_close(est.embedding_, V, 1e-8)
-    # the objective belongs to the returned factors
+    # The reported objective belongs to the returned factors.
     expected = method.objective(q, est.embedding_, est.components_.T)
     assert est.objective_ == pytest.approx(expected, rel=1e-10)
 
@@ -86,7 +90,7 @@ def test_every_combination(method):
 
 
 def test_the_comparison_can_fail():
-    """The comparison detects a relative error of 1e-6 in λ."""
+    """Check that this comparison detects a relative error of 1e-6 in λ."""
     q = PROBLEMS["gaps"]
     V, *_ = as_printed(NAMED[2], q)
     est = NAMED[2].fit(q, max_iter=50, graph_reg=3.0 * (1 + 1e-6))
@@ -97,7 +101,10 @@ def test_the_comparison_can_fail():
 @pytest.mark.parametrize("loss", [FROBENIUS, KL])
 @pytest.mark.parametrize("estimator", [GNMF, ConstrainedNMF])
 def test_ncw_weights(estimator, loss):
-    """The weights follow GNMF's appendix C, γ = 1/(XXᵀ1); a zero sample has weight 0."""
+    """Check sample_weight="ncw" against appendix C of the GNMF paper.
+
+    The weights are γ = 1/(XXᵀ1), and a zero sample has weight 0.
+    """
     q = PROBLEMS["gaps"]
     run = reference.gnmf_frobenius if loss == FROBENIUS else reference.gnmf_kl
     norm = 2 if loss == FROBENIUS else 1
@@ -120,7 +127,10 @@ def test_ncw_weights(estimator, loss):
 
 
 def test_gnmf_is_gradient_descent(problem):
-    """The multiplicative rule is a gradient step of the length in GNMF (18) and (19)."""
+    """Compare GNMF with gradient descent whose step sizes are (18) and (19) of the GNMF paper.
+
+    The paper derives its multiplicative updates from these steps.
+    """
     V, U = reference.normalize_columns(problem.V, problem.U)
     V, U, history = reference.gnmf_gradient_descent(problem.X, V, U, 50, W=problem.W, lam=3.0)
     est = NAMED[2].fit(problem, max_iter=50)
@@ -129,7 +139,8 @@ def test_gnmf_is_gradient_descent(problem):
 
 
 PRINTED = [
-    # estimator, its weight, the paper's objective, paper's units over ours
+    # Each row: an estimator, the paper's objective as printed, its arguments, and its ratio to our
+    # objective.
     ("GNMF", "gnmf_frobenius_as_printed", lambda q: {"W": q.W, "lam": 3.0}, 2.0),
     ("CNMF", "cnmf_frobenius_as_printed", lambda q: {}, 2.0),
     ("CDNMF", "cdnmf_frobenius_as_printed", lambda q: {"D": q.D(), "class_reg": 1.5}, 2.0),
@@ -147,7 +158,10 @@ PRINTED = [
 
 @pytest.mark.parametrize("name, formula, settings, factor", PRINTED, ids=[p[0] for p in PRINTED])
 def test_objective_in_the_papers_units(problem, name, formula, settings, factor):
-    """Our objective is half the printed one for squared norms without ½, and equal otherwise."""
+    """Compare the objective with the one that the paper prints.
+
+    Ours is half of it where the paper has squared norms without the factor ½, and equal otherwise.
+    """
     method = {m.name: m for m in NAMED}[name]
     est = method.fit(problem, method.paper_solver, max_iter=7)
     V, U = est.embedding_, est.components_.T
@@ -173,10 +187,10 @@ def test_class_reg_of_the_paper(loss, printed):
 @pytest.mark.parametrize("scale", ["paper", "unit"])
 @each(METHODS)
 def test_gradients(method, scale):
-    """The split of each subproblem is the gradient of the objective, by central differences.
+    """Compare the gradient of each subproblem with central differences of the objective.
 
-    Under "unit" the objective moves the lengths of U's columns into V. Its gradient is taken at
-    unit columns, where every U-step begins.
+    With scale="unit", the objective multiplies V by the lengths of the columns of U. Its gradient
+    is taken at columns of length 1, where every step for U begins.
     """
     if scale == "unit" and not method.has_scale:
         pytest.skip("no scale to hold")
@@ -191,7 +205,8 @@ def test_gradients(method, scale):
             return model.value(M, U) if side == "V" else model.value(Z, M)
 
         slope = reference.numerical_gradient(value, at)
-        # central differences: 1e-6² of the third derivative, and 1e-16/1e-6 of the value
+        # Central differences with step 1e-6 have an error of 1e-12 of the third derivative, and a
+        # rounding error of 1e-10 of the value.
         size = np.abs(neg).max() + np.abs(pos).max() + 1e-4 * abs(model.value(Z, U))
         np.testing.assert_allclose(np.broadcast_to(pos - neg, at.shape), slope, atol=1e-6 * size)
 
@@ -221,7 +236,10 @@ def test_printed_histories_never_rise(method, problem):
 @each([m for m in METHODS if not m.exact])
 @pytest.mark.parametrize("scale", ["paper", "unit"])
 def test_gnmf_kl_hardly_rises(method, problem, scale):
-    """The update (21) is not a descent step, but the objective rises very little."""
+    """Check that the objective of GNMF with the KL loss rises by at most 0.2% in one iteration.
+
+    The update (21) of the GNMF paper does not guarantee descent.
+    """
     est = method.fit(problem, scale=scale, max_iter=150)
     highest = rise(est.objective_history_)
     print(f"{method.name}, {scale}: the objective rises by at most {highest:.2e} of itself")
@@ -235,14 +253,14 @@ def every_solver(methods):
 
 
 def start_value(method: Method, q):
-    """Return the objective at the start as the loop computes it."""
+    """Return the objective at the start, computed as the solver computes it."""
     model = method.model(q, "unit")
     V = model.fit_scale(q.V, q.U)
     return model.value(*model.normalize(model.reduce(V), q.U))
 
 
 def unit_lengths(method: Method, U):
-    """Return the length of each column, or with smoothing the mean over the columns."""
+    """Return the norm of each column of U, or with smoothing the mean over the columns."""
     if method.loss == FROBENIUS:
         squares = (U**2).sum(axis=0)
         return np.sqrt(squares.mean() if method.unscaled else squares)
@@ -262,7 +280,10 @@ def test_unit_histories_never_rise(method, solver, problem):
 
 @each([m for m in METHODS if m.has_scale])
 def test_unit_is_held_where_v_alone_is_penalised(method, problem):
-    """With alpha_H both factors are penalised, so the columns of U need no unit length."""
+    """Check that scale="unit" fixes the norm of the parts if only V is penalised.
+
+    With alpha_H both factors are penalised, so the scale is determined without a constraint.
+    """
     terms = method.terms(problem)
     penalised_V = any(terms.get(t) for t in ("lam", "class_reg", "l1_V", "l2_V"))
     penalised_U = any(terms.get(t) for t in ("l1_U", "l2_U"))
@@ -280,7 +301,11 @@ def test_paper_ends_with_unit_columns(method, problem):
 
 @pytest.mark.parametrize("solver", ["hals", "nesterov"])
 def test_faster_steps_descend_without_a_guard(solver, problem):
-    """With scale="paper" no guard undoes a step, so the steps themselves must descend."""
+    """Check that "hals" and "nesterov" never raise the objective with scale="paper".
+
+    With this setting the solver does not undo iterations that raise the objective, so each step
+    itself must descend.
+    """
     for method in METHODS:
         if method.has_scale and method.loss == FROBENIUS:
             est = method.fit(problem, solver, max_iter=60)
@@ -290,17 +315,23 @@ def test_faster_steps_descend_without_a_guard(solver, problem):
 @each([m for m in METHODS if m.faster])
 @pytest.mark.parametrize("seed", [0, pytest.param(2, marks=pytest.mark.long)])
 def test_faster_solvers_go_as_low_as_mu(method, seed):
-    """Compare on data with one minimum, from the same start, with five times as many mu steps."""
+    """Check that faster solvers reach the objective of five times as many "mu" iterations.
+
+    The data have one minimum, and all solvers start from the same factors.
+    """
     q = make_clear_problem(seed)
     low = method.fit(q, "mu", scale="unit", max_iter=600).objective_
     reached = {s: method.fit(q, s, scale="unit", max_iter=120).objective_ for s in method.faster}
-    # 1e-4: what 120 iterations may still be short of the end
+    # After 120 iterations a solver may still be 1e-4 above the minimum.
     assert {s: v for s, v in reached.items() if v > low * (1 + 1e-4)} == {}
 
 
 @pytest.mark.parametrize("scale", ["unit", "paper"])
 def test_restarts(scale):
-    """n_init keeps the best start; "paper" runs 30 iterations each and continues the best."""
+    """Check that `n_init` keeps the best of several starts.
+
+    With scale="paper", each start runs 30 iterations and the best one is continued.
+    """
     q = PROBLEMS["gaps"]
     settings = {"graph_reg": 3.0, "init": "random", "scale": scale, "solver": "mu", "tol": 0.0}
     one = GNMF(4, max_iter=80, random_state=3, **settings).fit(q.X, graph=q.graph)
@@ -328,12 +359,16 @@ def test_restarts(scale):
 
 @pytest.mark.parametrize("name", ["GNMF-KL", "SemiGNMF-KL"])
 def test_conjugate_gradients_are_counted_and_few(name, problem):
-    """Conjugate gradients need at most 20 iterations, as the paper expects."""
+    """Check that the conjugate gradient method needs at most as many iterations as samples.
+
+    The paper expects about 20 iterations.
+    """
     method = {m.name: m for m in NAMED}[name]
     for reg in (0.1, 3.0, 100.0):
         est = method.fit(problem, graph_reg=reg, max_iter=50)
         print(f"{name}, λ = {reg}: at most {est.cg_iterations_} iterations")
-        # to 1e-12 of the right-hand side; n is the number in exact arithmetic
+        # The solve is accurate to 1e-12 of the right-hand side. In exact arithmetic it would need
+        # at most as many iterations as there are samples.
         assert 1 <= est.cg_iterations_ <= len(problem.X)
 
 
@@ -364,7 +399,10 @@ def test_a_bad_graph_is_refused_even_where_its_weight_is_zero():
 
 @pytest.mark.parametrize("kind", ["dense", "csr", "csc", "coo", "float32", "integer", "diagonal"])
 def test_kinds_of_graphs(kind):
-    """A graph may be any kind of array; its diagonal does not affect the Laplacian."""
+    """Check that GNMF accepts a graph as any type of array, and ignores its diagonal.
+
+    The Laplacian does not depend on the diagonal.
+    """
     import scipy.sparse as sp
 
     q = PROBLEMS["gaps"]
@@ -404,13 +442,16 @@ def test_solvers_that_cannot_are_refused_by_name():
 
 
 # --------------------------------------------------------------------------------------------
-# Using: transform, inverse_transform, arrays of other kinds
+# transform, inverse_transform, and other array types
 # --------------------------------------------------------------------------------------------
 
 
 @each(METHODS)
 def test_new_samples_are_coded_with_the_basis_alone(method):
-    """`transform` solves the problem in V without labels and, here, without neighbours."""
+    """Check that `transform` solves the problem in V without labels and without a graph.
+
+    The samples here have no neighbours in the training data.
+    """
     from scipy.optimize import nnls
 
     q = PROBLEMS["full"]
@@ -425,15 +466,15 @@ def test_new_samples_are_coded_with_the_basis_alone(method):
     )
     if method.loss == FROBENIUS and not any(terms.get(t) for t in ("l1_V", "l2_V")):
         expected = np.array([nnls(basis.T, x)[0] for x in new])
-        # the sweeps stop at 1e-9 of their first move
+        # The sweeps stop at 1e-9 of the change of the first sweep.
         np.testing.assert_allclose(V, expected, atol=1e-6 * expected.max())
         return
     split = reference.split_frobenius if method.loss == FROBENIUS else reference.split_kl
     kept = {t: v for t, v in terms.items() if t in ("S", "l1_V", "l2_V")}
     (neg, pos), _ = split(new, V, est.components_.T, **kept)
     gradient = pos - neg
-    # KKT conditions of V >= 0; multiplicative updates approach zero slowly, so the gradient of
-    # an entry counts in proportion to the entry
+    # These are the KKT conditions for V >= 0. Multiplicative updates approach zero slowly, so the
+    # gradient at an entry is weighted by that entry.
     small = 1e-4 * np.abs(pos).max()
     assert (gradient > -small).all() and (gradient * V < small * V.max()).all()
 
@@ -452,5 +493,5 @@ def test_sparse_and_float32(method):
     small = {name: M.astype(np.float32) for name, M in start.items()}
     model.fit(q.X.astype(np.float32), **small, **given)
     assert model.embedding_.dtype == model.components_.dtype == np.float32
-    # 20 steps of single precision
+    # The tolerance allows for 20 iterations in single precision.
     assert model.objective_ == pytest.approx(est.objective_, rel=1e-4)

@@ -1,4 +1,4 @@
-"""Tests of the table of methods: its properties are those of the estimators."""
+"""Tests that the table of methods states the properties that the estimators have."""
 
 import ast
 import inspect
@@ -66,7 +66,7 @@ def test_every_estimator_is_public(name):
 
 
 def test_editors_know_every_estimator():
-    """The imports for type checkers name the same classes, in the same modules."""
+    """Check that the imports for type checkers list the same classes and modules as ESTIMATORS."""
     tree = ast.parse(inspect.getsource(methods))
     (block,) = (node for node in tree.body if isinstance(node, ast.If))
     known = {one.asname: line.module for line in block.body for one in line.names}

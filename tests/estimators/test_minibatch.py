@@ -1,4 +1,4 @@
-"""Tests of MiniBatchNMF: naive sums, full fits, and data that is not in memory."""
+"""Tests of MiniBatchNMF against naive sums and NMF, and of data that is not in memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 
 def planted(n=400, p=30, k=4, noise=0.1, seed=0, dtype=np.float64):
-    """Return samples of k parts, sorted by their largest one, as files often are."""
+    """Return samples of k parts, sorted by their largest part, as samples in a file often are."""
     rng = np.random.default_rng(seed)
     V = rng.gamma(0.4, size=(n, k))
     V = V[np.argsort(V.argmax(axis=1), kind="stable")]
@@ -44,7 +44,7 @@ def test_sums_of_two_passes_are_those_of_the_naive_formula(forget, monkeypatch):
     U = np.random.default_rng(1).random((12, 3))
     order = np.random.default_rng(2).permutation(60)
     met = [rows for _ in range(2) for rows in np.split(order, 4)]
-    # both use exact solves, so the iterates do not depend on the number of sweeps
+    # Both use exact solves, so the iterates do not depend on the number of sweeps.
     monkeypatch.setattr(engine, "SWEEPS", 5000)
     monkeypatch.setattr(engine, "hals", engine.hals.bound_to(stop=0.0))
     monkeypatch.setattr(
@@ -92,7 +92,10 @@ def test_three_passes_are_within_a_hundredth_of_the_whole(loss, kind):
 
 
 def test_without_forgetting_no_batch_raises_the_objective():
-    """Without forgetting, the sums contain every sample once, so batches descend."""
+    """Check that forget_factor=1 makes every batch lower the objective.
+
+    Then the sums contain every sample once.
+    """
     X = planted(200, 20, 3)
     ours = learner(np.random.default_rng(0).random((20, 3)), forget=1.0)
     V, at, values = np.zeros((200, 3)), np.full(200, np.nan), []
@@ -108,7 +111,10 @@ def test_without_forgetting_no_batch_raises_the_objective():
 
 @pytest.mark.parametrize("forget", [1.0, 0.6, 0.0])
 def test_a_sample_counts_once_however_often_it_comes(forget):
-    """A repeated sample replaces its earlier contribution, weighted by forget^age."""
+    """Check that a repeated sample replaces its earlier contribution to the sums.
+
+    A contribution has the weight forget^age.
+    """
     X, rng = planted(60, 12, 3), np.random.default_rng(3)
     codes = np.where(rng.random(60) < 0.5, rng.integers(0, 2, 60), -1)
     ours = learner(rng.random((12, 3)), forget=forget)
@@ -133,12 +139,14 @@ def test_a_pass_of_fit_is_partial_fit_of_its_batches(loss):
     H = np.random.default_rng(0).random((3, 12))
     given = {"init": "custom", "beta_loss": loss, "batch_size": 25}
     whole = MiniBatchNMF(3, max_iter=1, tol=0, shuffle=False, **given).fit(X, H=H)
-    # a pass over a known number of samples returns to them, so their weights decay more slowly
+    # A pass of `fit` knows the number of samples and will see them again, so their weights decay
+    # more slowly than in `partial_fit`.
     forget = 0.7 ** (1 / engine.HASTE if loss == "frobenius" else 1)
     parts = MiniBatchNMF(3, forget_factor=forget, **given)
     for start in range(0, 100, 25):
         parts.partial_fit(X[start : start + 25], H=H)
-    # one scale is computed from all samples, the other from the first batch
+    # `fit` scales components by all samples, `partial_fit` by the first batch, so the components
+    # are compared after normalization.
     ours, theirs = (normalize(model.components_) for model in (parts, whole))
     np.testing.assert_allclose(ours, theirs, rtol=1e-10)
     assert parts.n_steps_ == whole.n_steps_ == 4
@@ -156,7 +164,7 @@ def test_a_model_that_was_saved_learns_on(loss, tmp_path):
 
 
 def stored(X, kind, folder):
-    """Return X in a container outside memory."""
+    """Return X in a container that is not in memory, such as a memory map or an HDF5 file."""
     if kind == "memmap":
         np.save(folder / "x.npy", X)
         return np.load(folder / "x.npy", mmap_mode="r")
@@ -267,7 +275,7 @@ def test_labelled_samples_share_a_code_under_every_loss(loss, shuffle):
 
 @pytest.mark.parametrize("loss", [KL, *OTHER_LOSSES])
 def test_a_class_counts_as_often_as_it_has_samples(loss):
-    """A class mean affects U as much as its samples with the same part weights."""
+    """Check that a class mean changes U as much as its samples with the same part weights would."""
     rng = np.random.default_rng(0)
     X, U, V = rng.random((7, 5)) + 0.1, rng.random((5, 2)), rng.random((3, 2))
     codes = np.array([0, 2, 0, 0, 2, 1, 0])
@@ -285,7 +293,7 @@ def test_a_class_counts_as_often_as_it_has_samples(loss):
 
 @pytest.mark.parametrize("loss", ["frobenius", KL, *OTHER_LOSSES])
 def test_a_class_that_has_not_come_yet_does_no_harm(loss):
-    """Classes that have not occurred yet, or no longer occur, do not disturb the fit."""
+    """Check that classes that have not occurred yet, or no longer occur, do not disturb the fit."""
     X = planted(30, 8, 2) + 0.1
     model = MiniBatchNMF(2, hard_labels=True, beta_loss=loss, forget_factor=0.0, random_state=0)
     y = np.repeat(["late", "early", None], 10).astype(object)
@@ -349,12 +357,15 @@ def test_what_has_no_rows_is_refused(tmp_path):
         MiniBatchNMF(2).fit(anndata.read_h5ad(tmp_path / "x.h5ad", backed="r").X)
 
 
-# -- what restarts and limits promise -------------------------------------------------------------
+# -- fresh_restarts and the maximum numbers of iterations -----------------------------------------
 
 
 @pytest.mark.parametrize("most", [2, 30])
 def test_fresh_restarts_forget_the_codes_of_the_last_pass(monkeypatch, most):
-    """Fresh restarts begin each pass with constant part weights and more sweeps."""
+    """Check that with fresh_restarts=True each pass begins with constant part weights.
+
+    Such passes also run more sweeps.
+    """
     X, begins = planted(60, 12, 3), []
     solve = engine.Online.codes
 
@@ -366,7 +377,8 @@ def test_fresh_restarts_forget_the_codes_of_the_last_pass(monkeypatch, most):
     given = {"batch_size": 20, "max_iter": 3, "tol": 0, "max_no_improvement": None}
     given["fresh_restarts_max_iter"] = most
     MiniBatchNMF(3, random_state=0, **given).fit(X)
-    # with three batches per pass, only the first pass has no part weights to begin with
+    # Each pass has three batches. Without fresh restarts only the first pass has no part weights to
+    # start from.
     assert sum(constant for constant, _ in begins) == 3
     assert all(sweeps == most for constant, sweeps in begins if constant)
     begins.clear()
@@ -388,7 +400,10 @@ def test_few_sweeps_from_a_constant_make_poor_parts():
 
 
 def test_codes_of_new_samples_end_where_they_are_told():
-    """Under KL, one iteration is far from the minimum and a thousand reach it."""
+    """Check that `transform_max_iter` limits the iterations of `transform`.
+
+    With the KL loss, one iteration is far from the minimum and a thousand reach it.
+    """
     X = planted()
     model = MiniBatchNMF(4, beta_loss=KL, random_state=0, max_iter=3, batch_size=100).fit(X)
     U = model.components_.T
@@ -405,7 +420,10 @@ def test_codes_of_new_samples_end_where_they_are_told():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_batches_that_come_again_and_again_are_learned(seed):
-    """Part weights of the first batches belong to poor parts and must lose their influence."""
+    """Check repeated `partial_fit` on the same batches against scikit-learn's MiniBatchNMF.
+
+    The part weights of the first batches belong to poor parts and must lose their influence.
+    """
     rng = np.random.default_rng(seed)
     X = rng.gamma(0.5, size=(60, 4)) @ rng.gamma(0.5, size=(4, 20)) + 0.05 * rng.random((60, 20))
     ours, theirs = (kind(4, random_state=0) for kind in (MiniBatchNMF, decomposition.MiniBatchNMF))

@@ -1,4 +1,4 @@
-"""Tests of NMF: naive reference, multiplicative updates, and use within scikit-learn."""
+"""Tests of NMF against a naive reference and within scikit-learn's pipelines and searches."""
 
 from __future__ import annotations
 
@@ -54,15 +54,15 @@ def check_against_reference(X, dense, loss, penalty, gamma=None, rule=None):
         expected = (*reference.unit_weights(*expected[:2], gamma), expected[2])
     model = make("mu", rule, loss, init="custom", max_iter=50, **penalty)
     got = model.fit_transform(X, W=W, H=H, sample_weight=gamma)
-    # 50 iterations amplify the rounding of reordered sums (1e-16) to far less than 1e-8
+    # Fifty iterations amplify the rounding of reordered sums (1e-16) to far less than 1e-8.
     assert_close(got, expected[0], 1e-8)
     assert_close(model.components_.T, expected[1], 1e-8)
     np.testing.assert_allclose(model.objective_history_, expected[2], rtol=1e-8)
     assert model.n_iter_ == 50
 
 
-# l2 with β < 2, β ≠ 1: the exact minimiser of a majoriser, which the reference does not have;
-# test_steps solves its equation by bisection, and the histories below must not rise.
+# For an l2 penalty with β < 2 and β ≠ 1, Partwise minimises a majoriser exactly, which the
+# reference cannot do. test_steps.py compares that step with bisection instead.
 def comparable(loss, name):
     return name in ("none", "l1") or beta_of(loss) in (1.0, 2.0) or beta_of(loss) > 2
 
@@ -104,7 +104,10 @@ def test_weighted_mu_is_the_reference(loss, name, sparse):
 
 @pytest.mark.parametrize("loss", ["itakura-saito", 0.5, 1.5, 3.0])
 def test_weights_of_other_divergences_are_right_or_refused(loss):
-    """Scaling x by γ does not scale d_β(x, y) by γ, so weights cannot be folded into X."""
+    """Check weighted fits, or their error, for divergences that are not homogeneous of degree 1.
+
+    For these, scaling x by γ does not scale d_β(x, y) by γ, so weights cannot be folded into X.
+    """
     X = data_for(loss)
     gamma = np.random.default_rng(1).uniform(0.2, 2, len(X))
     model = make("mu", None, loss)
@@ -141,13 +144,13 @@ def test_lin_rule_leaves_zero_where_lee_and_seung_cannot():
 STARTS = range(5)
 
 
-#: Iterations of the fast solver. The test is about speed: fits to convergence reach different
-#: local minima, which differ by some per cent in either direction.
+#: Number of iterations of the faster solver. The test is about speed: fits to convergence reach
+#: different local minima, which differ by a few per cent in either direction.
 ITERATIONS = 30
 
 
 def end_of(solver, X, k, loss, seed):
-    """Return the objective after 30 iterations (mu: 300) from the start of that number."""
+    """Return the objective after 30 iterations ("mu": 300) from the random start `seed`."""
     scale = np.sqrt(X.mean() / k) / 0.55  # the start's mean is 0.55
     W, H = make_start(*X.shape, k=k, seed=seed, scale=scale, dtype=X.dtype)
     iterations = 10 * ITERATIONS if solver == "mu" else ITERATIONS
@@ -172,7 +175,10 @@ def test_hals_and_nesterov_against_mu_on_orl(orl, seed):
 
 
 def test_newton_against_mu_on_digits(digits):
-    """Compare means of five starts, since local minima differ by more than the solvers."""
+    """Check that "newton" reaches a lower mean objective than ten times as many "mu" iterations.
+
+    Means of five starts are compared, because local minima differ by more than the solvers.
+    """
     X = np.asarray(digits.X, dtype=np.float64)[::3]
     slow, fast = (
         np.mean([end_of(solver, X, 10, KL, seed) for seed in STARTS]) for solver in ("mu", "newton")
@@ -181,7 +187,10 @@ def test_newton_against_mu_on_digits(digits):
 
 
 def test_newton_with_a_ridge_from_a_start_that_is_far_too_large():
-    """NNDSVDa fills zeros with the mean of X, which is a thousand times too large here."""
+    """Check "newton" from a start that is a thousand times too large.
+
+    NNDSVDa fills zeros with the mean of X, which is that large here.
+    """
     rng = np.random.default_rng(0)
     X = 10.0 ** rng.uniform(-3, 4, (20, 15)) * (rng.uniform(size=(20, 15)) < 0.5)
     common = {"init": "nndsvda", "n_components": 5, "alpha_W": 1e-3}
@@ -213,7 +222,10 @@ def test_grid_search_over_the_number_of_parts():
 
 
 def test_drop_in_signature():
-    """Parameters and defaults equal scikit-learn's NMF except `solver`; others come after."""
+    """Check that parameters and defaults equal those of scikit-learn's NMF except for `solver`.
+
+    Parameters of Partwise come after those of scikit-learn.
+    """
     import inspect
 
     from sklearn.decomposition import NMF as Theirs
@@ -247,7 +259,8 @@ def test_close_to_scikit_learn_in_its_own_units():
             settings = scaled(penalty, *X.shape)
             V, U = theirs.transform(X), theirs.components_.T
             value = reference.objective_beta(X, V, U, beta_of(loss), **settings)
-            # local minima differ slightly; a wrongly scaled penalty gives far larger differences
+            # Local minima differ slightly; a wrongly scaled penalty would give far larger
+            # differences.
             assert ours.objective_ <= 1.02 * value
             if not penalty:
                 assert ours.reconstruction_err_ == pytest.approx(
@@ -310,7 +323,7 @@ def test_custom_start_is_not_modified_and_auto_follows_it():
 
 
 def test_what_is_returned_is_not_what_is_kept():
-    """Changing the returned part weights must not change the fitted model."""
+    """Check that changing the returned part weights does not change the fitted model."""
     model = make()
     W = model.fit_transform(make_data())
     kept = model.embedding_.copy()

@@ -1,4 +1,4 @@
-"""Tests of estimators written outside Partwise as CONTRIBUTING describes."""
+"""Tests of estimators that users write outside Partwise, as CONTRIBUTING.md describes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Y = np.r_[0, 0, 1, 1, 2, 2, np.full(24, -1)]
 
 
 class FewWords(ConstrainedFactorizer):
-    """Estimator with the minimum that CONTRIBUTING asks for."""
+    """Estimator with only the methods that CONTRIBUTING.md requires."""
 
     def __init__(self, n_components=3, *, random_state=None):
         self.n_components = n_components
@@ -33,7 +33,7 @@ class FewWords(ConstrainedFactorizer):
 
 @estimator
 class ByFields(LossParameters, LoopParameters, ConstrainedFactorizer):
-    """Estimator with annotated attributes as parameters, whose constraints follow from the names.
+    """Estimator with annotated attributes as parameters, whose names choose the constraints.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Tests of SemiNMF, whose parts may have any sign."""
+"""Tests of SemiNMF, whose parts may contain negative values."""
 
 from __future__ import annotations
 
@@ -41,14 +41,15 @@ def test_multiplicative_updates_are_the_papers():
 
 
 def test_free_parts_never_rise_where_codes_are_nearly_collinear():
-    """Proportional columns of V leave U undetermined up to rounding.
+    """Check that the step for the parts lowers the objective if V has proportional columns.
 
-    The price of length prefers one of the two columns by less than the rank tolerance.
+    Such columns leave U undetermined up to rounding. Here the penalty on V prefers one of the two
+    columns, but by less than the tolerance for the rank.
     """
     a, b, cost = 2.3e-7, 0.146, 0.65
     U = np.array([[0.3, 0.31], [0.8, 0.79], [0.5, 0.51]])
     U /= np.linalg.norm(U, axis=0)
-    # the gradient of the second part is zero, including the ridge of its price
+    # Choose the sample so that the gradient of the second part is zero, including its penalty.
     row = ((b**2 + cost * b) * U[:, 1] + a * b * U[:, 0]) / b
     data = as_data(np.stack([row, np.zeros(3)]))
     Z = np.array([[a, b], [0.0, 0.0]])
@@ -106,7 +107,7 @@ def test_solvers_agree_and_parts_are_least_squares():
     Z = found[0].embedding_
     H = np.linalg.lstsq(Z, X, rcond=None)[0]
     np.testing.assert_allclose(found[0].components_, H, rtol=1e-3, atol=1e-3)
-    # never below the minimum for V of any sign
+    # The objective is at least the minimum over V of any sign, which the SVD gives.
     assert values[0] >= 0.5 * (np.linalg.svd(X)[1][K:] ** 2).sum() * (1 - 1e-12)
 
 
@@ -124,7 +125,10 @@ def test_pca_scores_of_digits(tmp_path):
 
 
 def test_multiplicative_updates_keep_the_signs_of_parts():
-    """Small entries are set to zero at the end by their absolute value."""
+    """Check that "mu" keeps negative entries of the parts when it sets small entries to zero.
+
+    At the end of a fit, entries with a small absolute value become zero.
+    """
     case = fuzz.draw(1_700_297)  # where the objective is lower without one
     model = SemiNMF(**case.params).fit(case.X, **case.given)
     V, U = fuzz.factors(model)
@@ -133,7 +137,10 @@ def test_multiplicative_updates_keep_the_signs_of_parts():
 
 
 def test_printed_updates_of_float32_fall_where_codes_are_collinear():
-    """Parts come from normal equations that are singular here: five parts, two kinds of samples."""
+    """Check that "mu" never raises the objective in float32 if the normal equations are singular.
+
+    Here five parts are fitted to only two different kinds of samples.
+    """
     X = np.full((5, 2), -2e7, dtype=np.float32)
     X[3, 0] = 1.8e8
     model = SemiNMF(5, solver="mu", class_reg=0.1, max_iter=15, tol=0, random_state=31)

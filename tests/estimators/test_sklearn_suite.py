@@ -1,7 +1,7 @@
-"""Run scikit-learn's own test_nmf.py with NMF and MiniBatchNMF of Partwise.
+"""Tests that run scikit-learn's own test_nmf.py with NMF and MiniBatchNMF of Partwise.
 
-The file is read from the installed wheel and executed with our classes in its namespace; none of
-it is copied. Tests of scikit-learn's private functions are left out.
+The file is read from the installed wheel and executed with our classes in its namespace; none of it
+is copied. Tests of scikit-learn's private functions are left out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sklearn.decomposition.tests import test_nmf as original
 
 import partwise
 
-#: Tests that use only private functions, or the result of one.
+#: Tests that use only private functions of scikit-learn, or the result of one.
 PRIVATE = {
     "test_initialize_nn_output",
     "test_initialize_close",
@@ -23,27 +23,29 @@ PRIVATE = {
     "test_beta_divergence",
     "test_special_sparse_dot",
     "test_nmf_underflow",
-    # a parameter that scikit-learn removed in 1.7 and Partwise never had
+    # This test is about a parameter that scikit-learn removed in 1.7 and Partwise never had.
     "test_NMF_inverse_transform_Xt_deprecation",
 }
-#: Cases without a unique solution are left out, because their result depends on the processor.
+#: Cases without a unique solution, which are left out because their result depends on the
+#: processor.
 NOT_UNIQUE = {
-    # 50 x 7 by 7 parts is fitted exactly (objective 1e-9 in both precisions), by many factors
+    # Seven parts fit the 50 x 7 data exactly (objective 1e-9), and many different factors do so.
     "test_nmf_float32_float64_consistency-0",
     "test_nmf_float32_float64_consistency-2",
 }
-#: Tests of behaviour that belongs to the multiplicative updates of scikit-learn's MiniBatchNMF.
+#: Tests of behaviour that follows from the multiplicative updates of scikit-learn's MiniBatchNMF.
 OTHER_STEPS = {
-    # one batch is the same as NMF(solver="mu"): ours are coordinate and second-order steps
+    # The test expects one batch to equal NMF(solver="mu"), but our MiniBatchNMF uses coordinate
+    # descent and second-order steps.
     "test_nmf_minibatchnmf_equivalence",
-    # both models are given one H, which their fits write into: it compares an array with itself
-    # (their batches differ); ours copy it, and test_minibatch.py has what it means to say
+    # The test passes one array H to two models, which modify it in place, so it compares an array
+    # with itself. Our models copy H; test_minibatch.py tests the intended behaviour.
     "test_minibatch_nmf_partial_fit",
 }
 
 
 def _load() -> Any:
-    """Load a fresh copy of the module with our estimator under the names it uses."""
+    """Load a fresh copy of scikit-learn's test module with our estimators under its names."""
     spec = importlib.util.find_spec(original.__name__)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -67,7 +69,7 @@ def _swap(value: Any) -> Any:
 
 
 def _cases(function: Any) -> list[Any]:
-    """Return the parametrisations of a test with our classes instead of scikit-learn's."""
+    """Return the parametrizations of a test, with our classes instead of scikit-learn's."""
     cases: list[dict[str, Any]] = [{}]
     for mark in getattr(function, "pytestmark", []):
         if mark.name != "parametrize":

@@ -1,4 +1,4 @@
-"""Tests of SparseNMF, which projects onto a sparseness, and of NTF on exact low-rank tensors."""
+"""Tests of SparseNMF, which projects factors onto a given sparseness, and of NTF."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WANTED = [0.05, 0.3, 0.6, 0.9]
 
 
 # --------------------------------------------------------------------------------------------
-# The projection
+# The projection onto a given sparseness
 # --------------------------------------------------------------------------------------------
 
 VECTORS = {
@@ -39,7 +39,7 @@ VECTORS = {
 def test_projection_has_the_sparseness(kind, wanted, n, rng):
     got = project_sparse(VECTORS[kind](rng, n), wanted)
     assert (got >= 0).all() and np.isfinite(got).all()
-    # sparseness is (√n - ‖·‖₁)/(√n - 1), which for n = 2 divides by √2 - 1
+    # Sparseness is (√n - ‖·‖₁)/(√n - 1) for a vector of norm 1. For n = 2 it divides by √2 - 1.
     assert np.linalg.norm(got) == pytest.approx(1, abs=1e-9)
     assert reference.sparseness(got) == pytest.approx(wanted, abs=1e-7)
 
@@ -56,7 +56,10 @@ def test_projection_is_hoyers(kind, wanted, rng):
 
 @pytest.mark.parametrize("wanted", WANTED)
 def test_projection_is_the_closest(wanted, rng):
-    """No other vector of this length and sparseness has a larger inner product with x."""
+    """Check that the projection is closest to x among vectors of its norm and sparseness.
+
+    The closest one has the largest inner product with x.
+    """
     x = rng.random(12)
     best = x @ project_sparse(x, wanted)
     others = [project_sparse(x + rng.normal(scale=s, size=12), wanted) for s in (0.01, 0.1, 1)]
@@ -104,10 +107,10 @@ def test_sparseness_is_held(on_W, on_H, dtype):
 
 @pytest.mark.parametrize("on_W, on_H", [(None, 0.3), (None, 0.7), (0.4, None), (0.5, 0.5)])
 def test_as_low_as_hoyers_own_algorithm(on_W, on_H):
-    """Compare with Hoyer's gradient steps with a line search, from the same start.
+    """Compare SparseNMF with Hoyer's gradient steps with a line search, from the same start.
 
-    His H is our V and has unit columns, which does not affect the product. The sparseness of a
-    vector does not depend on its length, so the models agree if both factors are constrained.
+    Hoyer's H is our V and has unit columns, which does not affect the product. The sparseness of a
+    vector does not depend on its length, so both models agree if both factors are constrained.
     """
     V, U, history = reference.hoyer_sparse_nmf(
         Q.X, Q.V, Q.U, 400, sparseness_V=on_W, sparseness_U=on_H
@@ -116,7 +119,7 @@ def test_as_low_as_hoyers_own_algorithm(on_W, on_H):
         4, sparseness_W=on_W, sparseness_H=on_H, init="custom", max_iter=200, tol=0
     ).fit(Q.X, W=Q.V, H=Q.U.T.copy())
     assert reference.objective_frobenius(Q.X, V, U) == pytest.approx(history[-1], rel=1e-10)
-    # the problem is not convex, so another local minimum may be a few per cent higher
+    # The problem is not convex, so another local minimum may be a few per cent higher.
     assert est.objective_ <= 1.05 * history[-1]
 
 
@@ -157,7 +160,7 @@ def test_extremes():
 
 
 def stack(seed=0, n=24, height=7, width=5, k=3):
-    """Return weighted sums of k rank-one images."""
+    """Return n images that are weighted sums of k rank-one images, and the three factors."""
     rng = np.random.default_rng(seed)
     V, A, B = (rng.random((m, k)) * (rng.random((m, k)) < 0.6) + 0.05 for m in (n, height, width))
     return np.einsum("nk,ik,jk->nij", V, A, B), V, A, B
@@ -176,7 +179,8 @@ class TestNTF:
             for s in range(3)
         ]
         est = min(runs, key=lambda m: m.objective_)
-        # runs that found the parts have errors near the tolerance, others of some per cent
+        # Runs that found the exact parts have errors near the tolerance, other runs of a few per
+        # cent.
         assert est.reconstruction_err_ <= 1e-3 * np.linalg.norm(X)
         parts = np.einsum("ik,jk->kij", A, B).reshape(3, -1)
         parts /= np.linalg.norm(parts, axis=1, keepdims=True)
@@ -195,7 +199,8 @@ class TestNTF:
         est = NTF(4, image_shape=(4, 5), max_iter=60, random_state=0).fit(Q.X)
         expected = reference.objective_frobenius(Q.X, est.embedding_, est.components_.T)
         assert est.objective_ == pytest.approx(expected, rel=1e-9)
-        # tensorly's error is the root of a difference, so half of the digits are correct
+        # tensorly computes its error as the root of a difference, so only half of its digits are
+        # correct.
         assert rise(est.objective_history_) <= 1e-6
         assert est.objective_ <= est.objective_history_[-1] * (1 + 1e-6)
 
@@ -211,7 +216,11 @@ class TestNTF:
             NTF(3, image_shape=shape).fit(Q.X)
 
     def test_the_svd_start_of_odd_stacks_is_finite_and_warns_of_nothing(self):
-        """The SVD start of tensorly divides by the length of an empty half, which is zero."""
+        """Check init="svd" for unusual stacks of images: the factors are finite and nothing warns.
+
+        tensorly's own SVD start divides by the norm of a part's positive or negative half, which
+        may be zero.
+        """
         rng = np.random.default_rng(0)
         single = np.zeros((3, 4))
         single[0, 1] = 0.2
@@ -222,12 +231,12 @@ class TestNTF:
                 settings = {"image_shape": shape, "init": "svd", "n_clusters": 1}
                 est = NTF(k, **settings, max_iter=30, tol=0, random_state=0).fit(X.astype(dtype))
                 assert np.isfinite(est.components_).all() and np.isfinite(est.embedding_).all()
-                # each is a sum of k outer products, or close to one (`fewer_rows`)
+                # Each of these stacks is a sum of k outer products, or close to one (`fewer_rows`).
                 share = est.reconstruction_err_ / np.linalg.norm(X)
                 assert share <= (0.5 if X is fewer_rows else 1e-3), share
 
     def test_the_svd_start_is_a_good_one(self):
-        """After one iteration its objective is below the mean of random starts."""
+        """Check that init="svd" after one iteration is better than the mean of random starts."""
         T, *_ = stack()
         X = T.reshape(len(T), -1)
         settings = {"image_shape": (7, 5), "max_iter": 1, "tol": 0, "n_clusters": 1}

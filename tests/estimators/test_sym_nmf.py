@@ -1,4 +1,4 @@
-"""Tests of SymNMF, which approximates a similarity matrix by one factor."""
+"""Tests of SymNMF, which approximates a similarity matrix S by VVᵀ with one factor V."""
 
 from __future__ import annotations
 
@@ -27,7 +27,11 @@ V0 = 0.1 + rng.random((N, K))
 @settings(deadline=None, max_examples=80)
 @given(NUMBERS, NUMBERS, st.integers(-8, 8))
 def test_the_least_point_of_a_quartic(a, b, power):
-    """Compare with all real roots of the derivative, at any scale."""
+    """Compare the step for one entry of V, which minimises a quartic, with another solution.
+
+    The quartic is x⁴/4 + a x²/2 + b x for x >= 0. The expected minimum is at zero or at a real root
+    of its derivative.
+    """
     a, b = a * 100.0**power, b * 1000.0**power
     roots = np.roots([1.0, 0.0, a, b])
     real = roots.real[np.abs(roots.imag) <= 1e-6 * np.abs(roots)]
@@ -60,7 +64,7 @@ def test_the_end_is_a_minimum_and_the_codes_are_those_of_its_samples(tmp_path):
     assert np.abs(slope[V > 0]).max() < 1e-4 and slope[V == 0].min(initial=0) > -1e-4
     np.testing.assert_allclose(model.transform(S), V, atol=1e-4)
     np.testing.assert_allclose(model.inverse_transform(V), V @ V.T, rtol=1e-12)
-    # the objective is at least that of V of any sign
+    # The objective is at least the minimum over V of any sign, which the eigenvalues of S give.
     least = np.linalg.eigvalsh(S)
     assert model.objective_ >= 0.5 * (least[:-K] ** 2).sum() * (1 - 1e-12)
     again = partwise.load(model.save(tmp_path / "m.partwise"))
@@ -91,11 +95,15 @@ def test_digits_by_their_similarities_alone():
 
 
 def test_the_gain_of_a_step_below_the_root_of_eps_is_seen():
-    """A gain of the size of the squared step is lost in a difference of two values."""
+    """Check the gain of a coordinate step smaller than the square root of eps.
+
+    The gain is of the order of the squared step, so a difference of two objectives would lose it.
+    """
     a, b = 2.0, -3.0  # x³ + 2x - 3 = 0 at 1, curvature 5 there
     for step in (1e-3, 1e-6, 1e-9, 1e-12):
         for old in (1 + step, 1 - step):
-            # third derivative 6; old itself is rounded to eps
+            # The third derivative is 6, which bounds the error of the quadratic; `old` itself is
+            # rounded to eps.
             exact, slack = 2.5 * step**2, 2 * step + 4 * np.finfo(float).eps / step
             assert symmetric_sweep._gain(a, b, old, 1.0) == pytest.approx(exact, rel=slack)
     assert symmetric_sweep._gain(a, 3.0, 0.5, 0.0) == symmetric_sweep._quartic(a, 3.0, 0.5)

@@ -1,4 +1,4 @@
-"""Tests of held-out entries: the choice, the error, and Dask arrays by chunks."""
+"""Tests of `hold_out` (which entries it hides, their error, Dask arrays) and `label_folds`."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def as_dask(X, rows=17):
     return pytest.importorskip("dask.array").from_array(X, chunks=(rows, 10))
 
 
-#: Marker of missing entries, and kind of array.
+#: Pairs of the value that marks missing entries and the array type of X.
 MARKED = [
     (None, np.asarray),
     (np.nan, np.asarray),
@@ -43,7 +43,7 @@ MARKED = [
 
 
 def marked(missing, kind):
-    """Return X with missing entries, and the mask of observed ones."""
+    """Return X with missing entries, and the mask of its observed entries."""
     X, seen = counts() + 1, observed()
     if kind is sp.csr_array and missing != 0:
         X[np.random.default_rng(2).random(X.shape) < 0.5] = 0
@@ -85,7 +85,7 @@ def test_every_entry_is_hidden_as_often_as_any_other():
 
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
 def test_one_observed_entry_of_each_sample_and_feature_stays(kind):
-    """Every sample and feature keeps one observed entry, even if it has only one."""
+    """Check that every sample and feature keeps one observed entry, even if it has only one."""
     X = np.full((12, 8), 2.0)
     X[3, 1:] = X[5:, 4] = X[:3, 4] = 0
     seen = X > 0
@@ -127,7 +127,7 @@ def test_a_sparse_weight_holds_the_observed_entries():
 
 
 def test_chunks_change_nothing():
-    """The hidden entries and the error of a dense Dask array are those of the array."""
+    """Check that a dense Dask array has the hidden entries and the error of the NumPy array."""
     X = counts()
     here = hold_out(X, 0.2, random_state=0)
     model = NMF(2, missing_values=np.nan, random_state=0).fit(here.X)

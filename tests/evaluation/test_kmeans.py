@@ -1,4 +1,4 @@
-"""Tests of k-means: matching with classes, odd inputs, and confidence."""
+"""Tests of k-means clusters: matching with class labels, unusual inputs, and confidence."""
 
 import pickle
 from itertools import permutations
@@ -15,7 +15,7 @@ DTYPES = [np.float32, np.float64]
 
 
 def blobs(rng, counts, dtype=np.float64):
-    """Return well-separated groups in random order, and the group of each row."""
+    """Return well-separated groups of points in random order, and the group of each point."""
     groups = rng.permutation(np.repeat(np.arange(len(counts)), counts))
     V = 10 * np.eye(len(counts))[groups] + rng.random((len(groups), len(counts)))
     return V.astype(dtype), groups
@@ -38,7 +38,7 @@ def test_inertia_is_that_of_scikit_learn(rng):
     result = cluster_representation(V, 6, n_init=4, random_state=3)
     own = KMeans(6, n_init=4, random_state=3).fit(V).inertia_
     nearest = ((V[:, None] - result.centers) ** 2).sum(axis=2).min(axis=1).sum()
-    # k-means stops before full precision, so partitions are compared by quality
+    # The two implementations stop at slightly different partitions, so only inertia is compared.
     assert nearest == pytest.approx(own, rel=1e-3)
 
 
@@ -53,7 +53,7 @@ def test_deterministic_and_picklable(rng):
     assert isinstance(again, Clustering)
 
 
-# --- names ------------------------------------------------------------------------------------
+# --- class labels of clusters -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_booleans_stay_boolean_when_all_clusters_are_taken(rng):
 
 
 def test_a_class_takes_the_cluster_of_its_members(rng):
-    """Clusters get the class of their labels, whatever the order of classes or clusters."""
+    """Check that each cluster gets the class of its labels, for any order of the classes."""
     V, groups = blobs(rng, [20, 20, 20])
     for order in permutations(["x", "y", "z"]):
         truth = np.array(order)[groups]
@@ -103,16 +103,20 @@ def test_a_class_takes_the_cluster_of_its_members(rng):
 
 
 def test_the_match_is_the_best_in_total():
-    """Class a has most members in the first cluster, but b has members nowhere else."""
+    """Check that the matching of classes and clusters keeps the largest total number of labels.
+
+    Class "a" has most labels in the first cluster, but "b" has labels in no other cluster.
+    """
     V = np.repeat([[0.0], [10.0]], 10, axis=0) + np.linspace(0, 0.1, 20)[:, None]
     y = ["a"] * 4 + ["b"] * 3 + [None] * 3 + ["a"] * 3 + [None] * 7
     result = cluster_representation(V, 2, labels=encode_labels(y, 20), random_state=0)
-    # a: 4 left and 3 right, b: 3 left. a left + b right = 4, a right + b left = 6
+    # Samples 0 to 9 are the first cluster: it has 4 labels "a" and 3 labels "b"; the second has 3
+    # labels "a". Matching "a" with the first cluster keeps 4 labels; matching "b" with it keeps 6.
     assert result.labels[0] == "b" and result.labels[-1] == "a"
 
 
 def test_a_class_without_a_matched_member_gets_no_cluster(rng):
-    """If both classes lie in one group, the other group gets no class."""
+    """Check that if the labels of two classes lie in one group, the other group gets no class."""
     V, groups = blobs(rng, [10, 10])
     first = np.flatnonzero(groups == 0)
     y = np.full(20, None, dtype=object)
@@ -143,12 +147,15 @@ def test_labels_do_not_move_clusters(rng):
     np.testing.assert_array_equal(plain.centers, named.centers)
 
 
-# --- odd inputs -------------------------------------------------------------------------------
+# --- unusual inputs ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_fewer_distinct_rows_than_clusters(dtype):
-    """Fewer distinct rows than clusters give no warning, since warnings are errors here."""
+    """Check that fewer distinct rows than clusters raise no warning.
+
+    The settings of pytest turn every warning into an error.
+    """
     V = np.array([[1, 0], [0, 1], [1, 0], [0, 0], [0, 1]], dtype=dtype)
     result = cluster_representation(V, 4, random_state=0)
     assert result.centers.shape == (3, 2) and result.names.tolist() == [0, 1, 2]
@@ -204,12 +211,12 @@ def test_lengths_must_agree(rng):
         result.predict(rng.random((5, 3)))
 
 
-# --- closeness --------------------------------------------------------------------------------
+# --- confidence -------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def line():
-    """Return centres at 0, 4 and 10."""
+    """Return a clustering of numbers with the centres 0, 4 and 10, labelled "a", "b" and "c"."""
     return Clustering(np.array([[0.0], [4.0], [10.0]]), np.array(["a", "b", "c"]), np.array(["a"]))
 
 
@@ -222,7 +229,7 @@ def test_confidence_by_hand(line):
 
 @pytest.mark.parametrize("scale", [1e-100, 1.0, 1e150])
 def test_closeness_keeps_its_range(rng, scale):
-    """The confidence does not depend on the unit of V, and centers that coincide do no harm."""
+    """Check that the confidence stays in [0, 1] for any scale of V, and is 0 for equal centres."""
     centers = scale * np.array([[0.0, 0.0], [0.0, 0.0], [1.0, 1.0]])
     result = Clustering(centers, np.arange(3), np.arange(3))
     V = np.vstack([centers, scale * rng.random((20, 2))])
@@ -233,7 +240,7 @@ def test_closeness_keeps_its_range(rng, scale):
 
 @pytest.mark.parametrize("scale", [1.0, 1e-25, 1e25])
 def test_clusters_do_not_depend_on_the_unit(scale):
-    """Clusters do not depend on the unit, although squares of float32 may overflow."""
+    """Check that clusters do not depend on the unit of V, even if float32 squares overflow."""
     V = (np.array([[1.0], [1.1], [5.0], [5.1]]) * scale).astype(np.float32)
     found = cluster_representation(V, 2, random_state=0)
     assert found.labels[0] == found.labels[1] != found.labels[2] == found.labels[3]

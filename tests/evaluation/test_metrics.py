@@ -1,4 +1,4 @@
-"""Tests of scores against naive formulas, all matchings, and values computed by hand."""
+"""Tests of clustering scores and sparseness against naive formulas and hand-computed values."""
 
 import math
 from itertools import combinations, permutations
@@ -29,7 +29,10 @@ pairs = st.integers(1, 25).flatmap(
 
 
 def accuracy_by_trying(y_true, y_pred):
-    """Try every one-to-one map from clusters to classes, with fillers for no class."""
+    """Return the best accuracy over all one-to-one maps from clusters to classes.
+
+    A cluster may also be mapped to None, which is no class.
+    """
     classes, clusters = sorted(set(y_true)), sorted(set(y_pred))
     targets = classes + [None] * len(clusters)
     return max(
@@ -43,7 +46,7 @@ def entropy(names):
 
 
 def rand_by_pairs(y_true, y_pred):
-    """Count pairs that are together in both partitions, corrected for chance."""
+    """Return the adjusted Rand index, computed from all pairs of samples."""
     pairs = list(combinations(range(len(y_true)), 2))
     a = [y_true[i] == y_true[j] for i, j in pairs]
     b = [y_pred[i] == y_pred[j] for i, j in pairs]
@@ -60,7 +63,7 @@ def test_against_naive_formulas(pair):
     y_true, y_pred = pair
     apart = entropy(y_true) + entropy(y_pred) - entropy(list(zip(y_true, y_pred)))
     larger = max(entropy(y_true), entropy(y_pred))
-    # logarithms of some ten shares: their roundings, relative to the larger entropy
+    # The absolute tolerance covers the rounding of about ten logarithms.
     expected = apart / larger if larger > 0 else 1.0
     assert normalized_mutual_info(y_true, y_pred) == pytest.approx(expected, abs=1e-12)
     assert adjusted_rand(y_true, y_pred) == pytest.approx(rand_by_pairs(y_true, y_pred))
@@ -171,7 +174,7 @@ def test_sparseness_of_sparse_is_that_of_dense(rng, make):
 def test_sparseness_at_the_ends():
     assert sparseness(np.ones((3, 5))) == pytest.approx(0.0, abs=1e-15)
     assert sparseness(np.eye(1, 7)) == 1.0
-    # squares would overflow or vanish
+    # The squares of these entries would overflow or underflow.
     for scale in (1e300, 1e-300):
         assert sparseness(scale * np.array([3.0, 4.0])) == pytest.approx(hoyer(np.array([3.0, 4])))
 

@@ -1,4 +1,4 @@
-"""Tests of scikit-learn's callbacks and of interrupted fits."""
+"""Tests of scikit-learn's callbacks in NMF, and of interrupted or refused fits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ needs_callbacks = pytest.mark.skipif(not AVAILABLE, reason="callbacks need sciki
 
 
 class Watch:
-    """Callback that counts tasks, and stops or raises after a number of iterations."""
+    """Callback that records tasks, and stops the fit or raises after a number of iterations."""
 
     def __init__(self, stop_after=None, raise_after=None):
         self.stop_after, self.raise_after = stop_after, raise_after
@@ -62,9 +62,10 @@ def test_a_callback_sees_every_iteration_and_a_usable_estimator(solver, rule, lo
     assert watch.iterations == model.n_iter_ == 12
     plain = make(solver, rule, loss, max_iter=12).fit(X)
     np.testing.assert_array_equal(model.components_, plain.components_)
-    # part weights are optimal for the current parts, so the score rises as the parts improve
+    # The part weights are optimal for the current parts, so the score rises as the parts improve.
     assert watch.scores[-1] > watch.scores[0]
-    # parts have another scale during a fit, so "mu" ends at slightly different part weights
+    # During a fit the parts have another scale, so the multiplicative solver for the part weights
+    # ends at slightly different values.
     rounding = 1e-3 if solver == "mu" else 1e-6
     assert watch.scores[-1] == pytest.approx(model.score(X), rel=rounding)
 
@@ -106,7 +107,10 @@ def test_progress_bar(capsys):
 
 @needs_callbacks
 def test_scoring_monitor():
-    """The monitor scores only if the estimator passes y to it."""
+    """Check that ScoringMonitor logs the score of each iteration.
+
+    It can do so only if the estimator passes X to it.
+    """
     from sklearn.callback import ScoringMonitor
 
     monitor = ScoringMonitor(scoring={"objective": lambda model, X, y: model.score(X)})
@@ -159,7 +163,11 @@ def test_a_refused_refit_leaves_the_first_fit_whole():
 
 
 def test_without_scikit_learns_callbacks_a_fit_runs_and_set_callbacks_says_why():
-    """A missing module simulates scikit-learn before 1.9, which has no callbacks."""
+    """Check NMF with scikit-learn before 1.9, which has no callbacks.
+
+    A missing module simulates the old version: `fit` works, and `set_callbacks` names the version
+    that it needs.
+    """
     code = """
 import sys
 import tracemalloc

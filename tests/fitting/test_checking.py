@@ -1,4 +1,4 @@
-"""Tests of bad input: the error names the argument and its value; a fitted model is kept."""
+"""Tests that bad input raises an error with the argument and value, and keeps a fitted model."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def spoiled(value, row=7, column=2):
     return bad
 
 
-# -- values of X -----------------------------------------------------------------------------
+# -- bad values in X -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -89,7 +89,7 @@ def test_the_lowest_of_several_negatives_is_named():
 
 
 def test_duplicates_that_sum_to_a_non_negative_entry_are_data_too():
-    """COO entries 3 and -1 at the same position are summed to 2."""
+    """Check that entries 3 and -1 at one position of a COO matrix are accepted as 2."""
     rows, columns = np.array([0, 0, 1, 2]), np.array([0, 0, 1, 2])
     S = sp.coo_array((np.array([3.0, -1.0, 1.0, 1.0]), (rows, columns)), shape=(3, 3))
     got, expected = (NMF(2, random_state=0, max_iter=5, tol=0).fit(A) for A in (S, S.toarray()))
@@ -143,7 +143,10 @@ def test_objects_that_are_numbers_are_converted():
 @pytest.mark.parametrize(("factor", "word"), [(1e200, "too large"), (1e-200, "too small")])
 @pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
 def test_values_whose_squares_leave_the_range(container, factor, word, solver):
-    """An error is raised without a numpy warning before it, since warnings are errors here."""
+    """Check that X whose squares overflow or underflow is refused without a NumPy warning.
+
+    The settings of pytest turn every warning into an error.
+    """
     with pytest.raises(ValueError, match=rf"{word}.*maximum"):
         model(solver=solver).fit(container(X * factor))
 
@@ -162,7 +165,7 @@ def test_zeros_with_beta_at_most_zero(loss, container):
         model(beta_loss=loss, solver="mu").fit(container(spoiled(0.0)))
 
 
-# -- the start -------------------------------------------------------------------------------
+# -- W and H as a custom start ---------------------------------------------------------------
 
 W, H = X[:, :3].copy(), X[:3].copy()
 
@@ -212,7 +215,7 @@ def test_fixed_basis_needs_one():
         non_negative_factorization(X, H=H[:, :5], n_components=3, update_H=False)
 
 
-# -- names and numbers -----------------------------------------------------------------------
+# -- values of parameters --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -283,7 +286,7 @@ def test_cd_is_refused_in_scikit_learns_words():
 
 
 def test_lin_rule_without_mu_is_refused_or_has_no_say():
-    """A rule of another solver must not silently change the result."""
+    """Check that `mu_rule` with another solver is refused or has no effect."""
     plain = model(solver="hals", init="random").fit(X)
     try:
         ruled = model(solver="hals", init="random", mu_rule="lin").fit(X)
@@ -363,7 +366,7 @@ def test_unknown_name_of_the_package():
     assert "NMF" in dir(partwise)
 
 
-# -- the edges of the numbers ------------------------------------------------------------------
+# -- very small and very large values in X -----------------------------------------------------
 
 EDGES = {
     "GNMF": {"graph_reg": 1.0},
@@ -379,7 +382,10 @@ EDGES = {
 @pytest.mark.parametrize("scale", [1e-160, 1e-150, 1e-100, 1e-20, 1e15, 1e17, 1e20, 1e100, 1e150])
 @pytest.mark.parametrize("name", EDGES)
 def test_extreme_values_are_fitted_or_refused_by_their_size(name, scale):
-    """Such values once caused misleading errors about V and about the kernel."""
+    """Check that X with extreme values is fitted, or refused with advice to rescale X.
+
+    Regression test: such values once caused misleading errors about V and about the kernel.
+    """
     if name == "NTF":
         pytest.importorskip("tensorly", reason="NTF needs tensorly")
     dtype = np.float32 if 1e-30 < scale < 1e30 else np.float64
@@ -419,12 +425,15 @@ def test_ntf_does_not_depend_on_extreme_units():
     settings = {"image_shape": (2, 3), "max_iter": 20, "n_clusters": 1, "random_state": 0}
     one = partwise.NTF(2, **settings).fit(X)
     far = partwise.NTF(2, **settings).fit(X * 4.0**60)
-    # tensorly's random start does not scale with X, so the iterates differ slightly
+    # The random start of tensorly does not scale with X, so the iterates differ slightly.
     assert far.objective_ == pytest.approx(one.objective_ * 16.0**60, rel=0.01)
 
 
 def test_a_flag_of_the_processor_alone_refuses_no_fit(monkeypatch):
-    """BLAS may set the overflow flag for unused vector lanes of small matrices."""
+    """Check that an overflow flag that is already set does not make a fit fail.
+
+    BLAS may set this flag of the processor for unused vector lanes of small matrices.
+    """
     X = np.random.default_rng(0).random((9, 6))
     real = checking.check_matrix
 
@@ -439,7 +448,10 @@ def test_a_flag_of_the_processor_alone_refuses_no_fit(monkeypatch):
 
 
 def with_duplicates(X):
-    """Return a CSR array with every entry stored as two halves, unsorted, and an explicit zero."""
+    """Return X as an unsorted CSR array with duplicates and an explicit zero.
+
+    Every entry is stored as two halves.
+    """
     S = sp.csr_array(X)
     indices, data, indptr = [], [], [0]
     for i in range(S.shape[0]):
@@ -498,7 +510,10 @@ def test_kinds_of_arrays_give_the_same_result(solver, rule, loss, kind):
     ("solver", "loss"), [("mu", "frobenius"), ("mu", KL), ("newton", KL), ("mu", 1.5)]
 )
 def test_large_sparse_is_the_dense_result(solver, loss, kind):
-    """Fits of large sparse and dense data agree, except for hals, whose sweeps differ."""
+    """Check that large sparse and dense data give the same fit.
+
+    The solver "hals" is left out, because its sweeps differ for sparse data.
+    """
     dense = make_sparse().toarray()
     given = KINDS[kind](dense)
     kept = snapshot(given)
@@ -514,7 +529,8 @@ def test_large_sparse_ends_where_dense_does(solver):
     S = make_sparse()
     model = make(solver, tol=1e-5, max_iter=5000, init="nndsvda")
     sparse, dense = clone(model).fit(S), model.fit(S.toarray())
-    # both runs use one convergent method and start; tol bounds their distance from the minimum
+    # Both fits use the same convergent solver and start, and `tol` bounds their distance from the
+    # minimum.
     assert sparse.objective_ == pytest.approx(dense.objective_, rel=1e-3)
     assert sparse.objective_ == pytest.approx(naive_objective(S, sparse), rel=1e-10)
 
@@ -537,7 +553,8 @@ def test_float32_stays_and_is_close(solver, rule, loss, name, sparse):
     X = make_sparse() if sparse else data_for(loss)
     near = make("mu", None, loss, max_iter=30, **PENALTIES[name]).fit(X)
     W, H = near.embedding_ + 0.01, near.components_ + 0.01
-    # from afar, momentum that is refused in one precision only leads to another local minimum
+    # The start is near a minimum. From farther away, an extrapolation that is rejected in only one
+    # precision leads to another local minimum.
     model = make(solver, rule, loss, init="custom", max_iter=5, **PENALTIES[name])
     double = clone(model).fit(X, W=W, H=H)
     W32, H32 = W.astype(np.float32), H.astype(np.float32)
@@ -545,8 +562,9 @@ def test_float32_stays_and_is_close(solver, rule, loss, name, sparse):
     for Z in (single.embedding_, single.components_, single.transform(X.astype(np.float32))):
         assert Z.dtype == np.float32 and np.isfinite(Z).all()
     assert isinstance(single.objective_, float)
-    # rounding at 1e-7, relative to ½‖X‖², which is some ten objectives; newton's extrapolation
-    # meets the floor under VUᵀ, which is another in float32, and takes another way down
+    # Rounding is about 1e-7 of ½‖X‖², which is about ten times the objective. The "newton" solver
+    # extrapolates up to the lower bound of VUᵀ, which is larger in float32, so its iterates differ
+    # more.
     tolerance = 1e-2 if solver == "newton" else 1e-4
     assert single.objective_ == pytest.approx(double.objective_, rel=tolerance)
     assert single.objective_ == pytest.approx(naive_objective(X, single, PENALTIES[name]), rel=1e-4)

@@ -1,6 +1,7 @@
-"""How many files and functions of the package a fit enters: what a reader has to follow.
+"""Upper limits on the files and functions of the package that a fit enters.
 
-These are the numbers of today. Lower them when they fall; do not raise them.
+The numbers measure how much code a reader must follow. Lower them when they fall; do not raise
+them.
 """
 
 import os
@@ -46,5 +47,5 @@ def test_a_warm_fit_enters_few_files_and_functions(name, settings, files, functi
     run = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     assert not run.returncode, run.stderr
     found = [int(number) for number in run.stdout.split()]
-    # processors differ in a few kernels
+    # Depending on the processor, the fit calls a few other kernels.
     assert found[0] <= files + 1 and found[1] <= functions + 5

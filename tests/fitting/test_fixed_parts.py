@@ -1,4 +1,4 @@
-"""Tests of fixed parts: they do not change, and the other parts are optimal given them."""
+"""Tests of fixed parts: they keep their values, and the other parts are optimal given them."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def forms(tmp_path_factory):
 
 
 def naive(X, V, U, known, n_iter, loss):
-    """Run multiplicative updates and restore the known values after each."""
+    """Run naive multiplicative updates and restore the known values of U after each update."""
     ones = np.ones_like(X)
 
     def step(X, Z, B, ones):
@@ -54,7 +54,7 @@ def test_known_parts_stay_and_the_rest_is_best(loss, solver, known):
     if solver == "mu":
         return
     assert model.status_.startswith("converged")
-    # it is a local minimum, since naive updates with the same known values gain almost nothing
+    # The fit is a local minimum: naive updates with the same known values gain almost nothing.
     padded = np.full((q.X.shape[1], 4), np.nan)
     padded[:, :2] = known.T
     V, U = naive(q.X, model.embedding_, model.components_.T, padded, 20, loss)
@@ -80,7 +80,10 @@ def test_known_parts_stay_on_every_back_end(kind, loss, forms):
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("size", [1.0, 20.0])
 def test_a_known_part_keeps_its_length_under_unit_scale(loss, size):
-    """The length of a fixed part changes only its part weights."""
+    """Check that the norm of a fixed part changes only its part weights when scale="unit".
+
+    Parts that are not fixed have norm 1, and the objective stays the same.
+    """
     fit = {"beta_loss": loss, "random_state": 0, "max_iter": 60, "tol": 0.0, "alpha_W": 0.01}
     plain = partwise.ConstrainedNMF(4, fixed_components=FIXED, **fit).fit(q.X)
     model = partwise.ConstrainedNMF(4, fixed_components=size * FIXED, **fit).fit(q.X)
@@ -154,7 +157,11 @@ PENALTIES = {
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("name", PENALTIES)
 def test_smoothing_beside_known_parts_and_a_penalty_on_codes_is_refused(name, loss):
-    """S mixes the parts, so the scale of known parts would determine that of the others."""
+    """Check that smoothing, fixed parts and a penalty on part weights cannot be combined.
+
+    The smoothing matrix S mixes the parts, so the scale of the fixed parts would determine the
+    scale of the others.
+    """
     links = {"must_link": [np.flatnonzero(q.y == -1)[:2]]} if name == "links" else {}
 
     def fit(fixed, **more):
@@ -166,7 +173,8 @@ def test_smoothing_beside_known_parts_and_a_penalty_on_codes_is_refused(name, lo
     for known in (FIXED, HOLES):
         with pytest.raises(ValueError, match=r"smoothing=0\.4"):
             fit(known)
-    # the error's advice works, and so do fits in which all parts are known
+    # The settings that the error message suggests work, and so do fits in which all parts are
+    # known.
     whole = np.random.default_rng(5).random((4, q.X.shape[1])) + 0.1
     allowed = ((FIXED, {"smoothing": 0.0}), (FIXED, {"alpha_H": 0.1}), (whole, {}))
     for known, more in (*allowed, (None, {"seed_components": FIXED})):
@@ -178,7 +186,10 @@ def test_smoothing_beside_known_parts_and_a_penalty_on_codes_is_refused(name, lo
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("seed", range(3))
 def test_a_graph_under_kl_never_rises_beside_a_known_part(seed):
-    """The update (21) of GNMF can increase the objective; a fit must not."""
+    """Check that a KL fit with a graph and a fixed part never increases the objective.
+
+    The update (21) of the GNMF paper can increase it.
+    """
     rng = np.random.default_rng(seed)
     X = rng.random((40, 3)) @ rng.random((3, 25)) + 0.1 * rng.random((40, 25))
     known = rng.random((1, 25)) + 0.1

@@ -1,4 +1,4 @@
-"""Tests of the state that a fit leaves in its process, and of its needs on the machine."""
+"""Tests that a fit restores the state of its process, and of its cache of compiled code."""
 
 import importlib.util
 import os
@@ -63,7 +63,8 @@ warnings.filterwarnings("always", message="compiled code cannot be kept")
 import partwise
 from partwise.knowledge.graph._compiled import kernels
 X = np.random.default_rng(0).random((30, 20))
-# whether a kernel is cached is decided on its creation; compiling it would take seconds
+# A kernel decides on its creation whether it is cached, so the test need not compile it, which
+# would take seconds.
 import partwise.backends.numpy.kernels
 partwise.NMF(2, solver="mu", max_iter=3, tol=0, random_state=0).fit(X)
 kernels()
@@ -73,7 +74,7 @@ print(partwise.__file__)
 
 @pytest.mark.skipif(os.name == "nt", reason="folders are made unwritable as on Unix")
 def test_fits_where_nothing_can_be_written(tmp_path):
-    """Fits work if neither the package's folder nor HOME can hold a cache."""
+    """Check fits, which give one warning if neither the package folder nor HOME is writable."""
     package = tmp_path / "site" / "partwise"
     shutil.copytree(
         Path(partwise.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__")
@@ -100,7 +101,7 @@ def test_the_cache_is_used_where_there_is_one():
 @pytest.mark.parametrize("kind", ("nbi", "nbc"))
 @pytest.mark.parametrize("left", (0, 20, 0.5, -1), ids=("empty", "20 bytes", "half", "other bytes"))
 def test_broken_cache_files_are_compiled_again(kind, left, tmp_path):
-    """A broken cache file is compiled again once, and the next process loads the result."""
+    """Check that a damaged cache file is compiled again once, and that later processes load it."""
     path = tmp_path / "kernel.py"
     path.write_text(
         "from partwise.backends.numpy.kernels._options import OPTIONS, compiled\n"
@@ -125,7 +126,11 @@ def test_broken_cache_files_are_compiled_again(kind, left, tmp_path):
 
 
 def test_kernels_call_nothing_that_is_compiled_twice():
-    """Functions that are not inlined could be compiled differently with and without a cache."""
+    """Check that compiled kernels call only functions that are inlined into them.
+
+    A function that is not inlined could be compiled differently with and without a cache, so
+    results would differ.
+    """
     from numba.core.dispatcher import Dispatcher
 
     from partwise.backends.numpy.kernels import (
@@ -196,9 +201,9 @@ print(*compiled)
     ],
 )
 def test_a_first_fit_compiles_no_more_than_it_needs(tmp_path, model, kernels):
-    """Compilation takes 0.1 to 0.8 seconds per kernel in the first fit of a new user.
+    """Check which kernels the first fit of a new user compiles, at 0.1 to 0.8 seconds each.
 
-    With several threads there is one more, which helpers run (`crew`).
+    The fit runs with one thread; several threads need one more kernel.
     """
     env = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", FIRST.replace("{model}", model)]

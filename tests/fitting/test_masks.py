@@ -1,4 +1,4 @@
-"""Tests of masked arrays of numpy and Dask: masked entries are missing or refused."""
+"""Tests of masked NumPy and Dask arrays: masked entries count as missing or are refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ X = rng.uniform(0.1, 1.0, (24, 16))
 HIDDEN = rng.random(X.shape) < 0.2
 CODES = np.arange(24) % 2
 UNKNOWN = np.arange(24) % 5 == 0
-#: Arguments of estimators that need more than a matrix.
+#: Extra arguments of the estimators that need them.
 SETTINGS = {"NTF": {"image_shape": (4, 4)}, "PartsClassifier": {}}
 
 
@@ -34,7 +34,7 @@ def estimator(name, **params):
 
 
 def masked(values, hidden, wrong=1e6):
-    """Return a masked array whose values below the mask must never be used."""
+    """Return a masked array with the value `wrong` under the mask, which must never be used."""
     spoiled = np.array(values)
     spoiled[hidden] = wrong
     return np.ma.array(spoiled, mask=hidden)

@@ -1,4 +1,4 @@
-"""Tests of `transform` with a graph: new samples use their neighbours in the training data."""
+"""Tests of `transform` with a graph, which connects new samples to similar training samples."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def bandwidth(k=5):
     return np.sort(D, axis=1)[:, :k].mean()
 
 
-# -- against the formula ------------------------------------------------------------------------
+# -- part weights against the formula -----------------------------------------------------------
 
 
 @pytest.mark.parametrize("weighting", ["binary", "heat", "dot"])
@@ -68,7 +68,8 @@ def test_codes_are_those_of_the_formula(weighting, form):
     E = reference.edges_to(both, X, W, 5, weighting, bandwidth())
     assert (E[:30] > 0).sum() == 150
     expected = reference.codes_beside(both, model.components_.T, E, model.embedding_, 1.0)
-    # sweeps end at 1e-9 of their first move
+    # The coordinate descent stops when a sweep changes the part weights by less than 1e-9 of the
+    # first.
     np.testing.assert_allclose(model.transform(form(both)), expected, atol=1e-6)
     plain = reference.codes_beside(both, model.components_.T, 0 * E, model.embedding_, 1.0)
     assert np.abs(plain - expected).max() > 0.05  # the graph matters here
@@ -107,7 +108,7 @@ def test_the_terms_own_gradient_and_value(kind, rng):
     assert abs(one.value(A)) < 1e-12 < one.value(A + 0.1)
 
 
-# -- samples of the fit -------------------------------------------------------------------------
+# -- transform of training samples --------------------------------------------------------------
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -115,7 +116,7 @@ def test_the_terms_own_gradient_and_value(kind, rng):
 def test_a_training_sample_keeps_its_neighbours(name, loss):
     model = fit(name, DIGITS, beta_loss=loss)
     assert (model.predict(DIGITS) == model.labels_).mean() >= 0.98
-    # the part weights of a row do not depend on the other rows
+    # The part weights of a sample do not depend on the other samples passed to `transform`.
     np.testing.assert_allclose(model.transform(X[3:4]), model.transform(X)[3:4], atol=2e-3)
 
 
@@ -128,7 +129,7 @@ def test_labels_play_no_part():
     np.testing.assert_allclose(model.transform(X), expected, atol=1e-6)
 
 
-# -- a graph of the user's ----------------------------------------------------------------------
+# -- a graph passed by the user -----------------------------------------------------------------
 
 
 def test_a_graph_of_ones_own_is_needed_for_new_samples():
@@ -161,7 +162,7 @@ def test_a_given_graph_takes_the_place_of_the_search():
     np.testing.assert_allclose(nothing, plain, atol=1e-6)
 
 
-# -- what is kept -------------------------------------------------------------------------------
+# -- the state of the fitted model --------------------------------------------------------------
 
 
 @pytest.mark.parametrize("form", [np.array, sp.csr_array])
@@ -209,7 +210,7 @@ def test_a_dask_array_is_not_gathered_for_a_model_that_was_fitted_here():
         fit().transform(da.from_array(NEW, chunks=(10, -1)))
 
 
-# -- the search ---------------------------------------------------------------------------------
+# -- search for nearest neighbours --------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", ["plain", "ties", "far from zero", "few"])
@@ -243,7 +244,10 @@ def test_transform_of_the_training_data_is_the_embedding(solver, rule, loss, nam
 @pytest.mark.filterwarnings("ignore:Maximum number of iterations")  # of parts
 @pytest.mark.parametrize(("solver", "rule", "loss"), SOLVERS, ids=SOLVER_IDS)
 def test_transform_is_a_minimum_in_the_codes(solver, rule, loss):
-    """The problem in V is convex for β in [1, 2], so no small change may lower it."""
+    """Check that no small change of the part weights lowers the objective.
+
+    The problem in V is convex for β in [1, 2], so a stationary point is a minimum.
+    """
     X = data_for(loss)
     model = make(solver, rule, loss, tol=1e-5, max_iter=100, n_components=3).fit(X[:30])
     V = model.set_params(max_iter=5_000).transform(X[30:])
@@ -267,7 +271,7 @@ def test_inverse_transform():
 def test_score_is_minus_the_objective_per_sample(solver, rule, loss, name):
     X = make_data()
     model = make(solver, rule, loss, tol=1e-5, max_iter=5000, **PENALTIES[name]).fit(X)
-    # both end with the same convex solve, to a residual far below tol
+    # The fit and `score` end with the same convex solve, whose residual is far below `tol`.
     assert model.score(X) == pytest.approx(-model.objective_ / len(X), rel=1e-6)
 
 

@@ -1,4 +1,4 @@
-"""Property tests with hypothesis, for any shape, dtype, sparsity, scale and bad value."""
+"""Hypothesis tests of NMF on arrays of any shape, dtype, sparsity and scale."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ SOLVER_LOSS = [
     ("newton", KL), ("mu", KL), ("mu", 0.5), ("mu", 1.5), ("mu", 3.0),
 ]  # fmt: skip
 
-# There are no time limits, and no shrinking: arrays are small, and shrinking takes minutes.
+# The settings set no time limit and do not shrink examples: shrinking takes minutes, and the arrays
+# are small anyway.
 common = settings(
     deadline=None,
     phases=(Phase.explicit, Phase.generate),
@@ -37,14 +38,14 @@ common = settings(
 
 @pytest.fixture(scope="module", autouse=True)
 def one_blas_thread():
-    """Limit BLAS to one thread, since several test processes share the cores."""
+    """Limit BLAS to one thread, because several test processes share the processor's cores."""
     with threadpool_limits(1, user_api="blas"):
         yield
 
 
 @st.composite
 def matrices(draw, dtypes=(np.float64, np.float32), biggest=12):
-    """Strategy for small non-negative matrices with many zeros and entries over eight decades."""
+    """Draw small non-negative matrices with many zeros and entries from 1e-4 to 1e4."""
     shape = draw(st.tuples(st.integers(1, biggest), st.integers(1, biggest)))
     dtype = draw(st.sampled_from(dtypes))
     values = st.one_of(
@@ -67,7 +68,8 @@ def problems():
     )
 
 
-# the history is shifted by 1.5e-8 to end at 4e-25, which adds rounding
+# Example found by hypothesis: with one feature the objective falls to 4e-25, and the shift of the
+# history by 1.5e-8 added rounding errors.
 ONE_FEATURE = np.float32([[2363.4805, 0, 3, 7912.6089, 1.01, 2, 2578.6104, 873.84955, 100]]).T
 
 
@@ -101,7 +103,7 @@ def test_any_fit_is_finite_non_negative_and_honest(problem):
     history = model.objective_history_
     assert np.isfinite(history).all() and 1 <= len(history) == model.n_iter_ <= 8
     assert 0 <= model.kkt_residual_ <= 1
-    # rounding of sums of about a hundred terms of the size of the data
+    # The tolerance covers the rounding of sums of about a hundred terms as large as the data.
     X = X.astype(float)
     eps = np.finfo(V.dtype).eps
     Y = V.astype(float) @ H
@@ -144,7 +146,7 @@ def test_input_is_never_modified_and_dense_is_sparse(X, solver_loss, k):
     st.integers(-60, 60),
 )
 def test_scale_equivariance(X, solver_loss, k, exponent):
-    """Scaling X by 4^e scales the parts by 4^e, up to rounding of logarithms."""
+    """Check that scaling X by 4^e scales the parts by 4^e, up to the rounding of logarithms."""
     solver, loss = solver_loss
     assume(X.any())
     plain, scaled = fit(X, solver, loss, k), fit(X * 4.0**exponent, solver, loss, k)
@@ -236,7 +238,7 @@ def test_products_of_both_back_ends(X, k, block, seed):
     st.integers(-40, 40),
 )
 def test_kkt_residual_is_between_0_and_1_and_free_of_scale(Z, C, B, exponent):
-    """The residual lies in [0, 1] for any factors and any C, and does not depend on the units."""
+    """Check that the KKT residual lies in [0, 1] and does not depend on the units of C and Z."""
     G = B.T @ B
     C = np.maximum(C, 0)
     residual = kkt_residual(Quadratic(C, G), Z)

@@ -1,4 +1,4 @@
-"""Tests of the reported history, objective, KKT residual and status."""
+"""Tests of the history, objective, KKT residual and status that a fit reports."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ class TestReports:
         X, model = case
         history = model.objective_history_
         assert history.shape == (model.n_iter_,) and history.dtype == np.float64
-        # the expanded objective cancels, so its rounding is relative to the data
+        # The expanded objective subtracts large terms, so its rounding is relative to the size of
+        # X.
         size = 0.5 * (X**2).sum() + history[0]
         allowed = 1e-14 * size if solver == "mu" else 0.0
         assert np.diff(history).max() <= allowed
@@ -78,13 +79,14 @@ class TestReports:
             mean = Z.mean(axis=0)
             share = np.divide(Z, mean, out=np.zeros_like(Z), where=mean > 0)
             share = np.where(pos > neg, np.minimum(share, 1), 1)
-            # the separate gradients of l1 and l2
+            # The two penalty terms, l1 and l2, are separate gradients in the KKT residual.
             l1, l2 = settings[f"l1_{side}"], settings[f"l2_{side}"]
             scale = misfit * sum(np.linalg.norm(half * share) for half in (minus, plus))
             scale += np.linalg.norm(l1 * share) + np.linalg.norm(l2 * Z * share)
             residual = np.linalg.norm((pos - neg) * share) / scale
             expected = max(expected, min(1, residual))
-        # a residual of 1e-6 is a difference of gradients of size one, with an error of 1e-10
+        # The residual is a difference of two nearly equal gradients, so a value of 1e-6 has an
+        # absolute error of about 1e-10.
         assert model.kkt_residual_ == pytest.approx(expected, rel=1e-6, abs=1e-12)
         assert 0 <= model.kkt_residual_ <= 1
 
@@ -97,7 +99,8 @@ class TestReports:
         assert model.n_components_ == 4
         assert model.status_.startswith(("stopped at max_iter=100", "no further progress"))
         if model.status_.startswith("no further"):
-            # a step of size 1e-8 gains 1e-16, which is lost in rounding
+            # At a residual of 1e-8, a step gains about 1e-16 of the objective, which is lost in
+            # rounding.
             assert model.kkt_residual_ < 1e-7
 
 
@@ -111,7 +114,10 @@ TOL_CASES = [
 @pytest.mark.parametrize("name", ["none", "both"])
 @pytest.mark.parametrize(("solver", "rule", "loss", "tol"), TOL_CASES)
 def test_one_meaning_of_tol(solver, rule, loss, name, tol):
-    """A converged fit has a residual of at most tol at the returned factors."""
+    """Check that a fit that reports convergence has a KKT residual of at most `tol`.
+
+    The residual is computed from the returned factors, for every solver and loss.
+    """
     X = data_for(loss)
     model = make(solver, rule, loss, tol=tol, max_iter=5000, **PENALTIES[name]).fit(X)
     assert model.status_ == (
@@ -144,7 +150,10 @@ def test_a_perfect_fit_ends_by_itself():
 @pytest.mark.parametrize("loss", ["frobenius", "l21"])
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
 def test_the_objective_is_that_of_what_is_returned(loss, kind):
-    """Nearly equal samples are fitted in float64, and the factors returned in float32."""
+    """Check that `objective_` belongs to the returned factors, which are float32.
+
+    The rows of X are nearly equal, so the fit itself runs in float64.
+    """
     rng = np.random.default_rng(0)
     X = ((rng.random((30, 4)) + 1000) * 1e6).astype(np.float32)
     W = np.triu(rng.random((30, 30)) < 0.2, 1).astype(float)

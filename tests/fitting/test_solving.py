@@ -1,4 +1,4 @@
-"""Tests of several starts, of threads, and of the number of products and copies of X."""
+"""Tests of restarts, threads, the number of products with X, memory, and empty parts."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_the_number_of_threads_changes_no_digit(solver, rule, loss, sparse, use_
 
 
 class Counting:
-    """DataMatrix that counts its products and does not hand out X."""
+    """Wrapper of a DataMatrix that counts its products and forbids access to X itself."""
 
     def __init__(self, data):
         self.data, self.calls = data, {}
@@ -128,19 +128,19 @@ def test_products_of_a_whole_fit(solver, loss, per_iteration, init, monkeypatch)
     products = {"dot", "tdot", "kl_dot", "kl_tdot", "kl_newton", "beta_dot", "beta_tdot"}
     for name in products:
         if solver == "newton" and name == "kl_newton":
-            # the final solve for V runs up to max_iter further sweeps, at most twice
+            # The final solve for V runs up to `max_iter` more sweeps, at most twice.
             assert many[name] - few[name] <= 10 * (2 + 2)
             continue
         grown = many.get(name, 0) - few.get(name, 0)
         if solver == "newton" and name == "kl_dot":
             assert grown <= 4  # the final solve checks its residual every five sweeps
             continue
-        # the objective is computed again if the final solve halves it
+        # The objective is computed once more if the final solve at least halves it.
         assert abs(grown - 10 * per_iteration.get(name, 0)) <= (name == "dot"), name
 
 
 def test_a_fit_takes_little_beside_X(rng):
-    """Checks and evaluations allocate no array of X's shape, not even a mask."""
+    """Check that a fit allocates no array of the shape of X, not even a mask."""
     X = rng.random((4000, 1500), dtype=np.float32)
     model = NMF(3, max_iter=2, tol=0, init="random", random_state=0)
     model.fit(X[:500])
@@ -152,10 +152,11 @@ def test_a_fit_takes_little_beside_X(rng):
 
 
 def test_a_fit_keeps_no_factor_longer_than_it_needs_it(rng):
-    """A fit holds about four arrays of each factor's size, a product with X, and its sums.
+    """Check that a fit holds less than seven times the memory of both factors.
 
-    It keeps neither the start nor products of earlier iterations or objective evaluations. The
-    start is far above X, so the objective is evaluated early.
+    It needs about four arrays of each factor's size, a product with X, and sums, but keeps neither
+    the start nor products of earlier iterations. The start is far above X, so the objective is
+    evaluated early.
     """
     n, p, k = 12_000, 100, 100
     X, W, H = (rng.random(shape, dtype=np.float32) for shape in ((n, p), (n, k), (k, p)))
@@ -186,7 +187,8 @@ def test_parts_that_a_penalty_emptied_come_back():
                 value = again.fit(X, W=W, H=theirs.components_).objective_  # with W
                 assert (np.diff(ours.objective_history_) <= 0).all()
                 worse.append(ours.objective_ > 1.01 * value)
-    # local minima differ by chance; 16 of these 36 fits once ended with an unused part
+    # Local minima differ by chance. Before a correction, 16 of these 36 fits ended with an unused
+    # part.
     assert sum(worse) <= 3, np.flatnonzero(worse)
 
 
@@ -214,7 +216,10 @@ def test_a_part_that_nothing_can_begin_is_begun_again(kind, rng):
 
 
 def test_few_iterations_are_enough_for_one_thread_alone():
-    """Warning filters belong to the process, so one thread must not change them for another."""
+    """Check that `suppress_convergence_warning` affects only its own thread.
+
+    Python's warning filters belong to the process, so one thread must not change them for another.
+    """
     X, model = make_data(positive=True), NMF(2, max_iter=1, tol=1e-9)
     with warnings.catch_warnings(), ThreadPoolExecutor(1) as other, suppress_convergence_warning():
         warnings.simplefilter("error", ConvergenceWarning)

@@ -1,4 +1,4 @@
-"""Tests of edge cases: zeros, sizes of one, extreme scales and sample weights."""
+"""Tests of edge cases: zeros, sizes of one, extreme scales, sample weights and warnings."""
 
 from __future__ import annotations
 
@@ -86,14 +86,15 @@ def test_edges_with_a_kmeans_start(edge, dtype):
 
 @pytest.mark.parametrize(("solver", "rule", "loss"), GENERAL, ids=GENERAL_IDS)
 def test_zeros_do_not_end_the_fit(solver, rule, loss):
-    """A zero sample and a zero feature must not make the fit converge too early."""
+    """Check that a zero sample and a zero feature do not make a fit converge too early."""
     X = make_data(positive=True)
     more = np.pad(X, ((0, 1), (0, 1)))
     W, H = make_start(*more.shape)
     tol = 1e-3 if solver != "mu" else 1e-2 if loss == KL else 3e-2  # mu: sublinear
     model = make(solver, rule, loss, init="custom", tol=tol, max_iter=10000)
     without, with_zeros = clone(model).fit(X, W=W[:-1], H=H[:, :-1]), model.fit(more, W=W, H=H)
-    # the first step sets their factors to zero; the residual is checked every five iterations
+    # The first iteration sets the factors of the zero sample and feature to zero. The residual is
+    # checked every five iterations, so the fits may differ by five.
     assert with_zeros.n_iter_ >= 0.6 * without.n_iter_ - 5
     assert with_zeros.objective_ == pytest.approx(without.objective_, rel=0.1)
 
@@ -109,12 +110,15 @@ def test_zero_rows_and_columns_are_explained_by_nothing():
     for solver, _, loss in FAST:
         model = make(solver, None, loss, n_components=3, max_iter=500).fit(X)
         fitted = model.embedding_ @ model.components_
-        # zeros of X are reached as limits; KL goes there linearly
+        # The fit approaches the zeros of X as limits; for the KL loss it converges linearly.
         assert fitted[::3].max() < 1e-6 and fitted[:, ::2].max() < 1e-6
 
 
 def test_rank_one_is_exact():
-    """The best rank-one approximation is the first singular pair, which is non-negative here."""
+    """Check that a fit with one part reaches the exact minimum.
+
+    For the Frobenius loss this is the first singular pair, which is non-negative here.
+    """
     X = make_data(positive=True)
     s = np.linalg.svd(X, compute_uv=False)
     for solver in ("hals", "nesterov", "mu"):
@@ -136,14 +140,18 @@ SCALED_IDS = ["-".join(str(s) for s in row if s is not None) for row in SCALED]
 @pytest.mark.parametrize(("solver", "rule", "loss"), SCALED, ids=SCALED_IDS)
 class TestExtremeScales:
     def test_the_same_problem(self, solver, rule, loss, power):
-        """Scaling X by 2^s scales parts by 2^s, the objective by 2^(βs), and part weights by 1."""
+        """Check that scaling X by s scales the parts by s and the objective by s^β.
+
+        The part weights do not change. The factor s is a power of two.
+        """
         X = data_for(loss)
         s = 2.0 ** (2 * round(power * np.log2(10) / 2))
         model = make(solver, rule, loss, tol=1e-2, max_iter=2000)
         plain, extreme = clone(model).fit(X), model.fit(X * s)
         for Z in (extreme.embedding_, extreme.components_, extreme.objective_history_):
             assert np.isfinite(Z).all()
-        # powers of two are exact, log and pow are not: 1e-6 after some 100 steps
+        # Scaling by a power of two is exact, but log and pow are not, so about 100 iterations
+        # differ by 1e-6.
         assert extreme.n_iter_ == plain.n_iter_
         assert_close(extreme.embedding_, plain.embedding_, 1e-6)
         assert_close(extreme.components_ / s, plain.components_, 1e-6)
@@ -155,7 +163,11 @@ class TestExtremeScales:
 
     @pytest.mark.parametrize("init", [None, "nndsvd", "nndsvdar", "kmeans"])
     def test_every_start_works(self, solver, rule, loss, power, init):
-        """The values that fill zeros of NNDSVD do not scale with X, so only quality is compared."""
+        """Check that every `init` works for extreme values.
+
+        NNDSVD fills zeros with values that do not scale with X, so only the objectives are
+        compared.
+        """
         if init == "nndsvd" and solver == "mu":
             init = "nndsvdar"
         X = data_for(loss)
@@ -168,7 +180,10 @@ class TestExtremeScales:
 
 
 def test_small_values_beside_a_penalty_are_refused_where_powers_would_overflow():
-    """Rescaling X would change the weight of the penalty, so the fit is refused."""
+    """Check that penalties with tiny values of X are refused if powers of X would overflow.
+
+    Rescaling X would change the weight of the penalty.
+    """
     model = make("mu", None, 0.0, alpha_W=0.1)
     X = data_for(0.0)
     with pytest.raises(ValueError, match="penalties"):
@@ -182,7 +197,7 @@ def test_small_values_beside_a_penalty_are_refused_where_powers_would_overflow()
 @pytest.mark.parametrize("loss", [3.0, -1.0, 5.0])
 @pytest.mark.parametrize("power", [150, -150])
 def test_other_divergences_at_extreme_scales_are_finite_or_refused(loss, power):
-    """If x^β overflows or underflows, the fit raises an error and never returns NaN."""
+    """Check that an x^β that overflows or underflows raises an error instead of returning NaN."""
     X = data_for(loss) * 10.0**power
     model = make("mu", None, loss)
     try:
@@ -222,7 +237,7 @@ def test_integer_weights_are_repetition(solver, rule, loss, init, sparse):
         model.set_params(n_components=2, tol=1e-7, max_iter=3000)
     weighted = clone(model).fit(X, sample_weight=counts)
     often = model.fit(repeated)
-    # the order of sums differs, and the randomised SVD is only approximately equal
+    # The order of summation differs, and the randomised SVD of NNDSVD is only approximately equal.
     tolerance = 1e-8 if init == "random" else 1e-5
     if solver == "mu":
         assert_close(weighted.components_, often.components_, tolerance)
@@ -235,7 +250,11 @@ def test_integer_weights_are_repetition(solver, rule, loss, init, sparse):
 
 @pytest.mark.parametrize("loss", ["frobenius", KL])
 def test_penalties_count_a_sample_once_whatever_its_weight(loss):
-    """With penalties, a weight is not equal to a repetition, as the documentation states."""
+    """Check that a sample weight multiplies the loss of a sample but not its penalty.
+
+    With penalties, a weight of 2 is therefore not equal to repeating the sample, as the
+    documentation states.
+    """
     X = make_data()
     gamma = np.random.default_rng(3).integers(1, 4, len(X)).astype(float)
     model = NMF(3, beta_loss=loss, alpha_W=0.1, random_state=0, max_iter=20, tol=0.0)
@@ -272,7 +291,10 @@ def test_ncw_weights(solver, rule, loss, sparse):
     [({"alpha_H": 0.1}, "parts H"), ({"alpha_W": 0.1, "alpha_H": 0}, "codes W")],
 )
 def test_a_penalty_that_has_no_minimum_is_said(loss, prices, factor):
-    """A penalty on one factor alone vanishes as that factor shrinks; the fit warns."""
+    """Check that a penalty on only one factor gives a warning.
+
+    Such a penalty has no minimum: it vanishes as that factor shrinks and the other grows.
+    """
     X = make_data(positive=True)
     with pytest.warns(UserWarning, match=f"{factor}"):
         NMF(3, beta_loss=loss, max_iter=5, **prices).fit(X)

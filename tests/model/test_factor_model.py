@@ -1,4 +1,4 @@
-"""Tests of the factor model: value, gradients and unit scale against the naive objective."""
+"""Tests of `FactorModel`: value, gradients and unit scale against the naive objective."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from problems import (
 def test_model_value_and_gradients(rng, name, loss, kind):
     model, naive, Z, U = make_case(rng, name, loss, kind)
     expected = naive(Z, U)
-    # the expansion of the square cancels terms about ten times the value
+    # The expansion of the square subtracts terms that are about ten times as large as the value.
     assert model.value(Z, U) == pytest.approx(expected, rel=1e-12)
     assert model.exact_value(Z, U) == pytest.approx(expected, rel=1e-12)
     for side, at, f in (("V", Z, lambda A: naive(A, U)), ("U", U, lambda A: naive(Z, A))):
@@ -60,7 +60,10 @@ def test_beta_model_value_and_gradients(rng, beta):
 
 
 def test_exact_value_of_a_perfect_fit(rng):
-    """The expanded square has an error of eps ‖X‖²; summed residuals have eps² ‖X‖²."""
+    """Check that `exact_value` of a perfect fit has an error of only eps² ‖X‖².
+
+    The expanded square, which is faster, has an error of eps ‖X‖².
+    """
     V, U = factors(rng, 40, 30, 3)
     model = FactorModel(DenseData(V @ U.T), Frobenius())
     assert 0 <= model.exact_value(V, U) <= 1e-28 * model.constant

@@ -1,4 +1,4 @@
-"""Tests of graph terms against their formulas: value, gradient, bound, curvature, degree."""
+"""Tests of each penalty term's value, gradient, bound, curvature and degree against formulas."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TERMS = {
 
 
 def term_value(name, term, Z):
-    """Return the value of the formula, independent of the class's methods."""
+    """Return the value of a penalty term by its formula, without calling its methods."""
     if isinstance(term, Linear):
         return (np.broadcast_to(term.cost, Z.shape) * Z).sum()
     if isinstance(term, Ridge):
@@ -56,7 +56,7 @@ class TestTerms:
         neg, pos = term.split(Z)
         assert (neg >= 0).all() and (pos >= 0).all()
         expected = reference.numerical_gradient(lambda A: term_value(name, term, A), Z)
-        # central differences with step 1e-6 are good to about 1e-9
+        # Central differences with step 1e-6 have an error of about 1e-9.
         np.testing.assert_allclose(np.broadcast_to(pos - neg, Z.shape), expected, atol=1e-7)
         slope = np.broadcast_to(term.gradient(Z), Z.shape)
         np.testing.assert_allclose(slope, expected, atol=1e-7)
@@ -105,7 +105,10 @@ class TestTerms:
 @pytest.mark.parametrize("kind", ["numpy", "csr", "torch", "dask"])
 @pytest.mark.parametrize("term", [Graph, GraphDivergence])
 def test_neighbours_that_agree_to_five_digits_have_a_value_in_float32(kind, term, tmp_path, rng):
-    """The logarithms of such neighbours differ by about 2e-6, the rounding of float32."""
+    """Check graph terms in float32 for neighbours whose entries agree to five digits.
+
+    Their logarithms differ by about 2e-6, which is close to the rounding error of float32.
+    """
     V = np.exp(rng.normal(30, 0.5, size=(1, K))) * (1 + 1e-5 * rng.random((N, K)))
     V[:, -1] = 0.0
     W = graph_of(rng)
@@ -118,7 +121,7 @@ def test_neighbours_that_agree_to_five_digits_have_a_value_in_float32(kind, term
         expected = np.trace(exact.T @ reference.laplacian(W) @ exact)
     else:
         expected = reference.symmetric_divergence(exact, W)
-    # small differences in float32 are exact; only weights and sums round, once each
+    # Differences of close float32 numbers are exact, so only the weights and the sums round.
     assert model.penalty("V", data.rows(Z), None) == pytest.approx(expected, rel=1e-5)
     slope = to_numpy(data.result(model.terms["V"][0].gradient(data.rows(Z))))
     assert slope.dtype == np.float32

@@ -1,4 +1,4 @@
-"""Tests of beta_loss="l21", the sum of the lengths of the rows' residuals."""
+"""Tests of beta_loss="l21", the sum over samples of the Euclidean norm of the residual."""
 
 from __future__ import annotations
 
@@ -57,7 +57,10 @@ COMBINED = {
 @pytest.mark.parametrize("solver", ["mu", "hals", "nesterov"])
 @pytest.mark.parametrize("name", COMBINED)
 def test_terms_labels_and_graph_beside_it(name, solver):
-    """The history never rises and ends at the formula."""
+    """Check fits with the l21 loss and labels, graphs or other terms.
+
+    The objective never rises, and its last value equals the formula of the objective.
+    """
     params, given = COMBINED[name]
     if name == "links" and solver == "nesterov":
         return  # test_links.py tests that this combination is refused
@@ -83,7 +86,7 @@ def test_solvers_end_together(solver):
     assert model.status_.startswith("converged")
     naive = reference.nmf_l21(Q.X, Q.V, Q.U, 1500, eps=EPS**2)[2][-1]
     assert model.objective_ == pytest.approx(naive, rel=1e-4)
-    # part weights of a new sample do not depend on the other new samples
+    # The part weights of a new sample do not depend on the other new samples.
     codes = model.transform(Q.X)
     np.testing.assert_allclose(codes @ model.components_, model.embedding_ @ model.components_,
                                atol=1e-4)  # fmt: skip
@@ -112,7 +115,10 @@ def test_back_ends_agree(kind, tmp_path):
 
 @quiet
 def test_outliers_do_not_move_the_parts():
-    """Three rows are thirty times as large. They get parts of their own under Frobenius only."""
+    """Check that three outlying rows move the parts of the Frobenius loss but not of the l21 loss.
+
+    These rows are about thirty times as large as the others.
+    """
     rng = np.random.default_rng(1)
     parts = np.kron(np.eye(3), np.ones(5))
     X = rng.exponential(size=(90, 3)) @ parts + 0.05 * rng.random((90, 15))

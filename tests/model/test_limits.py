@@ -1,6 +1,6 @@
 """Tests of limit cases: without effective constraints, every method equals plain NMF.
 
-Fits with the same arithmetic are compared bit for bit, others to 1e-10.
+Fits that do the same arithmetic are compared bit for bit, others to a relative error of 1e-10.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ from plain_fits import as_solved
 
 Q = make_problem(seed=4, n=30, p=19)
 START = {"W": Q.V, "H": Q.U.T.copy()}
-#: One labelled sample of each of three classes.
+#: Labels with one labelled sample for each of three classes; -1 means unknown.
 ONE_EACH = np.full(len(Q.X), -1)
 ONE_EACH[[7, 3, 20]] = [0, 1, 2]
 NO_LABEL = np.full(len(Q.X), -1)
-#: Solvers that update the factors in the same order in every model; "mu" follows the papers.
+#: Pairs of loss and solver that update the factors in the same order for every estimator. The order
+#: of solver="mu" is that of the paper of each method.
 SAME_ORDER = [(FROBENIUS, "hals"), (FROBENIUS, "nesterov"), (KL, "newton")]
 ALL_SOLVERS = [*SAME_ORDER, (FROBENIUS, "mu"), (KL, "mu")]
 
 
 def run(estimator, y=None, *, data=None, start=START, ok=(), **settings):
-    """Fit 40 iterations from one start; warnings other than those in `ok` are errors."""
+    """Fit 40 iterations from one start; raise on any warning that `ok` does not list."""
     model = estimator(4, **({"tol": 0.0, "max_iter": 40, "init": "custom"} | settings))
     with warnings.catch_warnings():
         for message in ok:
@@ -62,7 +63,7 @@ def close(one, two, tolerance=1e-10):
 VOID = "no class has two labelled samples"
 NONE_GIVEN = "y contains no known label"
 GRAPH = {"graph": Q.graph}
-#: Name: estimator, its settings, y, other arguments of fit, expected warnings.
+#: Each case: an estimator, its settings, y, other arguments of `fit`, and expected warnings.
 PLAIN = {
     "GNMF, λ = 0": (GNMF, {"graph_reg": 0.0}, None, GRAPH, ()),
     "SemiGNMF, λ = 0": (SemiGNMF, {"graph_reg": 0.0}, Q.y, GRAPH, ()),
@@ -93,7 +94,8 @@ def test_plain(name, loss, solver):
         if loss == KL:
             pytest.skip("a graph under KL has mu only")
         got = run(estimator, y, data=data, ok=ok, beta_loss=loss, solver=solver, **settings)
-        # scale="unit" constrains U, so the iterates differ and only the products agree
+        # scale="unit" constrains the norm of each part, so the iterates differ and only the final
+        # objectives agree.
         assert got.objective_ == pytest.approx(plain.objective_, rel=1e-3)
         return
     got = run(estimator, y, data=data, ok=ok, beta_loss=loss, solver=solver, **settings)
@@ -103,7 +105,7 @@ def test_plain(name, loss, solver):
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("name", sorted(set(PLAIN) - {"GNMF, empty graph"}))
 def test_plain_multiplicative(name, loss):
-    """Compare with Lee and Seung's updates to 1e-10, and with NMF bit for bit."""
+    """Compare with Lee and Seung's updates to 1e-10, and with NMF(solver="mu") bit for bit."""
     estimator, settings, y, data, ok = PLAIN[name]
     got = run(estimator, y, data=data, ok=ok, beta_loss=loss, solver="mu", **settings)
     naive = reference.nmf_frobenius if loss == FROBENIUS else reference.nmf_kl
@@ -134,7 +136,7 @@ def test_nmfdc_with_void_labels_is_nsnmf(solver, y):
     got = run(NMFDC, y, ok=(VOID, NONE_GIVEN), smoothing=0.3, solver=solver)
     if solver == "nesterov":  # the paper's own loop, without extrapolation between iterations
         _, U, history = reference.nmfdc_nesterov(Q.X, Q.V, Q.U, 40, delta=0.3, inner_iter=10)
-        # the last value belongs to the returned part weights, which a final solve improves
+        # The last objective is that of the returned part weights, which a final solve improves.
         assert_close(got.objective_history_[:-1], history[:-1], 1e-10)
         assert_close(got.components_.T, U, 1e-10)
         return
@@ -149,7 +151,11 @@ def test_nmfdc_without_smoothing_is_cnmf(solver):
 
 @pytest.mark.parametrize("loss, solver", SAME_ORDER)
 def test_one_label_a_class_voids_hard_labels_but_not_the_class_cost(loss, solver):
-    """In cdNMF one label per class already penalises the parts of other classes."""
+    """Check that one label per class leaves CNMF equal to NMF but changes CDNMF.
+
+    Hard labels only tie samples of one class together; the class cost of CDNMF already penalises
+    weights on the parts of other classes.
+    """
     with pytest.warns(UserWarning, match=VOID):
         hard = CNMF(4, beta_loss=loss, solver=solver, max_iter=30, tol=0, random_state=0)
         hard.fit(Q.X, ONE_EACH)
@@ -184,7 +190,7 @@ def test_weights_of_one(estimator, loss, solver):
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_cliques_of_weight_zero_remove_edges_and_add_none(loss):
-    """With label_weight=0, edges between labelled samples are removed without replacement."""
+    """Check that label_weight=0 removes the edges between labelled samples and adds none."""
     settings = {"graph_reg": 2.0, "beta_loss": loss, "solver": "mu"}
     got = run(SemiGNMF, Q.y, data=GRAPH, label_weight=0.0, **settings)
     thinned = {"graph": reference.label_graph(Q.W, Q.y, 0.0)}
@@ -192,7 +198,7 @@ def test_cliques_of_weight_zero_remove_edges_and_add_none(loss):
 
 
 # --------------------------------------------------------------------------------------------
-# The named methods are combinations
+# Each named method equals a ConstrainedNMF with the corresponding settings
 # --------------------------------------------------------------------------------------------
 
 NET = {"alpha_W": 0.003, "alpha_H": 0.002, "l1_ratio": 0.4}
@@ -250,7 +256,7 @@ def test_sparse_nmf_without_sparseness_is_nmf():
 
 
 # --------------------------------------------------------------------------------------------
-# Kernels
+# The linear kernel, passed explicitly, gives the same fit as the default
 # --------------------------------------------------------------------------------------------
 
 CONCEPTS = {"W": Q.V, "C": Q.C}
@@ -265,9 +271,10 @@ def inner(x, y):
 @pytest.mark.parametrize("estimator", [CF, LCF])
 @pytest.mark.parametrize("kernel", ["precomputed", "callable"])
 def test_the_linear_kernel_by_another_name(kernel, estimator, solver, signed):
-    """Compare the kernel XXᵀ, passed as an array, with the implicit one.
+    """Check that CF and LCF give the same fit for an explicit and for the default linear kernel.
 
-    For signed data "mu" splits K by entries, and ends in another minimum.
+    For signed data, solver="mu" splits an explicit kernel into its positive and negative entries
+    and ends in another minimum, so that case is skipped.
     """
     if signed and solver == "mu":
         pytest.skip("another split of K, compared with the reference in test_concepts.py")
@@ -277,7 +284,7 @@ def test_the_linear_kernel_by_another_name(kernel, estimator, solver, signed):
     other = estimator(4, kernel=inner if kernel == "callable" else kernel, **settings)
     other.fit(X @ X.T if kernel == "precomputed" else X, **CONCEPTS)
     assert_close(other.objective_history_, linear.objective_history_, 1e-10)
-    # 40 accelerated steps may amplify rounding, which enters in another order, a little
+    # The order of summation differs, and 40 accelerated iterations may amplify the rounding.
     assert_close(other.concept_weights_, linear.concept_weights_, 1e-8)
     assert_close(other.embedding_, linear.embedding_, 1e-8)
 
@@ -289,12 +296,12 @@ def test_lcf_without_locality_is_cf(solver):
 
 
 # --------------------------------------------------------------------------------------------
-# KL-NMF is PLSA
+# NMF with the Kullback-Leibler loss is probabilistic latent semantic analysis (PLSA)
 # --------------------------------------------------------------------------------------------
 
 
 def counts():
-    """Return a table of documents and words, and a start of P(z), P(w|z), P(d|z)."""
+    """Return a document-word count matrix and random starts of P(z), P(w|z) and P(d|z) for PLSA."""
     rng = np.random.default_rng(5)
     topics = rng.dirichlet(0.3 * np.ones(12), size=3)
     X = rng.poisson(40 * rng.dirichlet(0.5 * np.ones(3), size=15) @ topics).astype(float)
@@ -316,13 +323,17 @@ def test_one_em_step_is_the_two_half_steps_from_one_point():
 
 
 def test_kl_nmf_ends_where_plsa_does():
-    """EM does not change the result of KL-NMF, where D = Σ x log(x/N) - log-likelihood."""
+    """Check that an EM iteration of PLSA does not change a converged KL-NMF.
+
+    The two objectives differ by a constant: the KL divergence is Σ x log(x/N) minus the
+    log-likelihood.
+    """
     X, Pz, Pw, Pd = counts()
     total = X.sum()
     start = {"W": total * Pd * Pz, "H": Pw.T.copy()}
     settings = {"beta_loss": KL, "init": "custom", "tol": 0.0}
     newton = NMF(3, solver="newton", max_iter=400, **settings).fit(X, **start)
-    # start close to the minimum, since a random start would need 20,000 iterations
+    # The start is close to the minimum, because a random start would need 20,000 iterations.
     near = {"W": 1.01 * newton.embedding_ + 1e-3, "H": newton.components_ + 1e-3}
     mu = NMF(3, solver="mu", max_iter=4000, **settings).fit(X, **near)
     constant = (X[X > 0] * np.log(X[X > 0] / total)).sum()
@@ -334,8 +345,8 @@ def test_kl_nmf_ends_where_plsa_does():
         P = mass.sum(axis=0) / mass.sum(), (model.components_.T / sums), mass / mass.sum(axis=0)
         Pz1, Pw1, Pd1, likelihood = reference.plsa_em(X, *P, 1)
         for before, after in zip(P, (Pz1, Pw1, Pd1)):
-            # entries that converge to zero still change, so half as many digits agree
+            # Entries that converge to zero still change, so only half of the digits agree.
             np.testing.assert_allclose(after, before, atol=1e-6)
         assert model.objective_ == pytest.approx(constant - likelihood[0], rel=1e-8)
-        # no run of EM from the same start reaches a higher likelihood
+        # 2,000 EM iterations from the random start do not reach a higher likelihood.
         assert model.objective_ <= (constant - best) * (1 + 1e-3)

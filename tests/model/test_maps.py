@@ -1,4 +1,4 @@
-"""Tests of the label map A against the matrix that it represents."""
+"""Tests of `SharedRows`, which ties samples of one class, against the matrix A it represents."""
 
 import pickle
 
@@ -19,7 +19,7 @@ some_labels = st.lists(st.one_of(st.none(), st.integers(0, 5)), min_size=1, max_
 
 
 def matrix(rows):
-    """Return the 0/1 matrix A that SharedRows never builds."""
+    """Return the dense 0/1 matrix A that maps the rows of `rows` to samples."""
     A = np.zeros((rows.n_samples, rows.n_rows))
     A[np.arange(rows.n_samples), rows.index] = 1
     return A
@@ -33,7 +33,7 @@ def test_shared_rows_are_the_matrix(y, dtype):
     labels = encode_labels(y, n)
     rows = SharedRows(labels.codes, n)
     A = matrix(rows)
-    # small integers: sums are exact in any order
+    # Sums of small integers are exact in any order.
     V = rng.integers(0, 9, (n, 3)).astype(dtype)
     Z = rng.integers(0, 9, (rows.n_rows, 3)).astype(dtype)
     w = rng.integers(1, 9, n).astype(dtype)
@@ -47,9 +47,9 @@ def test_shared_rows_are_the_matrix(y, dtype):
     np.testing.assert_array_equal(rows.counts, A.sum(axis=0))
     mean = rows.mean(V)
     assert mean.dtype == dtype
-    # one rounding of a division
+    # The mean rounds once, in the division.
     np.testing.assert_allclose(mean, (A.T @ V) / A.sum(axis=0)[:, None], rtol=2e-7)
-    # two samples share a row if and only if they share a label
+    # Two samples share a row if and only if they have the same label.
     for i in range(n):
         for j in range(n):
             share = i == j or (y[i] is not None and y[i] == y[j])
@@ -77,7 +77,10 @@ def test_everything_labelled():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_mean_of_equal_rows_is_that_row(rng, dtype):
-    """A start that satisfies the labels must not change, not even by rounding."""
+    """Check that averaging equal rows returns the row exactly, without rounding.
+
+    Otherwise a start that satisfies the labels would change before the first iteration.
+    """
     rows = SharedRows(encode_labels(rng.integers(-1, 3, 300), 300).codes, 300)
     Z = rng.random((rows.n_rows, 7)).astype(dtype)
     np.testing.assert_array_equal(rows.mean(rows.expand(Z)), Z)

@@ -1,4 +1,4 @@
-"""Tests of the subproblem in one factor: KKT residual and curvature."""
+"""Tests of the subproblem in one factor: KKT residual and curvature bound."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from problems import LOSS_IDS, LOSSES, K, N, P, factors, make_case, zeros_in
 
 
 def naive_kkt(Z, neg, pos, slopes, misfit):
-    """Return the KKT residual as its docstring defines it, entry by entry."""
+    """Return the KKT residual in naive loops, as the docstring of `kkt_residual` defines it."""
     parts = np.zeros(3 + len(slopes))
     for i in range(Z.shape[0]):
         for j in range(Z.shape[1]):

@@ -1,4 +1,4 @@
-"""Tests of every term with every step and array type against an independent minimiser."""
+"""Tests that every step with every term and array type reaches an independently found minimum."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Chain(Term):
 
 
 class Vague(Chain):
-    """The same term without a declared degree."""
+    """The same term as `Chain`, but without a declared degree of homogeneity."""
 
     degree = None
 
@@ -78,7 +78,7 @@ class Soft(Term):
 
 
 class Rough(Soft):
-    """The same term without a bound of its curvature."""
+    """The same term as `Soft`, but without a bound of its curvature."""
 
     def lipschitz(self):
         return np.inf
@@ -97,7 +97,7 @@ TERMS = {
     "own": Soft(),
     "own, joins rows": Chain(),
 }
-#: The value of each term, written naively.
+#: The formula of each term, written with plain loops or NumPy.
 FORMULAS = {
     Linear: lambda t, Z: (t.cost * Z).sum(),
     Ridge: lambda t, Z: 0.5 * (t.weight * Z**2).sum(),
@@ -117,7 +117,7 @@ def objective(beta, term, Z, gamma=1.0):
 
 
 def lowest(beta, term, gamma=1.0):
-    """Minimise the formula by L-BFGS-B with numerical derivatives."""
+    """Return the minimum of the objective over V, found by L-BFGS-B with numerical derivatives."""
 
     def value(z):
         return objective(beta, term, z.reshape(N, K), gamma)
@@ -144,7 +144,7 @@ GAMMA = 0.5 + rng.random(N)
 
 
 def solved(data, beta, step, term, goal, weights=None):
-    """Return the lowest value that at most 600 steps on V reach."""
+    """Return the lowest objective that at most 600 steps on V reach, stopping once below `goal`."""
     loss = Frobenius() if beta == 2 else KullbackLeibler()
     model = FactorModel(data, loss, terms_V=[term], weights=weights)
     model.sweeps["V"] = 3
@@ -179,7 +179,10 @@ def test_every_step_finds_the_minimum_with_sample_weights(name, beta, step, best
 
 
 def test_a_ridge_by_column_has_one_minimum_whatever_the_solver():
-    """An earlier `hals` used the weight of the first column for all columns."""
+    """Check that both solvers reach the same minimum for a ridge with one weight per column.
+
+    Regression test: `hals` once used the weight of the first column for all columns.
+    """
     weight = np.array([[0.1, 1.0, 10.0]])
     terms = {"terms_V": [Ridge(weight)], "terms_U": [Ridge(np.full((1, 1), 0.5))]}
     for name in ("hals", "nesterov"):
@@ -198,7 +201,7 @@ def test_a_ridge_by_column_has_one_minimum_whatever_the_solver():
         assert codes(found.Z.ravel())[0] <= best * (1 + 1e-6), name
 
 
-# -- terms that a step cannot use are refused ------------------------------------------------------
+# -- terms that a step cannot use ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("step, beta", [("hals", 2), ("nesterov", 2), ("newton", 1), ("mu", 1)])
@@ -222,7 +225,7 @@ def test_a_term_needs_a_gradient():
                 return 0.0
 
 
-# -- check_term ------------------------------------------------------------------------------------
+# -- check_term, which finds mistakes in terms of users --------------------------------------------
 
 
 @pytest.mark.parametrize("name", [*TERMS, "divergence", "rough", "vague"])
@@ -257,9 +260,9 @@ class WrongSign(Soft):
 
 
 class TooSmall(Chain):
-    """Term with a bound μ below the largest eigenvalue of its Hessian, which is nearly 4 μ.
+    """Term whose curvature bound is too small, which random directions do not reveal.
 
-    Random directions do not reveal this error.
+    The bound is 3 μ, but the largest eigenvalue of the Hessian is nearly 4 μ.
     """
 
     def lipschitz(self):
@@ -343,7 +346,7 @@ def test_what_is_no_term_and_what_does_not_fit_is_said():
         check_term(Ridge(3 * BY_ROW), (N + 1, K))
 
 
-# -- in the estimator ------------------------------------------------------------------------------
+# -- terms as settings of the estimator ------------------------------------------------------------
 
 
 def fit(solver="auto", beta_loss="frobenius", X=X, y=None, **params):
@@ -352,7 +355,7 @@ def fit(solver="auto", beta_loss="frobenius", X=X, y=None, **params):
 
 
 def test_a_term_of_ones_own_is_the_named_option():
-    """alpha_W equals a user-defined ridge of alpha_W p on V."""
+    """Check that a user-defined ridge of weight alpha_W · p on V equals the setting alpha_W."""
     named = fit(alpha_W=0.1)
     own = fit(terms=[Ridge(np.full((1, 1), 0.1 * P))])
     np.testing.assert_allclose(own.embedding_, named.embedding_, rtol=1e-9)
@@ -370,7 +373,7 @@ def test_a_term_of_ones_own_is_the_named_option():
     "term", [Chain(), Vague(), Soft()], ids=["joins rows", "joins, no degree", "no degree"]
 )
 def test_a_users_term_runs_with_every_solver(solver, loss, term):
-    # multiplicative updates and steps that use only a bound converge slowly
+    # Multiplicative updates and terms of which only a curvature bound is known converge slowly.
     tol = 1e-3 if solver == "mu" else 1e-6
     if isinstance(term, Vague) and loss == "kullback-leibler":
         tol = 1e-2 if solver == "mu" else 1e-3
@@ -390,7 +393,11 @@ def test_a_users_term_runs_with_every_solver(solver, loss, term):
 @pytest.mark.parametrize("loss", [Frobenius(), KullbackLeibler()], ids=["frobenius", "kl"])
 @pytest.mark.parametrize("term", [Chain(), Vague(), Soft()], ids=["degree", "vague", "soft"])
 def test_the_price_of_length_has_the_slope_of_its_value(term, loss):
-    """The price of length has the right slope, even where U is zero."""
+    """Check the gradient of `length_price` by central differences, also at zeros of U.
+
+    With unit=True, the terms on V depend on the lengths of the columns of U, by which V is
+    multiplied; `length_price` is this dependence.
+    """
     model = FactorModel(as_data(X), loss, terms_V=[term], unit=True)
     basis = U.copy()
     basis[::3, 0] = basis[1, :] = 0
@@ -405,7 +412,10 @@ def test_the_price_of_length_has_the_slope_of_its_value(term, loss):
 
 
 def test_the_price_of_length_is_exact_for_a_term_of_no_degree():
-    """No rescaling of a column of the result by s and 1/s lowers the objective."""
+    """Check that a fit with a non-homogeneous term cannot be improved by rescaling its factors.
+
+    V is multiplied by s while the parts keep their norm.
+    """
     model = fit("hals", terms=[Soft(2.0)])
     for s in (0.7, 1.4):
         other = fit("hals", terms=[Soft(2.0)], random_state=1)
@@ -485,12 +495,15 @@ def test_auto_finds_a_solver_that_takes_the_term():
     assert fit(terms=[Soft()]).solver_ == "hals"
 
 
-# -- numbers ---------------------------------------------------------------------------------------
+# -- numerical accuracy ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["numpy", "torch", "dask"])
 def test_a_graph_does_not_cancel_in_single_precision(kind, tmp_path):
-    """Neighbours agree to 1e-5, so D z - W z cancels in float32 and differences do not."""
+    """Check the graph term in float32 for neighbours that agree to 1e-5.
+
+    Computing D z - W z would cancel nearly all digits; summing differences of neighbours does not.
+    """
     Z = (1000 + 0.01 * rng.random((N, K))).astype(np.float32)
     data = as_data(Z.astype(np.float64))
     form = Forms(np.abs(X).astype(np.float32), tmp_path)[kind]
@@ -514,7 +527,7 @@ def test_the_scale_of_sample_weights_means_nothing(scale, loss):
 
     one, other = run(GAMMA), run(GAMMA * scale)
     assert one.objective_ > 0
-    # the start depends on the scale of the weights, so the iterates differ
+    # The random start depends on the scale of the weights, so only the objectives agree.
     assert other.objective_ == pytest.approx(one.objective_ * scale, rel=1e-3, abs=0)
 
 

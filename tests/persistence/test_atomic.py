@@ -15,14 +15,14 @@ from partwise.persistence import atomic
 
 @pytest.fixture(scope="module")
 def dead():
-    """Return the number of a process that has ended."""
+    """Return the process id of a process that has ended."""
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     return process.pid
 
 
 def left_by(pid, path, suffix="part"):
-    """Return the hidden file name that a process would have used."""
+    """Return the name of the temporary file that the process `pid` would have used for `path`."""
     mine = atomic.beside(path, suffix)
     return mine.with_name(mine.name.replace(f"-{os.getpid()}-", f"-{pid}-"))
 
@@ -76,7 +76,10 @@ def test_what_killed_writers_left_is_swept_and_nothing_else(tmp_path, dead):
 
 
 def test_on_windows_no_process_is_asked_since_that_would_end_it(tmp_path, dead, monkeypatch):
-    """os.kill(pid, 0) sends Ctrl-C on Windows, so a partial file counts as old after a day."""
+    """Check that on Windows the temporary file of a dead process is removed only after a day.
+
+    There, os.kill(pid, 0) sends Ctrl-C, so it cannot be used to ask whether the process lives.
+    """
     rest = left_by(dead, tmp_path / "a")
     rest.write_text("x")
     monkeypatch.setattr(atomic, "WINDOWS", True)
@@ -88,7 +91,7 @@ def test_on_windows_no_process_is_asked_since_that_would_end_it(tmp_path, dead, 
 
 @pytest.fixture
 def like_windows(monkeypatch):
-    """Make renaming onto any folder fail, as on Windows."""
+    """Make renaming onto an existing folder fail, as on Windows."""
     real = {name: getattr(os, name) for name in ("rename", "replace")}
 
     def refuses(name):

@@ -1,4 +1,4 @@
-"""Tests of model files: what is restored, and that damaged or hostile files are harmless."""
+"""Tests that model files restore every model, and that damaged or hostile files are refused."""
 
 import datetime as dt
 import hashlib
@@ -48,13 +48,13 @@ MODELS = {
 
 @pytest.fixture
 def saved(tmp_path):
-    """Save a small model; return the file and the model."""
+    """Return the path of a saved small CNMF model, and the model."""
     model = partwise.CNMF(**QUICK).fit(X, KNOWN)
     return model.save(tmp_path / "m.partwise"), model
 
 
 def same(a, b):
-    """Assert equal values, types and shapes in nested containers."""
+    """Return whether nested containers have equal values, types and shapes."""
     if sp.issparse(a):
         return (a != b).nnz == 0
     if isinstance(a, np.ndarray):
@@ -204,7 +204,7 @@ def test_a_full_disk_keeps_the_old_file(saved, monkeypatch):
 
 
 def rewrite(path, change, *, head=None, data=None):
-    """Write the file again with changed JSON or arrays and a correct checksum."""
+    """Rewrite a model file with changed JSON or arrays and a matching checksum."""
     first, _, length, rest = path.read_bytes().split(b"\n", 3)
     found, arrays = json.loads(rest[: int(length)]), rest[int(length) :]
     text = change(found)
@@ -215,7 +215,7 @@ def rewrite(path, change, *, head=None, data=None):
 
 
 def keep(found):
-    """Change nothing."""
+    """Leave the JSON header of a model file unchanged."""
 
 
 def attribute(**new):
@@ -227,7 +227,7 @@ def parameter(**new):
 
 
 def described(kind, shape, order="C"):
-    """Change the description of the first array."""
+    """Return a function that changes type, shape and order of the first array in a file."""
 
     def change(found):
         found["arrays"][0] = [kind, shape, order]
@@ -335,7 +335,7 @@ def test_every_truncation_and_every_flipped_byte_is_noticed(saved):
 
 
 def refused_or_same(path, model):
-    """Check that a damaged file is refused, or that the damage changed no result."""
+    """Check that a damaged file is refused, or that the damage did not change the loaded model."""
     try:
         again = partwise.load(path)
     except PersistError:
@@ -410,11 +410,11 @@ def test_a_file_that_is_not_there(tmp_path):
         partwise.load(tmp_path)
 
 
-# -- forged classifiers ----------------------------------------------------------------------------
+# -- classifiers whose stored arrays do not fit together -------------------------------------------
 
 
 def nested(value, where=()):
-    """Return every array in nested dicts and lists, with its path."""
+    """Yield the path and value of every array in nested dicts and lists."""
     items = value.items() if isinstance(value, dict) else enumerate(value)
     for key, item in items:
         if isinstance(item, (dict, list)):
@@ -424,7 +424,7 @@ def nested(value, where=()):
 
 
 def put(state, where, value):
-    """Return a copy of the nested state with one array replaced."""
+    """Return a copy of the nested state in which one array is replaced by `value`."""
     state = dict(state) if isinstance(state, dict) else list(state)
     state[where[0]] = value if len(where) == 1 else put(state[where[0]], where[1:], value)
     return state
@@ -456,7 +456,10 @@ def forgeries(array):
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", ["table", "counts", "codes"])
 def test_a_forged_classifier_fails_when_it_is_loaded(tmp_path, kind, every, few_trees):
-    """Each array is damaged in one of the possible ways, or in all."""
+    """Check that loading refuses a classifier in which one stored array was damaged.
+
+    Each array is damaged in one of the ways of `forgeries`, or in all of them if `every` is true.
+    """
     rng = np.random.default_rng(0)
     group = np.arange(48) % 3
     if kind == "counts":
