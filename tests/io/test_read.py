@@ -458,7 +458,7 @@ def test_unknown_files(tmp_path):
     [
         ("PIL.Image", "p", "pillow: pip install pillow"),
         ("pandas", "t.csv", "pandas: pip install pandas"),
-        ("h5py", "c.h5ad", r"anndata: pip install 'partwise\[cells\]'"),
+        ("anndata", "c.h5ad", r"anndata: pip install 'partwise\[cells\]'"),
         ("pyarrow", "t.parquet", r"pyarrow: pip install 'partwise\[parquet\]'"),
     ],
 )

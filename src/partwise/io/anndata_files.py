@@ -5,14 +5,11 @@ from __future__ import annotations
 import shutil
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from partwise.io._common import check_matrix, is_counts, shown
 from partwise.io.genes import top_features
@@ -98,52 +95,6 @@ def read_quietly(path: Any, **how: Any) -> Any:
         return anndata.read_h5ad(path, **how)
 
 
-def read_plain(path: Any, *, layer: str | None = None, obsm: str | None = None) -> Any:
-    """Read the part of a .h5ad file that Partwise uses, without importing anndata.
-
-    This part is the names of cells and genes, X or a layer, and one entry of ``obsm``. The result
-    is None for unusual files and files with ``.raw``; `read_quietly` reads these or raises an
-    error.
-    """
-    try:
-        import h5py
-
-        with h5py.File(path, "r") as file:
-            if file.attrs["encoding-type"] != "anndata" or "raw" in file:
-                return None
-            cells, genes = (_strings(file[name]) for name in ("obs", "var"))
-            layers = dict.fromkeys(file["layers"])
-            X = None if layer or obsm else _array(file["X"])
-            if layer in layers:
-                X = layers[layer] = _array(file["layers"][layer])
-            if X is not None and X.shape != (len(cells), len(genes)):
-                return None
-            held = {obsm: _array(file["obsm"][obsm])} if obsm and obsm in file["obsm"] else {}
-    except (ImportError, OSError, LookupError, ValueError, TypeError, AttributeError):
-        return None
-    return SimpleNamespace(
-        X=X, layers=layers, raw=None, obs_names=cells, var_names=genes, obsm=held
-    )
-
-
-def _strings(table: Any) -> Any:
-    index = table[table.attrs["_index"]]
-    # Names are never missing, so the mask of pandas 3 strings is not needed.
-    index = index["values"] if index.attrs["encoding-type"] == "nullable-string-array" else index
-    if index.attrs["encoding-type"] != "string-array":
-        raise ValueError("names in another encoding")
-    return index.asstr()[()]
-
-
-def _array(item: Any) -> Any:
-    kind = item.attrs["encoding-type"]
-    if kind == "array":
-        return item[()]
-    parts = tuple(item[name][()] for name in ("data", "indices", "indptr"))
-    make = {"csr_matrix": sp.csr_matrix, "csc_matrix": sp.csc_matrix}[kind]
-    return make(parts, shape=tuple(item.attrs["shape"]))
-
-
 def _own_names(names: Any) -> tuple[list[str], tuple[str, ...]]:
     """Return unique gene names as anndata makes them, and a note if some were not unique."""
     given = [str(name) for name in names]
@@ -156,10 +107,8 @@ def _own_names(names: Any) -> tuple[list[str], tuple[str, ...]]:
     with warnings.catch_warnings():  # it warns about names that resemble its own suffixes
         warnings.simplefilter("ignore", UserWarning)
         unique = list(make_index_unique(Index(given)))
-    are = "name is" if len(twice) == 1 else "names are"
-    note = f"{len(twice)} {are} of several genes ({shown(twice)}), which got numbers, as "
-    new = next(new for new, old in zip(unique, given, strict=True) if new != old)
-    return unique, (f"{note}{new}.",)
+    new = next(name for name in unique if name not in twice)
+    return unique, (f"Gene names that occur more than once got numbers, as {new}: {shown(twice)}.",)
 
 
 def to_anndata(adata: Any, model: Any, *, genes: Sequence[str] | None = None) -> Any:
@@ -197,29 +146,21 @@ def to_anndata(adata: Any, model: Any, *, genes: Sequence[str] | None = None) ->
     V = np.asarray(model.embedding_)
     if V.shape[0] != adata.n_obs:
         raise ValueError(
-            f"the model was fitted to {V.shape[0]} samples, adata has {adata.n_obs} cells."
+            f"the model was fitted to {len(V)} samples, adata has {adata.n_obs} cells."
         )
     H = getattr(model, "components_", None)
-    names, _ = _own_names(adata.var_names)
-    if H is not None and genes is not None:
-        at = {name: j for j, name in enumerate(names)}
-        gone = [name for name in genes if name not in at]
-        if gone or len(genes) != H.shape[1]:
-            raise ValueError(f"the model has {H.shape[1]} genes, adata lacks {len(gone)} of them.")
-        whole = np.full((H.shape[0], adata.n_vars), np.nan)
-        whole[:, [at[name] for name in genes]] = H
-        H = whole
-        adata.var["partwise_used"] = np.isin(names, list(genes))
-    if H is not None and H.shape[1] != adata.n_vars:
-        raise ValueError(
-            f"the model has {H.shape[1]} features, adata has {adata.n_vars} variables."
-        )
-    adata.obsm["X_partwise"] = V
     markers = {}
     if H is not None:
+        names, _ = _own_names(adata.var_names)
+        if genes is not None:
+            H = _at_genes(H, genes, names)
+            adata.var["partwise_used"] = np.isin(names, list(genes))
+        if H.shape[1] != adata.n_vars:
+            raise ValueError(f"the model has {H.shape[1]} features, adata {adata.n_vars} genes.")
         adata.varm["partwise_parts"] = np.ascontiguousarray(H.T)
         found = top_features(np.nan_to_num(H), names, 20)
         markers = {f"part {j + 1}": words for j, words in enumerate(found)}
+    adata.obsm["X_partwise"] = V
     clusters = getattr(model, "labels_", None)
     if clusters is not None:
         adata.obs["partwise"] = pandas.Categorical([str(name) for name in clusters])
@@ -230,6 +171,17 @@ def to_anndata(adata: Any, model: Any, *, genes: Sequence[str] | None = None) ->
     return adata
 
 
+def _at_genes(H: np.ndarray, genes: Sequence[str], names: list[str]) -> np.ndarray:
+    """Return the parts H of some genes with a column per name, NaN for the other names."""
+    at = {name: j for j, name in enumerate(names)}
+    gone = [name for name in genes if name not in at]
+    if gone or len(genes) != H.shape[1]:
+        raise ValueError(f"the model has {H.shape[1]} genes, adata lacks {len(gone)} of them.")
+    whole = np.full((H.shape[0], len(names)), np.nan)
+    whole[:, [at[name] for name in genes]] = H
+    return whole
+
+
 def write_back(path: str, model: Any, genes: Sequence[str] | None) -> None:
     """Write the result of `to_anndata` to a .h5ad file, completely or not at all."""
     adata = to_anndata(read_quietly(path), model, genes=genes)
@@ -238,40 +190,9 @@ def write_back(path: str, model: Any, genes: Sequence[str] | None) -> None:
 
 def write_h5ad(adata: Any, path: Path) -> None:
     """Write a .h5ad file completely or not at all, and keep its permissions."""
-    with _in_place_of(path) as part:
-        adata.write_h5ad(part)
-
-
-def write_plain(path: Path, X: Any, cells: list[str], genes: list[str]) -> None:
-    """Write CSR counts with names in the format of anndata."""
-    import h5py
-
-    def mark(item: Any, kind: str, version: str = "0.1.0") -> Any:
-        item.attrs.update({"encoding-type": kind, "encoding-version": version})
-        return item
-
-    with _in_place_of(path) as part, h5py.File(part, "w") as file:
-        mark(file, "anndata")
-        for name in ("layers", "obsm", "obsp", "uns", "varm", "varp"):
-            mark(file.create_group(name), "dict")
-        for name, names in (("obs", cells), ("var", genes)):
-            table = mark(file.create_group(name), "dataframe", "0.2.0")
-            table.attrs["_index"] = "_index"
-            table.attrs["column-order"] = np.array([], dtype=float)
-            text = table.create_dataset("_index", data=names, dtype=h5py.string_dtype())
-            mark(text, "string-array", "0.2.0")
-        counts = mark(file.create_group("X"), "csr_matrix")
-        counts.attrs["shape"] = X.shape
-        for name in ("data", "indices", "indptr"):
-            counts.create_dataset(name, data=getattr(X, name))
-
-
-@contextmanager
-def _in_place_of(path: Path) -> Iterator[Path]:
-    """Yield a name to write to; it replaces the other file if no error occurs."""
     part = beside(path)
     try:
-        yield part
+        adata.write_h5ad(part)
         if path.exists():
             shutil.copymode(path, part)
         part.replace(path)

@@ -21,7 +21,7 @@ import scipy.sparse as sp
 from partwise.backends.arrays import AnyArray
 from partwise.evaluation.groups import unit_rows
 from partwise.io._common import check_matrix, need
-from partwise.io.anndata_files import read_plain, read_quietly, write_plain
+from partwise.io.anndata_files import read_quietly, write_h5ad
 from partwise.io.archives import check_npz, whole
 from partwise.persistence.atomic import write_whole
 from partwise.selection.consensus import Consensus, group_silhouettes, over_sums
@@ -123,8 +123,11 @@ class CnmfFolder:
         write_whole(self.home / f"{self.name}.k_selection_stats.df.npz", content, force=True)
 
     def write_counts(self, kind: str, X: Any, cells: list[str], genes: list[str]) -> None:
-        """Write ``norm_counts`` or ``tpm``; this needs h5py."""
-        write_plain(self.path(f"{kind}.h5ad"), sp.csr_matrix(X), cells, genes)
+        """Write ``norm_counts`` or ``tpm``; this needs anndata."""
+        anndata = need("anndata", "a folder of cnmf", extra="cells")
+        adata = anndata.AnnData(sp.csr_matrix(X))
+        adata.obs_names, adata.var_names = cells, genes
+        write_h5ad(adata, self.path(f"{kind}.h5ad"))
 
     def read_counts(self, kind: str) -> tuple[Any, list[str], list[str]]:
         """Return the matrix, cells and genes of ``norm_counts`` or ``tpm``."""
@@ -134,10 +137,8 @@ class CnmfFolder:
                 f"{path} does not exist. Write it with `cnmf prepare`, or with "
                 "`partwise consensus --counts`."
             )
-        adata = read_plain(path)
-        if adata is None:
-            need("anndata", "a folder of cnmf", extra="cells")
-            adata = read_quietly(path)
+        need("anndata", "a folder of cnmf", extra="cells")
+        adata = read_quietly(path)
         X = check_matrix(adata.X, path)
         return X, list(map(str, adata.obs_names)), list(map(str, adata.var_names))
 

@@ -145,16 +145,12 @@ def _of_dataset(found: Any, options: Options) -> Samples:
 
 
 def _h5ad(path: Path, options: Options) -> Samples:
-    from partwise.io.anndata_files import from_anndata, read_plain, read_quietly
+    from partwise.io.anndata_files import from_anndata, read_quietly
 
-    need("h5py", ".h5ad files", "anndata", extra="cells")
+    need("anndata", ".h5ad files", extra="cells")
     with whole(path, ".h5ad file"):
         check_h5ad(path)
-        adata = None if options.label_column else read_plain(path, layer=options.layer)
-    if adata is None:
-        need("anndata", ".h5ad files", extra="cells")
-        with whole(path, ".h5ad file"):
-            adata = read_quietly(path)
+        adata = read_quietly(path)
     with named(path):
         cells = from_anndata(adata, label_key=options.label_column, layer=options.layer)
     notes = cells.notes

@@ -37,7 +37,7 @@ from partwise.apps.cli.progress_bar import Bar, duration
 from partwise.backends.arrays import to_numpy
 from partwise.io import read_samples
 from partwise.io._common import shown
-from partwise.io.anndata_files import read_plain, read_quietly
+from partwise.io.anndata_files import read_quietly
 from partwise.io.cnmf_folder import CnmfFolder, write_cnmf
 from partwise.io.sheets import csv_text
 from partwise.persistence.atomic import sweep, write_whole
@@ -312,10 +312,8 @@ def _places(path: Path, cells: list[str]) -> tuple[Any, list[str]]:
     """Return the coordinates in ``obsm["spatial"]`` of a .h5ad file; note cells without any."""
     if path.suffix.lower() != ".h5ad":
         return None, []
-    adata = read_plain(path, obsm="spatial")
-    if adata is None:
-        adata = read_quietly(path, backed="r")
-        adata.file.close()  # everything but X is in memory
+    adata = read_quietly(path, backed="r")
+    adata.file.close()  # everything but X is in memory
     held = adata.obsm.get("spatial")
     if held is None or held.shape[1] < 2:
         return None, []
@@ -427,7 +425,7 @@ def _hand_over(
     if counts is False or (counts is None and held > MANY):
         return ["The counts were not written, so cnmf cannot continue; use --counts to write them."]
     try:
-        import h5py  # noqa: F401
+        import anndata  # noqa: F401
     except ImportError:
         if counts:
             raise ImportError("--counts needs anndata: pip install 'partwise[cells]'") from None
