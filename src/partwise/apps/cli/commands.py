@@ -1,4 +1,4 @@
-"""The commands: the help text of each, its options, and the function that does the work."""
+"""The commands: for each, its help text, its options, and the function that does the work."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ GROUPS = "data k method text_column out write_back as_json force"
 MODEL = "parts set components_per_class known seed_words links seed max_iter"
 READING = " ".join(READS)
 WITHOUT_LABELS = " ".join(name for name in READS if name not in REFUSED)
-#: For texts alone.
+#: The options for reading texts.
 TEXTS = "id_column tokens stop_words ngrams min_df max_df encoding separator heading missing strict"
-#: Without parameters of a method.
+#: The options for reading data, without the parameters of a method.
 PLAIN = " ".join(name for name in READS if name not in ("set", "components_per_class"))
 
 
@@ -29,8 +29,8 @@ def register(app: typer.Typer) -> None:
 
 OUT = option("Folder for the results.", Path("partwise-out"), metavar="FOLDER")
 RUNS = option(
-    "Number of further runs with other seeds, which measure how stable the groups are. "
-    "Default: 5 if a run is quick.",
+    "Number of further runs with other seeds, which measure how stable the clusters are. "
+    "Default: 5 if a run is quick, otherwise 0.",
     of=int,
     min=0,
 )
@@ -41,17 +41,19 @@ RUNS = option(
     f"{FIRST} seed {MODEL} k for_predict report {READING}",
     out=OUT,
     method=option(
-        "Method from `partwise methods` that uses labels. 'auto' classifies with PartsClassifier.",
+        "One of the methods that `partwise methods` lists and that use labels. 'auto' uses "
+        "PartsClassifier.",
         "auto",
     ),
     label_separator=option(
-        "Character between several labels of one sample, such as ';'. Each sample then gets any "
-        "number of labels, with a probability for each.",
+        "Character that separates several labels of one sample, such as ';'. Partwise then "
+        "predicts any number of labels per sample, with a probability for each.",
         metavar="TEXT",
     ),
     write_back=flag(
-        "Add the predicted labels to your own data: a copy of the table (labelled.csv, .parquet "
-        "or .jsonl), or obs, obsm, varm and uns of the .h5ad file.",
+        "Write your data with the predicted labels: for a table, a copy with further columns "
+        "(labelled.csv, .parquet or .jsonl); for a .h5ad file, entries in its obs, obsm, varm "
+        "and uns.",
     ),
 )
 def classify() -> None:
@@ -59,7 +61,8 @@ def classify() -> None:
 
     Writes report.html, assignments.csv (the predicted label of each sample, with a calibrated
     probability), label_next.csv (the samples that are most worth labelling next), model.partwise,
-    representation.npy and .csv, and summary.json. Lists what could not be used in skipped.csv.
+    representation.npy and .csv (part weights), and summary.json (settings and scores). Files and
+    rows that could not be used are listed in skipped.csv.
 
     Example: partwise classify photos/ --labels labels.csv --out results/
 
@@ -75,18 +78,19 @@ def classify() -> None:
     out=OUT,
     runs=RUNS,
     write_back=flag(
-        "Add the groups to your own data: a copy of the table (labelled.csv, .parquet or "
-        ".jsonl), or obs, obsm, varm and uns of the .h5ad file.",
+        "Write your data with the clusters: for a table, a copy with further columns "
+        "(labelled.csv, .parquet or .jsonl); for a .h5ad file, entries in its obs, obsm, varm "
+        "and uns.",
     ),
     **REFUSED,
 )
 def cluster() -> None:
-    """Group samples without labels. With labels, use `partwise classify`.
+    """Divide samples into clusters without labels. With labels, use `partwise classify`.
 
     Writes report.html, assignments.csv (the cluster of each sample, with a confidence),
-    model.partwise, representation.npy and .csv, and summary.json. The confidence orders samples
-    from clear to unclear and is not a probability: (b - a) / (b + a), where a and b are the
-    distances to the closest two cluster centres.
+    model.partwise, representation.npy and .csv (part weights), and summary.json (settings and
+    scores). The confidence orders samples from clear to unclear, but is not a probability: it is
+    (b - a) / (b + a), where a and b are the distances to the closest two cluster centres.
 
     Example: partwise cluster customers.csv -k 5 --out groups/
 
@@ -99,38 +103,42 @@ def cluster() -> None:
     "data range grid method out labels label_column label_share text_column as_json force parts "
     f"runs splits seed max_iter {READING}",
     out=option(
-        "Folder for the results; a stopped search continues there.",
+        "Folder for the results. If it holds an interrupted search, the search continues.",
         Path("partwise-choice"),
         metavar="FOLDER",
     ),
     range=option(
-        "Range of the number of parts, for example 2-20. Default: from 1 until the error rises.",
+        "Numbers of parts to compare, for example 2-20. Default: from 1 until the error rises.",
         metavar="FROM-TO",
     ),
     grid=option(
-        "Values of a parameter to compare instead, for example graph_reg=0.1,1,10. Repeat the "
-        "option to try all combinations.",
+        "Compare these values of a parameter instead of numbers of parts, for example "
+        "graph_reg=0.1,1,10. Repeat the option to try all combinations of several parameters.",
         of=list[str],
         metavar="NAME=VALUE,...",
     ),
-    parts=option("Number of parts, with --grid.", of=int, min=1),
+    parts=option("Number of parts of all models that --grid compares.", of=int, min=1),
     runs=option(
-        "Number of runs per candidate, which measure how stable its parts are. Default: 5 or 10.",
+        "Number of runs per number of parts, which measure how stable the parts are. Default: 5 "
+        "or 10.",
         of=int,
         min=0,
     ),
     splits=option(
-        "Number of times that entries or labels are held out. Default: 3 or 5.", of=int, min=2
+        "Number of random splits into entries (or labels) to fit and to score. Default: 3 or 5.",
+        of=int,
+        min=2,
     ),
     max_iter=200,
 )
 def choose() -> None:
     """Choose the number of parts, or any parameter, by held-out data.
 
-    Entries of the data are held out at random; the error on them shows how many parts there are.
-    All numbers that are as good as the best are reported. With --grid, other parameters are
-    compared by held-out labels if there are labels, else by held-out entries. Writes choice.html,
-    choice.csv, choice.json and, during the search, results.jsonl.
+    Fits models with different numbers of parts to the data without some entries, which are drawn
+    at random, and compares their errors on these entries. Reports all numbers of parts that are
+    as good as the best. With --grid, compares values of other parameters: by held-out labels if
+    there are labels, otherwise by held-out entries. Writes choice.html, choice.csv, choice.json
+    and, during the search, results.jsonl.
 
     Example: partwise choose counts.csv --range 2-15 --out choice/
 
@@ -144,29 +152,34 @@ def choose() -> None:
     "device counts estimate transpose seed max_iter report",
     data=argument(
         "DATA",
-        "Counts: a .h5ad, .mtx, .npz or .npy file with cells in rows, or a folder of cnmf to "
-        "continue from.",
+        "File of counts (.h5ad, .mtx, .npz or .npy) with cells in rows, or a result folder of the "
+        "cnmf package to continue from.",
     ),
     out=option(
-        "Folder for the results, in the layout of cnmf; a stopped run continues there. Default: "
-        "programs, or the folder of cnmf given as DATA.",
+        "Folder for the results, with the files of the cnmf package; an interrupted run continues "
+        "there. Default: programs, or DATA if that is a folder of cnmf.",
         of=Path,
         metavar="FOLDER",
     ),
     parts=option("Number of gene expression programs.", of=int, min=1),
-    range=option("Range of the number of programs, for example 5-15 or 5,8,10.", metavar="FROM-TO"),
+    range=option("Numbers of programs to compare, for example 5-15 or 5,8,10.", metavar="FROM-TO"),
     runs=option("Number of runs per number of programs.", 100, min=2),
-    genes=option("Number of genes to use, the most variable ones first. 0 uses all.", 2000, min=0),
+    genes=option("Number of the most variable genes to use; 0 uses all genes.", 2000, min=0),
     density_threshold=option(
-        "Largest mean distance of a part to its neighbours; parts beyond it are outliers. "
-        "2 keeps all parts.",
+        "Parts whose mean distance to their nearest parts of other runs is larger than this are "
+        "outliers and left out. 2 keeps all parts.",
         0.5,
     ),
-    neighborhood=option("Share of the runs in which a part should reappear.", 0.3),
+    neighborhood=option(
+        "Number of nearest parts for --density-threshold, as a share of the number of runs.", 0.3
+    ),
     loss=option("Loss function.", "frobenius", metavar="frobenius|kullback-leibler"),
-    device=option("Device. 'auto' uses a GPU if there is one.", "auto", metavar="auto|cpu|cuda"),
+    device=option(
+        "Device for the fits. 'auto' uses a GPU if there is one.", "auto", metavar="auto|cpu|cuda"
+    ),
     counts=option(
-        "Write the counts that cnmf needs to continue. Default: up to 200 million of them.",
+        "Write the counts, which the cnmf package needs to continue. Default: write up to 200 "
+        "million counts.",
         of=bool,
         show_default=False,
     ),
@@ -177,11 +190,11 @@ def choose() -> None:
 def consensus() -> None:
     """Find gene expression programs that reappear in many runs (cNMF).
 
-    Follows the steps of cNMF: variable genes, runs from random starts, a density filter, spectra,
-    usages, gene scores. The result folder has the layout of cnmf, so that
-    `cnmf consensus --output-dir . --name FOLDER` continues from it, and this command continues
-    from a folder of cnmf. report.html shows how stable each number of programs is, top_genes.csv
-    the genes of each program.
+    Follows the steps of cNMF: selects variable genes, fits from random starts, leaves out parts
+    that few runs find, and computes programs, their usages per cell, and gene scores. The cnmf
+    package can continue from the result folder (`cnmf consensus --output-dir . --name FOLDER`),
+    and this command from a folder of cnmf. report.html shows how stable each number of programs
+    is, and top_genes.csv lists the genes of each program.
 
     Example: partwise consensus pbmc.h5ad --layer counts --range 5-15 --out programs
 
@@ -194,18 +207,25 @@ def consensus() -> None:
     "data text_column topics time_column group_column merge_to out runs as_json force seed "
     f"{TEXTS}",
     topics=option("Number of topics.", 10, min=2),
-    time_column=option("Column with the date of each text, for topics over time."),
-    group_column=option("Column with a group of each text, such as its author or department."),
+    time_column=option(
+        "Column with the date of each text; the command then writes the topics over time."
+    ),
+    group_column=option("Column with the group of each text, such as its author or department."),
     merge_to=option("Merge the most similar topics until this many are left.", of=int, min=1),
     out=option("Folder for the results.", Path("partwise-topics"), metavar="FOLDER"),
-    runs=option("Number of runs from different starts, which measure stability.", 20, min=2),
+    runs=option(
+        "Number of runs from different starts, which measure how stable the topics are.",
+        20,
+        min=2,
+    ),
 )
 def topics() -> None:
     """Find the topics of texts, how coherent and stable they are, and how they change.
 
     Writes topics.html, topics.csv (topic words, share, coherence, stability), texts.csv (the topics
-    of each text), hierarchy.csv (which topics are similar), and over_time.csv and by_group.csv if
-    the columns are given. Use `partwise choose` to choose the number of topics.
+    of each text) and hierarchy.csv (which topics are similar); with --time-column also
+    over_time.csv, and with --group-column by_group.csv. Use `partwise choose` to choose the number
+    of topics.
 
     Example: partwise topics mails.csv --text-column body --time-column date --topics 12
     """
@@ -241,12 +261,14 @@ def transform() -> None:
     out=option("CSV file to write. Default: standard output.", of=Path),
     write_back=flag(
         "Write a copy of the table NEW with the predicted label, its probability, the second most "
-        "probable label and a mark on doubtful rows.",
+        "probable label, and a column that marks doubtful rows.",
     ),
-    label_column=option("Column of NEW with labels, which only score the predictions."),
+    label_column=option(
+        "Column of NEW that holds true labels; they only measure the accuracy of the predictions."
+    ),
 )
 def predict() -> None:
-    """Predict the class (or cluster) of new samples with a saved model.
+    """Predict the class label (or cluster) of new samples with a saved model.
 
     Example: partwise predict results/model.partwise more-photos/ --out new.csv
     """
@@ -259,14 +281,15 @@ def predict() -> None:
         "Folder for labels and part weights. Default: next to DATA.", of=Path, metavar="FOLDER"
     ),
     host=option(
-        "Address to listen on. Any other than this computer needs --password.", "127.0.0.1"
+        "Network address of the server. Addresses that other computers can reach need --password.",
+        "127.0.0.1",
     ),
-    port=option("Port; 0 takes any free one.", 0, min=0, max=65535),
+    port=option("Port of the server; 0 uses any free port.", 0, min=0, max=65535),
     password=option("Password that the page asks for.", envvar="PARTWISE_PASSWORD"),
     browser=option("Open the page in a browser.", True),
     random_first=option(
-        "Number of samples drawn at random that the studio asks for first, which measure the "
-        "class sizes; 20 are enough.",
+        "Number of randomly drawn samples that the studio asks you to label first. Their labels "
+        "measure the class sizes; 20 are enough.",
         0,
         min=0,
     ),
@@ -274,7 +297,7 @@ def predict() -> None:
 def studio() -> None:
     """Label samples in the browser and watch the predictions change.
 
-    Each label is on disk before the click is acknowledged; the next start continues with them.
+    Each label is written to disk at once. The next start of the studio continues with all labels.
 
     Example: partwise studio photos/
 
@@ -289,19 +312,22 @@ def studio() -> None:
         "Folder for labels and part weights. Default: next to DATA.", of=Path, metavar="FOLDER"
     ),
     host=option(
-        "Address to listen on. Any other than this computer needs --password.", "127.0.0.1"
+        "Network address of the server. Addresses that other computers can reach need --password.",
+        "127.0.0.1",
     ),
-    port=option("Port.", 9090, min=1, max=65535),
+    port=option("Port of the server.", 9090, min=1, max=65535),
     password=option(
-        "Password of the user 'partwise', for basic authentication.", envvar="PARTWISE_PASSWORD"
+        "Password that Label Studio sends as basic authentication, with the user 'partwise'.",
+        envvar="PARTWISE_PASSWORD",
     ),
 )
 def label_studio() -> None:
     """Serve predictions to Label Studio and retrain after each annotation.
 
     Add the printed address as a model in the settings of your Label Studio project, and as a
-    webhook for annotations. Its tasks must show the samples of DATA: by id, file name or text.
-    Sort the tasks by prediction score to label the most useful samples first.
+    webhook for annotations. The tasks of the project must show the samples of DATA; Partwise
+    matches them by id, file name or text. Sort the tasks by prediction score to label the most
+    useful samples first.
 
     Example: partwise label-studio mails.csv --text-column body
     """
@@ -309,7 +335,7 @@ def label_studio() -> None:
 
 @command("compare.run_methods", "as_json")
 def methods() -> None:
-    """List the methods and when to use each.
+    """List all methods, and when to use each of them.
 
     Example: partwise methods
     """
@@ -317,7 +343,7 @@ def methods() -> None:
 
 @command("encoders.run_encoders", "as_json")
 def encoders() -> None:
-    """List the pretrained encoders for --encoder.
+    """List the pretrained encoders that --encoder accepts.
 
     Example: partwise encoders
     """
@@ -328,7 +354,7 @@ def encoders() -> None:
     "data methods label_share labels label_column text_column k runs out as_json force parts seed "
     f"max_iter {READING}",
     methods=option(
-        "Names of methods, separated by commas. Default: all that can take the data.",
+        "Names of methods, separated by commas. Default: all methods that accept the data.",
         metavar="NAME,...",
     ),
     out=option("CSV file for the table.", of=Path),
@@ -338,9 +364,10 @@ def encoders() -> None:
 def compare() -> None:
     """Compare methods on your data.
 
-    Methods are scored by their accuracy on held-out labels: those beyond --label-share, else the
-    given ones, each held out once. Logistic regression, a linear SVM and label spreading are the
-    baselines. Without labels, methods are scored by how well runs with different seeds agree.
+    Scores methods by their accuracy on held-out labels. With --label-share, these are the labels
+    that the fit does not use; otherwise each label is held out once. Logistic regression, a
+    linear SVM and label spreading are the baselines. Without labels, scores methods by how well
+    runs with different seeds agree.
 
     Example: partwise compare photos/ --label-share 0.1 --methods nmf,gnmf,cdnmf
     """
@@ -349,7 +376,7 @@ def compare() -> None:
 @command(
     "demonstration.run_demo",
     "out as_json force",
-    out=option("Page to write.", Path("partwise-demo.html")),
+    out=option("HTML page to write.", Path("partwise-demo.html")),
 )
 def demo() -> None:
     """Classify and cluster handwritten digits, and write a page with pictures.
@@ -362,11 +389,13 @@ def demo() -> None:
     "compare.run_datasets",
     "data_home as_json",
     data_home=option(
-        "Folder to search before the one that PARTWISE_DATA names.", of=Path, metavar="FOLDER"
+        "Folder to search for data sets before the one in the environment variable PARTWISE_DATA.",
+        of=Path,
+        metavar="FOLDER",
     ),
 )
 def datasets() -> None:
-    """List the known data sets and where each was found or comes from.
+    """List the public data sets that Partwise can load, and where to get each of them.
 
     Example: partwise datasets --data-home ~/data
     """

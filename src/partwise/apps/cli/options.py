@@ -1,4 +1,4 @@
-"""Options of the commands in groups, and what was typed, or stands in a file, as values."""
+"""The options of all commands in groups, and functions that parse their values."""
 
 from __future__ import annotations
 
@@ -62,34 +62,35 @@ def _number(text: str) -> int | str:
 READING: dict[str, dict[str, Option]] = {
     "": {
         "labels": option(
-            "CSV file with the columns id and label. An id is a path in the folder, a file name, "
-            "or a value of the id column (row numbers from 0 without one).",
+            "CSV file with the columns id and label. An id is a path in the folder DATA, a file "
+            "name, or a value of the id column. Without an id column, ids are row numbers from 0.",
             of=Path,
         ),
         "label_column": option(
-            "Column of DATA with the labels (in a .h5ad file a column of obs). "
-            "Leave unknown labels empty."
+            "Column of DATA that holds the labels (in a .h5ad file, a column of obs). "
+            "Samples without a value in this column are unlabelled."
         ),
         "text_column": option("Column of a table that holds the texts."),
     },
     "Labels": {
-        "skip_unknown": flag("Ignore lines of --labels whose id is not in DATA."),
+        "skip_unknown": flag("Ignore lines of the --labels file whose id is not in DATA."),
         "similar_labels": option(
-            'How to treat labels that differ only in spelling, such as "Block 2" and "block2". '
-            "'ask' stops with an error.",
+            'How to treat labels that differ only in spelling, such as "Block 2" and "block2": '
+            "ask (stop with an error), merge (one class), keep (separate classes).",
             "ask",
             metavar="ask|merge|keep",
         ),
         "unknown_labels": option(
-            'How to treat the labels "unknown", "?", "n/a" and the like: ask (stop with an '
-            "error), drop (no label), keep (a class).",
+            'How to treat labels such as "unknown", "?" and "n/a": ask (stop with an error), '
+            "drop (the sample is unlabelled), keep (a class like any other).",
             "ask",
             metavar="ask|drop|keep",
         ),
     },
     "Parameters of the method": {
         "set": option(
-            "Parameter of the method, for example graph_reg=10. Repeat the option for more.",
+            "Set a parameter of the method, for example graph_reg=10. Repeat the option to set "
+            "several parameters.",
             of=list[str],
             metavar="NAME=VALUE",
         ),
@@ -99,60 +100,70 @@ READING: dict[str, dict[str, Option]] = {
     },
     "Reading the data": {
         "kind": option(
-            "Kind of data. Default: recognised from the files.",
+            "Kind of data. By default, Partwise recognises it from the files.",
             metavar="images|texts|table|counts",
         ),
         "scale": option(
-            "Scaling of the data: unit (each sample to length one), range (each column by its 5% "
-            "to 95% quantiles), max or std (each column by its maximum or standard deviation), "
-            "total (each sample to the median total), log (log(1 + x)).",
+            "Scaling of the data: unit (each sample to length one), range (each column to 0 to 1 "
+            "by its 5% and 95% quantiles), max or std (divide each column by its maximum or "
+            "standard deviation), total (each sample to the median total), log (each sample to a "
+            "total of 10,000, then log(1 + x), then length one).",
             "auto",
             metavar="auto|none|unit|range|max|std|total|log",
         ),
         "encoding": option(
-            "Text encoding, for example cp1252 or utf-16. Default: detected.",
+            "Encoding of text files, for example cp1252 or utf-16. Partwise usually detects it.",
         ),
         "strict": flag(
-            "Stop at unreadable files, empty texts and images of different sizes. By default they "
-            "are skipped and listed in skipped.csv, or resized.",
+            "Stop with an error at unreadable files, empty texts and images of different sizes. "
+            "By default, such files and texts are skipped and listed in skipped.csv, and images "
+            "are resized.",
         ),
         "embeddings": option(
-            "File with an embedding of each sample: .npz (X, ids), .parquet or .csv with an id "
-            "column, or .npy in the order of the samples. It is a second view next to words, "
-            "pixels or columns; held-out labels decide how much each view counts.",
+            "File with an embedding (a vector from a pretrained network) of each sample: .npz "
+            "with X and ids, .parquet or .csv with an id column, or .npy in the order of the "
+            "samples. Partwise uses embeddings in addition to words, pixels or columns; held-out "
+            "labels decide how much each of the two counts.",
             of=Path,
         ),
         "encoder": option(
-            "Compute embeddings of texts or pictures with a pretrained encoder from "
-            "`partwise encoders`, as a second view.",
+            "Compute embeddings of texts or images with this pretrained encoder, and use them in "
+            "addition to words or pixels. `partwise encoders` lists the encoders.",
             metavar="NAME",
         ),
-        "download": flag("Allow the download of the encoder's weights."),
-        "offline": flag("Never use the network."),
+        "download": flag("Allow Partwise to download the weights of the encoder."),
+        "offline": flag("Never use the network, not even to download the weights of the encoder."),
         "embeddings_only": flag(
-            "Use the embeddings instead of words, pixels or columns. Required unless you "
-            "classify, since only the classifier can use both.",
+            "Use only the embeddings, and no words, pixels or columns. All methods except the "
+            "classifier need this option with --embeddings, since they cannot use both.",
         ),
     },
     "Tables": {
-        "id_column": option("Column of a table with the ids. Default: rows are numbered from 0."),
+        "id_column": option(
+            "Column of a table that holds the ids of the samples; 'none' numbers the rows from 0. "
+            "By default, Partwise uses a column with a name such as id or customer_id."
+        ),
         "columns": option(
-            "Columns of a table to use. Default: all usable ones.", metavar="NAME,..."
+            "Columns of a table to use as features. By default, Partwise uses all suitable ones.",
+            metavar="NAME,...",
         ),
         "exclude": option("Columns of a table to leave out.", metavar="NAME,..."),
-        "separator": option("Character between columns, or 'tab'. Default: detected."),
+        "separator": option(
+            "Character between the columns of a table, or 'tab'. By default, Partwise detects it."
+        ),
         "sheet": option(
-            "Sheet of an .xlsx file, by name or number from 1. Default: the first, unless it is a "
-            "cover page."
+            "Sheet of an .xlsx file: its name, or its number counted from 1. Default: the first "
+            "sheet that is not a cover page."
         ),
         "skip_rows": option(
-            "Number of rows above the heading of a table. Default: those that look like a title.",
+            "Number of rows above the column names of a table. By default, Partwise skips rows "
+            "that look like a title.",
             of=int,
             min=0,
         ),
         "heading": option(
-            "Whether the first row of a table holds the column names. 'auto' decides by whether "
-            "it differs from the other rows.",
+            "Whether the first row of a table holds the column names. 'auto' assumes so unless "
+            "the first row looks like the other rows.",
             "auto",
             metavar="auto|yes|no",
         ),
@@ -165,8 +176,9 @@ READING: dict[str, dict[str, Option]] = {
     },
     "Images and matrices": {
         "size": option(
-            "Size to which images are resized: 32, or height x width such as 48x32. Default: "
-            "their own size or the median size, at most 64x64 pixels.",
+            "Size to which images are resized: 32, or height x width such as 48x32. By default, "
+            "images of one size keep it, and others get the median size; both at most 64x64 "
+            "pixels.",
             metavar="SIZE",
         ),
         "rgb": option(
@@ -177,43 +189,52 @@ READING: dict[str, dict[str, Option]] = {
             show_default=False,
         ),
         "image_shape": option(
-            "Height x width of the images in the rows of a matrix, such as 32x32.", metavar="SIZE"
+            "Height x width of the images, if each row of a matrix is an image, such as 32x32.",
+            metavar="SIZE",
         ),
         "image_order": option(
-            "Whether images were flattened by rows or by columns. 'auto': columns in .mat files.",
+            "Order in which the pixels of an image were written to one row of the matrix: row by "
+            "row, or column by column. 'auto' means columns for .mat files and rows for others.",
             "auto",
             metavar="auto|rows|columns",
         ),
-        "transpose": flag("Samples are the columns of the matrix."),
+        "transpose": flag("Read the columns of the matrix as samples, not the rows."),
     },
     "Texts": {
         "stop_words": option(
-            "Stop words: auto (of the texts' language), off, frequent (words in more than a fifth "
-            "of the texts), a language such as german, or a file with one word per line.",
+            "Words to leave out of texts: auto (stop words of the languages of the texts), off "
+            "(none), frequent (words in more than 20% of the texts), a language such as german, or "
+            "a file with one word per line.",
             "auto",
         ),
         "tokens": option(
-            "Units of a text. 'auto' takes characters for writing without spaces, such as Chinese.",
+            "Units into which texts are split. 'auto' uses characters for scripts without spaces, "
+            "such as Chinese, and words for others.",
             "auto",
             metavar="auto|words|characters",
         ),
         "ngrams": option(
-            "Range of the number of words or characters that form a term; 1-2 takes single words "
-            "and pairs. Default: 1-1 for words, 2-2 for characters.",
+            "Smallest and largest number of consecutive words or characters that form a feature, "
+            "as in scikit-learn's ngram_range; 1-2 uses single words and pairs. Default: 1-1 for "
+            "words, 2-2 for characters.",
             metavar="FROM-TO",
         ),
         "min_df": option(
-            "Leave out words in fewer texts: a number, or a share below 1. [default: 2]", of=float
+            "Leave out words that occur in fewer texts than this: a number of texts, or a share "
+            "below 1. [default: 2]",
+            of=float,
         ),
         "max_df": option(
-            "Leave out words in more texts: a share, or a number above 1. [default: 0.5]", of=float
+            "Leave out words that occur in more texts than this: a share below 1, or a number of "
+            "texts. [default: 0.5]",
+            of=float,
         ),
     },
     "Cells (.h5ad)": {
-        "layer": option("Layer to use instead of X; 'raw' is .raw."),
+        "layer": option("Layer of the .h5ad file to read instead of X; 'raw' reads .raw."),
         "genes": option(
-            "Number of genes to keep, the most variable ones first. 0 keeps all. Default: 2,000 "
-            "if there are more than 3,000.",
+            "Number of the most variable genes to use; 0 uses all genes. Default: 2,000 if there "
+            "are more than 3,000 genes, otherwise all.",
             of=int,
             min=0,
         ),
@@ -225,26 +246,32 @@ SHARED: dict[str, dict[str, Option]] = {
         "data": argument(
             "DATA",
             "Folder of images or .txt files; .csv, .tsv, .xlsx, .jsonl, .parquet, .npz, .npy, "
-            ".mtx, .mat or .h5ad file; or the name of a known data set such as digits.",
+            ".mtx, .mat or .h5ad file; or the name of a public data set such as digits.",
         ),
-        "model": argument("MODEL", "Model file that classify, cluster, fit or studio wrote.", Path),
-        "new": argument("NEW", "New data of the kind that the model was fitted to."),
+        "model": argument(
+            "MODEL", "Model file that was written by classify, cluster, fit or studio.", Path
+        ),
+        "new": argument("NEW", "New samples, in files of the same kind as the training data."),
         "label_share": option(
-            "Use this share of the labels, drawn at random, at least one per class. The other "
-            "labels measure the accuracy. Without --labels and --label-column, labels are the "
-            "names of sub-folders, or y or gnd of a file.",
+            "Use only this share of the labels, drawn at random, with at least one per class; the "
+            "other labels measure the accuracy. Without --labels and --label-column, labels are "
+            "the names of sub-folders, or the array y or gnd of a file.",
             of=float,
             metavar="SHARE",
         ),
         "k": option(
-            "Number of clusters. 'auto' takes the number of parts that `partwise choose` finds.",
+            "Number of clusters. 'auto' uses the number of parts that `partwise choose` finds.",
             None,
             *("--clusters", "-k"),
             of=Any,
             parser=_number,
             metavar="NUMBER|auto",
         ),
-        "method": option("Method from `partwise methods`. 'auto' chooses one by the data.", "auto"),
+        "method": option(
+            "One of the methods that `partwise methods` lists. 'auto' chooses one that suits the "
+            "data.",
+            "auto",
+        ),
         "force": flag("Overwrite earlier results."),
         "as_json": flag("Print the summary as JSON.", "--json"),
         "runs": option("Number of runs.", of=int, min=0),
@@ -254,27 +281,30 @@ SHARED: dict[str, dict[str, Option]] = {
     },
     "Known parts, topics and links": {
         "known": option(
-            "CSV file of known parts, which stay fixed: one row per part with its name and a "
-            "value per feature, empty where it is free. The first row names the features.",
+            "CSV file of parts that the fit must not change. The first row names the features; "
+            "each further row is a part: its name, then one value per feature. The fit computes "
+            "the values that you leave empty.",
             of=Path,
         ),
         "seed_words": option(
-            "TOML file of topics to start from, each with a name and some words: "
-            'sport = ["match", "player"].',
+            "TOML file of topics from which the fit starts. Each line gives the name of a topic "
+            'and some of its words: sport = ["match", "player"].',
             of=Path,
         ),
         "links": option(
-            "CSV file of pairs of samples: id, id, and 'must' (same cluster) or 'cannot'.", of=Path
+            "CSV file of pairs of samples. Each line holds two ids, and 'must' (same cluster) or "
+            "'cannot' (different clusters).",
+            of=Path,
         ),
     },
-    "The run": {
+    "Run settings": {
         "seed": option("Random seed.", 0, min=0),
         "max_iter": option("Maximum number of iterations.", 500, min=1),
         "for_predict": flag(
-            "Leave the training samples out of the model file: it is much smaller and labels new "
-            "samples, but you cannot change the labels of the fit."
+            "Leave the training samples out of the model file. The file is much smaller and can "
+            "still label new samples, but you cannot change the labels and refit the model."
         ),
-        "report": option("Write report.html.", True),
+        "report": option("Write the report as report.html.", True),
     },
 }
 #: Options of labels for `cluster`, which refuses them and names the command that takes them.

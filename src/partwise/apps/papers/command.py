@@ -30,45 +30,58 @@ def reproduce(
     ] = None,
     export: Annotated[
         str | None,
-        typer.Option(help="Write the protocol of this table to the .toml file NAME, to edit it."),
+        typer.Option(
+            help="Write the settings of this table to the .toml file NAME, so that you can edit "
+            "them."
+        ),
     ] = None,
     list_all: Annotated[
-        bool, typer.Option("--list", help="List every table and figure, its data and its time.")
+        bool,
+        typer.Option("--list", help="List every table and figure, its data and its running time."),
     ] = False,
     runs: Annotated[
-        int | None, typer.Option(min=1, help="Number of runs per row. Default: see --list.")
+        int | None,
+        typer.Option(min=1, help="Number of runs per row of a table. --list shows the default."),
     ] = None,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Number of processes. Default: one per core.")
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Run a small part of the protocol.")
+        bool, typer.Option("--quick", help="Run only a small part of the experiment.")
     ] = False,
     methods: Annotated[
         str | None, typer.Option(help="Run only these methods, separated by commas.")
     ] = None,
     variant: Annotated[
         str | None,
-        typer.Option(help='Run only this variant of the tables, by name; "main" for the main one.'),
+        typer.Option(
+            help="Run only the variant of the tables with this name. A variant fills in settings "
+            'that the paper does not specify; "main" is the one that counts.'
+        ),
     ] = None,
     out: Annotated[
-        Path, typer.Option(help="Result folder; a folder with results is continued.")
+        Path,
+        typer.Option(help="Folder for the results. Runs that it already contains are kept."),
     ] = DEFAULT_OUT,
     store: Annotated[
         Path | None,
         typer.Option(help="Write pages for an existing result folder without running anything."),
     ] = None,
     device: Annotated[
-        str | None, typer.Option(help="Torch device for large fits, for example cuda.")
+        str | None, typer.Option(help="PyTorch device for large fits, for example cuda.")
     ] = None,
     data_home: Annotated[
-        Path | None, typer.Option(help="Folder to look for data in before PARTWISE_DATA.")
+        Path | None,
+        typer.Option(
+            help="Folder to search for data sets before the one in the environment variable "
+            "PARTWISE_DATA."
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Run a paper's table or figure again, and compare the results with the printed numbers.
+    """Repeat a table or figure of a paper, and compare the results with the printed numbers.
 
-    Every finished run is stored: after a crash, the same command continues where it stopped.
+    Every finished run is stored. After an interruption, the same command continues.
 
     Example: partwise reproduce cnmf/table2 --quick
     """
