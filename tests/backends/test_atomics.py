@@ -1,4 +1,4 @@
-"""Tests of shared counters and of BLAS calls by address, compiled and interpreted."""
+"""Tests of atomic counters and of BLAS calls by address, in compiled code and in Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Tests that the same start gives the same numbers on every kind of X."""
+"""Tests that fits to any array type (memmap, Torch, Dask, sparse) agree with fits to ndarrays.
+
+All fits begin at the same initial values.
+"""
 
 import pickle
 from dataclasses import replace
@@ -56,7 +59,7 @@ def client(cluster):
 
 @pytest.fixture(scope="module")
 def expected():
-    """Return cached fits of ndarrays."""
+    """Return a function that fits a method to ndarrays and keeps the result for later tests."""
     known = {}
 
     def get(method, solver="mu", **params):
@@ -70,7 +73,7 @@ def expected():
 
 @pytest.fixture(scope="module")
 def worst(request):
-    """Collect the largest difference of each kind, which ``pytest -v`` prints at the end."""
+    """Collect the largest difference per array type, which ``pytest -v`` prints at the end."""
     found = {}
 
     def note(what, kind, value):
@@ -84,7 +87,7 @@ def worst(request):
                 print(f"\n{what:35} {kind:10} {value:.1e}", end="")
 
 
-# -- the matrix of methods and kinds -------------------------------------------------------------
+# -- every method on every array type ------------------------------------------------------------
 
 
 def assert_same_product(got, base, kind, worst):
@@ -100,7 +103,7 @@ def assert_same_objective(got, base, kind, worst):
 
 
 def matrix(methods):
-    """Return every method on every kind of X; repetitions of the same code are `long`."""
+    """Return pairs of a method and an array type; pairs that repeat the same code are `long`."""
     few = ("NMF", "CNMF-KL", "any-f")
     cells = []
     for m in methods:
@@ -112,7 +115,7 @@ def matrix(methods):
 
 
 def on_workers(methods, often):
-    """Return methods for two workers; all but ``often`` are `long`."""
+    """Return the methods to test on two worker processes; those not in ``often`` are `long`."""
     return [
         pytest.param(m, marks=[] if m.name in often else [pytest.mark.long], id=m.name)
         for m in methods
@@ -120,7 +123,7 @@ def on_workers(methods, often):
 
 
 def faster(loss):
-    """Return the methods that have a solver with extrapolation for this loss."""
+    """Return the methods that have an extrapolating solver for this loss."""
     return [m for m in METHODS if m.loss == loss and m.faster]
 
 
@@ -149,9 +152,9 @@ def test_same_divergence_with_extrapolation(method, forms, expected, worst, monk
     assert_same_objective(got, expected(method, "newton"), "csr", worst)
 
 
-# The steps differ: ndarrays use sweeps for rows and columns, Dask sums Hessians of columns, and
-# devices use Hessians for both. All reach the same divergence for NMF. With hard labels and class
-# costs they reach one of several local minima.
+# The second-order steps differ: ndarrays use sweeps over rows and columns, Dask sums Hessians of
+# columns, and devices use Hessians for both. For NMF all of them reach the same divergence. With
+# hard labels or class costs they reach one of several local minima.
 @pytest.mark.parametrize("kind", ("memmap", "torch", pytest.param("dask", marks=pytest.mark.long)))
 @pytest.mark.parametrize("method", faster(KL), ids=lambda m: m.name)
 def test_divergences_end_together(method, kind, forms, expected, worst):
@@ -165,7 +168,11 @@ def test_divergences_end_together(method, kind, forms, expected, worst):
     "kind", ("memmap", "dask", pytest.param("dask-csr", marks=pytest.mark.long))
 )
 def test_divergences_of_nearly_low_rank_samples_end_together(kind, tmp_path, worst):
-    """Multiplicative steps on the parts ended up to 130 times as high after 300 iterations."""
+    """Check that "newton" reaches the same divergence on every array type for nearly low-rank X.
+
+    With multiplicative steps for the parts, the divergence was up to 130 times as high after 300
+    iterations.
+    """
     rng = np.random.default_rng(0)
     V, H = rng.gamma(0.5, size=(60, 3)), rng.gamma(0.5, size=(3, 40))
     X = V @ H * (1 + 1e-2 * rng.standard_normal((60, 40)))
@@ -183,14 +190,17 @@ def test_same_objective_on_workers(method, forms, expected, client, worst):
 
 @pytest.mark.parametrize("method", on_workers(faster(KL), ()))
 def test_same_divergence_on_workers(method, forms, client, worst):
-    """Worker processes give the same result as Dask's threads."""
+    """Check that worker processes give the same result as Dask's threads."""
     got, base = fitted(method, forms["dask"], "newton"), fitted(method, forms["memmap"], "newton")
     assert_same_objective(got, base, "workers", worst)
 
 
 @pytest.fixture
 def one_sweep(monkeypatch):
-    """Run hals without extrapolation and with one sweep, so that blocks stop at the same time."""
+    """Run "hals" without extrapolation and with one sweep per factor.
+
+    Otherwise blocks of rows may stop after different numbers of sweeps.
+    """
     plain = stating.settings_for
     monkeypatch.setattr(
         stating, "settings_for", lambda *args: replace(plain(*args), extrapolate=False)
@@ -202,11 +212,11 @@ def one_sweep(monkeypatch):
 def test_same_product_by_sweeps(kind, forms, one_sweep):
     for name in ("NMF", "CNMF", "CDNMF"):
         got, base = fitted(method(name), forms[kind], "hals"), fitted(method(name), q.X, "hals")
-        # each fit ends with a solve for V to the solver's own accuracy
+        # Each fit ends with a solve for V, which is accurate to the solver's own tolerance.
         np.testing.assert_allclose(product(got), product(base), atol=1e-6)
 
 
-# -- starts, transform, results -------------------------------------------------------------------
+# -- starts, transform, array types of results ----------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ("torch", "torch-csr", "dask", "memmap"))
@@ -265,7 +275,7 @@ def test_a_graph_is_built_on_workers(forms, client):
     assert abs(W - neighbor_graph(q.X, 5)).nnz == 0
 
 
-# -- the graph ------------------------------------------------------------------------------------
+# -- the neighbour graph --------------------------------------------------------------------------
 
 
 @needs("dask")
@@ -278,15 +288,20 @@ def test_a_graph_is_built_from_a_dask_array(kind, estimator, forms):
     W = neighbor_graph(forms[kind], 5, method="approximate", random_state=0)
     given = estimator(3, max_iter=20, tol=0, **params).fit(q.X, graph=W)
     np.testing.assert_allclose(product(built), product(given), atol=1e-6)
-    # up to 128 features the sketch is a rotation of X
+    # The approximate search uses a random projection, which up to 128 features is a rotation of X,
+    # so it is exact.
     assert abs(W - neighbor_graph(q.X, 5)).nnz == 0
 
 
 @needs("dask")
-# numpy 2.0 sets the overflow flag for unused vector lanes of float32 products
+# NumPy 2.0 sets the overflow flag for unused vector lanes of float32 products.
 @pytest.mark.filterwarnings("ignore:invalid value encountered in matmul")
 def test_most_neighbours_are_found_in_a_sketch(digits):
-    """Use samples with the spectrum of images: 64 pixels, blurred into 400 columns, and noise."""
+    """Check that the approximate search finds most neighbours of image-like samples.
+
+    The samples are 64 pixels, blurred into 400 columns, plus noise, which gives the spectrum of
+    images.
+    """
     import dask.array as da
 
     rng = np.random.default_rng(0)
@@ -308,7 +323,7 @@ def test_the_graph_of_a_memmap_is_the_exact_one(forms):
     np.testing.assert_allclose(product(here), product(plain), atol=1e-12)
 
 
-# -- pieces ------------------------------------------------------------------------------------
+# -- internal functions ------------------------------------------------------------------------
 
 
 def test_split_rows_lays_shared_rows_first():

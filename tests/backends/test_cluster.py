@@ -1,4 +1,4 @@
-"""Tests of fits on two worker processes: results, faults, tasks and bytes."""
+"""Tests of fits on two Dask worker processes: results, memory, tasks and bytes sent."""
 
 import contextlib
 import time
@@ -39,7 +39,7 @@ def on_cluster(X, rows, columns=None, sparse=False):
 
 @contextlib.contextmanager
 def counted(client):
-    """Return the number of tasks that the workers run inside the context."""
+    """Count the tasks that the workers run inside the context."""
     from distributed.diagnostics.plugin import SchedulerPlugin
 
     class Count(SchedulerPlugin):
@@ -54,9 +54,9 @@ def counted(client):
         scheduler.remove_plugin("count")
 
 
-#: The counts per iteration in `array_types.md`: passes with kept values and without, and numbers
-#: sent to and from each worker, for p features and k parts. In every fifth iteration, coordinate
-#: descent computes the residual, which takes one more pass.
+#: Costs of one iteration, as documented in `array_types.md`: passes that keep values on the
+#: workers, other passes, and the numbers sent to and from each worker, for p features and k parts.
+#: In every fifth iteration, coordinate descent computes the residual, which takes one more pass.
 COSTS = {
     (FROBENIUS, "hals"): (1, 0.2, lambda p, k: p * k, lambda p, k: p * k + k * k),
     (KL, "newton"): (2, 3, lambda p, k: 4 * p * k, lambda p, k: p * k + p * k * (k + 1) // 2),
@@ -72,7 +72,7 @@ COSTS = {
 def test_tasks_and_bytes_of_an_iteration(loss, solver, client, monkeypatch):
     from partwise.backends.dask import dask_runners
 
-    # send U to each worker rather than with each task, as for a large U
+    # Send U once to each worker rather than with each task, as for a large U.
     monkeypatch.setattr(dask_runners, "SCATTER", 100)
     runners = []
     run = dask_runners.Workers._run
@@ -93,7 +93,8 @@ def test_tasks_and_bytes_of_an_iteration(loss, solver, client, monkeypatch):
     each = (np.array(cost(5 + times)) - cost(5)) / times
     keeping, others, out, back = COSTS[loss, solver]
     rounds = keeping + others
-    # a task for each chunk and pass, one more where values are kept, one for each worker and pass
+    # Each pass runs one task per chunk and one per worker; a pass that keeps values runs one more
+    # task per chunk.
     workers = len(set(runners[-1].homes))  # a slow worker may hold no chunk
     tasks = chunks * (rounds + keeping) + workers * rounds
     print(f"{each[0] / chunks:.1f} tasks a chunk, {each[3]} passes, {each[1:3]} bytes")
@@ -112,7 +113,10 @@ LAYOUTS = {
 
 
 def each_method():
-    """Each method on sparse chunks and on feature chunks; test_backends.py has dense chunks."""
+    """Yield each method with sparse chunks and with chunks of features.
+
+    test_backends.py tests dense chunks.
+    """
     for method in METHODS:
         for layout in LAYOUTS:
             marks = () if (method.name, layout) == ("any-k", "sparse") else pytest.mark.long
@@ -134,7 +138,10 @@ def test_results_are_those_of_an_array_in_memory(method, layout, client):
     "seed", [2, *(pytest.param(seed, marks=pytest.mark.long) for seed in (0, 1))]
 )
 def test_second_order_steps_reach_the_same_divergence(seed, client):
-    """Multiplicative steps on U ended 34 to 700% higher on these data of nearly low rank."""
+    """Check that second-order steps on workers reach the divergence of a fit in memory.
+
+    X has nearly low rank. With multiplicative steps for U, the divergence was 34% to 700% higher.
+    """
     rng = np.random.default_rng(seed)
     low_rank = rng.gamma(0.5, size=(60, 3)) @ rng.gamma(0.5, size=(3, 25))
     X = low_rank * np.exp(0.01 * rng.standard_normal(low_rank.shape))
@@ -144,7 +151,11 @@ def test_second_order_steps_reach_the_same_divergence(seed, client):
 
 
 def test_shares_are_summed_in_groups(client, monkeypatch):
-    """A worker with many blocks held the (p, k) shares of all of them until the last was done."""
+    """Check that a worker sums the results of its blocks in groups of at most four.
+
+    Regression test: a worker with many blocks once held a (p, k) array per block until the last one
+    was done.
+    """
     from partwise.backends.dask import dask_runners
 
     data = partwise.backends.as_data(on_cluster(q.X, 2))
@@ -168,7 +179,7 @@ def test_shares_are_summed_in_groups(client, monkeypatch):
 
 @pytest.fixture
 def small_workers(client, monkeypatch):
-    """Make each worker report a few kilobytes of free memory."""
+    """Return a function that makes each worker report `size` bytes of free memory."""
     from partwise.backends.dask import dask_runners
 
     def limit(size):
@@ -180,7 +191,7 @@ def small_workers(client, monkeypatch):
 
 
 def keeps_blocks(client):
-    """Return whether a worker holds a block of X."""
+    """Return whether any worker holds a block of X."""
     from partwise.backends.numpy.dense import DenseData
 
     def look(dask_worker):

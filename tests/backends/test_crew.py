@@ -1,4 +1,4 @@
-"""Tests of kernels in threads outside the interpreter: their arguments, and their helpers."""
+"""Tests of `crew`, which runs compiled kernels in several threads without the interpreter lock."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(crew.os.name != "posix", reason="threads of the 
 
 @nb.njit(nogil=True)
 def told(small, large, whole, yes, matrix, turned, out, own, lo, hi):
-    """Copy the arguments into the outputs."""
+    """Copy the arguments of the kernel into its outputs."""
     for i in range(lo, hi):
         out[i, 0], out[i, 1], out[i, 2], out[i, 3] = small, large, whole, yes
         out[i, 4], out[i, 5] = matrix[i, 1], turned[1, i]
@@ -85,7 +85,11 @@ def test_a_kernel_that_fails_is_told_and_the_next_one_runs(use_threads):
     ("seat", "team", "first"), [(0, 3, 0), (1, 3, 2), (2, 3, 4), (3, 3, 0), (1, 6, 1), (1, 1, 0)]
 )
 def test_who_comes_takes_its_own_tasks_and_then_all_that_are_left(seat, team, first):
-    """A single thread has no helpers. In each kernel, a seat begins with the same rows."""
+    """Check which tasks of a kernel each thread runs first.
+
+    A thread begins with its own share of the tasks, which is the same in each kernel, and then
+    takes all tasks that are left. A single thread has no helper threads.
+    """
     order, count = np.zeros(7, np.int64), 6
     numbers = crew._rows((order,), [(t,) for t in range(count)])
     task, kept = crew.entry_of(noted, (nb.typeof(order), nb.int64))
@@ -95,7 +99,7 @@ def test_who_comes_takes_its_own_tasks_and_then_all_that_are_left(seat, team, fi
 
 
 def test_helpers_are_no_more_than_allowed_and_leave(use_threads, monkeypatch):
-    """There are three helpers, then one if no more are allowed, and none after idle time."""
+    """There are three helper threads, then one if fewer are allowed, and none when idle."""
     desks = []
     monkeypatch.setattr(threads, "pool", threads._Pool())
     calls = [(i, i) for i in range(8)]
@@ -120,7 +124,7 @@ def test_helpers_are_no_more_than_allowed_and_leave(use_threads, monkeypatch):
 
 
 def test_callers_side_by_side_share(use_threads, monkeypatch):
-    """Helpers of one caller leave when a second caller starts."""
+    """Helper threads of one caller leave when a second caller starts, so both have some."""
     monkeypatch.setattr(threads, "pool", threads._Pool())
     use_threads(4)
     stop, seen, calls = threading.Event(), [], [(i, i) for i in range(4)]
@@ -146,7 +150,7 @@ def test_callers_side_by_side_share(use_threads, monkeypatch):
 
 
 def test_threads_of_the_interpreter_do_not_wait_for_helpers(use_threads, monkeypatch):
-    """Helpers sleep while other threads run Python code, and return afterwards."""
+    """Helper threads sleep while other threads run Python code, and return afterwards."""
     monkeypatch.setattr(threads, "pool", threads._Pool())
     use_threads(3)
     names, calls = set(), [(i, i) for i in range(6)]
@@ -175,7 +179,10 @@ def test_blas_outside_is_blas_inside(rng, shape, dtype, order, monkeypatch):
 
 
 def test_a_kernel_may_be_called_while_another_is_about_to_be(use_threads, monkeypatch):
-    """A signal or the collector may run a fit between any two lines of Python."""
+    """A kernel can run while another call of `crew.run` is in progress in the same thread.
+
+    A signal handler or the garbage collector may run a fit between any two lines of Python.
+    """
     monkeypatch.setattr(threads, "pool", threads._Pool())
     use_threads(3)
     calls, own, other = [(i, i) for i in range(6)], np.zeros(6), np.zeros(6)
@@ -193,7 +200,10 @@ def test_a_kernel_may_be_called_while_another_is_about_to_be(use_threads, monkey
 
 
 def test_where_no_thread_can_be_started_the_caller_does_all(use_threads, monkeypatch):
-    """Python 3.12 starts no threads at its exit, and a system may limit their number."""
+    """Check that kernels run in the calling thread if no other thread can be started.
+
+    Python 3.12 starts no threads at its exit, and a system may limit their number.
+    """
     monkeypatch.setattr(threads, "pool", threads._Pool())
     use_threads(3)
 

@@ -1,6 +1,6 @@
-"""Every method on CuPy arrays gives what it gives on numpy's.
+"""Tests that every method gives the same result on CuPy arrays as on NumPy arrays.
 
-The tests run on CuPy if it and a GPU are available, and otherwise on a stand-in with numpy.
+The tests run on CuPy if it and a GPU are available, and otherwise on a stand-in based on NumPy.
 """
 
 import importlib.util
@@ -170,7 +170,7 @@ def test_second_order_steps_reach_the_minimum_of_numpy(cupy, kind):
     there = partwise.NMF(3, max_iter=500, **settings).fit(X)
     here = partwise.NMF(3, max_iter=500, **settings).fit(q.X)
     assert there.solver_ == "newton"
-    # both stop at a relative gain of 1e-7 per iteration, with different second-order steps
+    # Both fits stop at a relative gain of 1e-7 per iteration, but their second-order steps differ.
     assert there.objective_ == pytest.approx(here.objective_, rel=1e-4)
     few = partwise.NMF(3, max_iter=20, **{**settings, "tol": 0}).fit(X)
     multiplicative = partwise.NMF(3, max_iter=20, solver="mu", **{**settings, "tol": 0}).fit(X)

@@ -1,4 +1,4 @@
-"""Tests of second-order KL steps that use curvature instead of single rows of X."""
+"""Tests of second-order KL steps that use Hessians of all rows, for Torch and CuPy arrays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KL = "kullback-leibler"
 
 @pytest.fixture
 def counts(rng):
-    """Return Poisson counts of four parts whose factors have zeros."""
+    """Return Poisson counts of four parts, and random initial factors V and U."""
     V, U = rng.gamma(0.5, size=(70, 4)), rng.gamma(0.5, size=(30, 4))
     return rng.poisson(3 * V @ U.T) + np.eye(70, 30), rng.random((70, 4)), rng.random((30, 4))
 

@@ -1,4 +1,4 @@
-"""Tests of Dask arrays: chunks change only the time, and unsuitable arrays are refused."""
+"""Tests of Dask arrays: chunks do not change results, and unsuitable arrays are refused."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ def test_chunks_change_no_iterate(estimator, loss, sparse, monkeypatch):
     def fit(X, rows):
         X = da.from_array(X, chunks=(rows, 40))
         X = X.map_blocks(sp.csr_array) if sparse else X
-        # nndsvd depends more on the order of sums than these iterates
+        # NNDSVD would depend more on the order of sums than these iterates do.
         how = {"beta_loss": loss, "init": "random", "random_state": 0, "max_iter": 6, "tol": 0}
         model = getattr(partwise, estimator)(4, **how)
         model.fit(X, **({} if estimator == "NMF" else {"y": q.y}))
@@ -38,11 +38,11 @@ def test_chunks_change_no_iterate(estimator, loss, sparse, monkeypatch):
 
     whole = fit(q.X, 210)
     # Chunks change the order of sums, so their effect may be as large as that of rounding X: the
-    # last bits of sums of 210 terms, or of float32 if sweeps use it. Newton steps can amplify
-    # that a thousandfold on some processors; fits of a perturbed X measure by how much.
+    # last bits of sums of 210 terms, or of float32 if sweeps use it. Newton steps can amplify this
+    # a thousandfold on some processors. Fits of a perturbed X measure by how much.
     eps = np.finfo(np.float32).eps if loss == KL and not sparse else 210 * np.finfo(float).eps
     limit = [eps * np.abs(part).max() for part in whole]
-    # each block of rows stops once a sweep changes V Uᵀ by less than 1e-9 of X
+    # Each block of rows stops once a sweep changes V Uᵀ by less than 1e-9 of X.
     ending = 1e-9 * np.linalg.norm(q.X) / np.linalg.svd(whole[1], compute_uv=False).min()
     limit[2] += ending
     limit[1] += ending * np.abs(whole[1]).max()  # parts are scaled by the codes' mean squares
@@ -51,7 +51,7 @@ def test_chunks_change_no_iterate(estimator, loss, sparse, monkeypatch):
         rounded = fit(q.X * (1 + noise), 210)
         limit = [max(a, np.abs(x - y).max()) for a, x, y in zip(limit, rounded, whole, strict=True)]
     for part, expected, near in zip(fit(q.X, (102, 64, 23, 21)), whole, limit, strict=True):
-        # three draws show the size of such a change, not its worst case
+        # Three random perturbations show the typical size of such a change, not the largest one.
         np.testing.assert_allclose(part, expected, rtol=0, atol=10 * near)
 
 

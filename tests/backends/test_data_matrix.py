@@ -1,4 +1,4 @@
-"""Tests of the products of each back end against numpy in float64."""
+"""Tests of matrix products of each DataMatrix class against NumPy in float64."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BETAS = [0.5, 1.5, 3.0]
 
 @pytest.fixture(params=[None, 100], ids=["one block", "small blocks"])
 def block_size(request, monkeypatch):
-    """Set a block size; products must not depend on it."""
+    """Set the block size; products must not depend on it."""
     if request.param:
         monkeypatch.setattr(arrays, "BLOCK_ENTRIES", request.param)
         monkeypatch.setattr(dense, "BLOCK", request.param)
@@ -95,7 +95,7 @@ class TestProducts:
         self.check(made.dot(U), A.T @ G @ X @ U, dtype)
 
     def test_newton(self, case, dtype):
-        """Dense and sparse rows take the same steps, on either factor."""
+        """Dense and sparse data give the same second-order KL steps, for either factor."""
         data, X, V, U = case
         ridge = np.zeros((1, 1))
         for transposed in (False, True):
@@ -104,7 +104,8 @@ class TestProducts:
             new, xlogy = data.kl_newton(V, U, cost, ridge, 2, False, transposed=transposed)
             X2 = X.T if transposed else X
             expected = slow_newton(X2, Z, B, cost, ridge, 2)
-            # second-order steps amplify rounding by their curvature ratio, about 100 here
+            # Second-order steps amplify rounding by the ratio of curvatures, which is about 100
+            # here.
             np.testing.assert_allclose(new, expected, rtol=100 * SUMS[dtype], atol=SUMS[dtype])
             if transposed:  # it is not used after the V step
                 now = np.where(X2 > 0, X2 * np.log(np.maximum(new.astype(float) @ B.T, 1e-30)), 0)
@@ -152,7 +153,10 @@ def test_unknown_arrays_are_refused():
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_sparse_kl_pass_in_threads_is_the_serial_one(rng, dtype, use_threads):
-    """Threads give the serial result, which TestProducts compares with the formula."""
+    """Check that KL products of sparse data in three threads equal those in one thread exactly.
+
+    TestProducts compares the result of one thread with the formula.
+    """
     X = zeros_in(rng, 50, 30, dtype=dtype)
     V, U = factors(rng, 50, 30, 6, dtype)
     results = []
@@ -182,7 +186,7 @@ def test_products_of_a_large_array_with_few_columns(rng, monkeypatch, dtype, ord
         assert (dense.narrow_product(X, U) is None) == blas
         data = DenseData(X)
         results.append((data.dot(U), data.tdot(V)))
-    # rounding of a sum of n terms of one sign grows like √n eps, in both sums
+    # In both sums, the rounding of n terms of one sign grows like √n eps.
     rtol = max(16, np.sqrt(max(shape))) * np.finfo(dtype).eps
     for one, three, want in zip(*results, exact):
         assert one.flags.c_contiguous and one.dtype == dtype
@@ -220,7 +224,7 @@ def test_squares_in_all_are_those_of_the_rows(rng, dtype, order, size):
     X = np.asarray(size * rng.uniform(size=(n, p)), dtype=dtype, order=order)
     V, U = (np.sqrt(size) * rng.uniform(size=(m, k)).astype(dtype) for m in (n, p))
     data, Y = as_data(X), V.astype(float) @ U.T
-    # short sums have the rounding of the dtype
+    # The expected rounding is that of short sums in the dtype of X.
     near = 1e-6 if dtype == np.float32 else 1e-13
     assert total_squares(data) == pytest.approx(np.sum(X.astype(float) ** 2), rel=near)
     assert total_squares(data, V, U) == pytest.approx(np.sum((X - Y) ** 2), rel=near)

@@ -1,4 +1,4 @@
-"""Tests of every estimator on every kind of X: it works, or refuses and names a remedy."""
+"""Tests that every estimator fits every array type, or refuses it and suggests a remedy."""
 
 import re
 
@@ -116,7 +116,10 @@ def test_weights_and_labels_may_lie_where_samples_do(kind, forms):
 
 @pytest.mark.parametrize("kind", ("numpy", *KINDS))
 def test_a_sample_that_does_not_count_has_no_code(kind, forms):
-    """A sample of weight zero once kept the part weights of the start."""
+    """Check that a sample of weight zero has zero part weights.
+
+    Regression test: it once kept the part weights of the start.
+    """
     weights = np.where(np.arange(60) == 3, 0.0, q.gamma)
     for solver, loss in (("hals", 2), ("nesterov", 2), ("mu", 2), ("auto", 1), ("mu", 1)):
         model = partwise.NMF(3, solver=solver, beta_loss=loss, init="nndsvda", max_iter=5, tol=0)

@@ -1,4 +1,4 @@
-"""Tests of faults of disks, devices and clusters: errors, whole files and continued fits."""
+"""Tests of failing disks, devices and clusters: errors, complete files, and continued fits."""
 
 import gc
 import os
@@ -34,7 +34,7 @@ def client():
 
 @pytest.fixture
 def after_save(monkeypatch):
-    """Run an action once the state of an iteration is saved."""
+    """Return a function that plans an action after the checkpoint of an iteration is saved."""
     save = Checkpoint.save
 
     def plan(iteration, action):
@@ -52,7 +52,7 @@ def interrupt():
     raise KeyboardInterrupt
 
 
-# -- X ------------------------------------------------------------------------------------------
+# -- faulty X -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ("memmap", "torch", "torch-csr", "dask", "dask-csr"))
@@ -127,7 +127,7 @@ def test_chunks_of_unknown_size_are_refused(forms):
     ),
 )
 def test_a_full_gpu(place, forms, monkeypatch):
-    """A full GPU is reported in products, terms, sums, starts and steps."""
+    """Check that a full GPU is reported from products, penalties, sums, starts and steps."""
     X = forms["torch"]
 
     def full(*args, **kwargs):
@@ -167,7 +167,7 @@ def test_a_full_gpu_names_the_product(forms, monkeypatch):
     assert not hasattr(model, "components_")
 
 
-# -- going on from a checkpoint ------------------------------------------------------------------
+# -- continuing from a checkpoint ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ("numpy", "memmap", "torch", "dask"))
@@ -239,13 +239,16 @@ def test_a_worker_is_killed(constants, client, forms, tmp_path, after_save, monk
     np.testing.assert_allclose(model.objective_history_, whole, rtol=1e-6)
 
 
-# -- what is moved and held -----------------------------------------------------------------------
+# -- bytes sent and memory ------------------------------------------------------------------------
 
 
 @linux
 @pytest.mark.long
 def test_memory_stays_at_factors_and_a_block(tmp_path):
-    """X is 640 MB on disk; memory is measured after the libraries are loaded."""
+    """Check that a fit to a memory-mapped X of 640 MB needs less than 300 MB.
+
+    Memory is measured after the libraries are loaded; it holds the factors and a block of X.
+    """
     code = """
         import sys
         import numpy as np
@@ -280,7 +283,11 @@ def test_memory_stays_at_factors_and_a_block(tmp_path):
 @needs("distributed")
 @pytest.mark.parametrize("n_workers", (1, 2, 4))
 def test_bytes_moved_each_iteration(n_workers, monkeypatch):
-    """Each half-step sends U to each worker and returns (p, k) and (k, k) arrays, but no V."""
+    """Check the bytes that workers receive and send in each iteration.
+
+    Each half of an iteration sends U to each worker and returns (p, k) and (k, k) arrays. V is
+    never sent.
+    """
     import dask.array as da
     from distributed import Client, LocalCluster
 
@@ -319,6 +326,6 @@ def test_bytes_moved_each_iteration(n_workers, monkeypatch):
         between = sum(
             client.run(lambda dask_worker: dask_worker.transfer_outgoing_bytes_total).values()
         )
-        # 12 iterations and two starts; sending V would add 12 n k numbers
+        # There are 12 iterations and two starts. Sending V as well would add 12 n k numbers.
         assert between < 16 * (out + back), "V travels"
     gc.collect()

@@ -19,12 +19,15 @@ from partwise.fitting.checking.missing import with_gaps
 
 q = make_problem(0, n=60, p=40)
 rng = np.random.default_rng(3)
-#: Shares of missing values, one for each way to store a mask.
+#: Shares of missing values; for each, the mask is stored in another way.
 SHARES = (0.1, 0.5, 0.85)
 
 
 def mask(share):
-    """Return 1 for observed entries; every row has some, the last feature has none."""
+    """Return an array with 1 for observed and 0 for missing entries.
+
+    Every row has observed entries, and the last feature has none.
+    """
     seen = (np.random.default_rng(1).random(q.X.shape) >= share).astype(float)
     seen[:, 3], seen[:, -1] = 1.0, 0.0
     return seen
@@ -98,7 +101,11 @@ def test_fast_solvers_descend_to_the_naive_objective_or_below(loss, solver, weig
 @pytest.mark.parametrize("missing", [0.01, 0.9])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_exact_objective_of_more_rows_than_a_block_has(dtype, missing):
-    """X and its mask are read in blocks of different sizes; 300 x 1,000 once failed."""
+    """Check the objective of X with more rows than fit in one block.
+
+    X and its mask are read in blocks of different sizes. Regression test: 300 x 1,000 entries once
+    failed.
+    """
     rng = np.random.default_rng(0)
     V, U = rng.gamma(0.5, size=(300, 2)), rng.gamma(0.3, size=(1000, 2))
     X = (V @ U.T).astype(dtype)
@@ -145,7 +152,11 @@ def test_no_gap_is_the_plain_model(loss, solver, monkeypatch):
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
 def test_fillings_are_what_they_say(make, share, loss_of, monkeypatch):
-    """Compare products, loss and the excess of the quadratic bound with sums over all entries."""
+    """Check the products, objective and upper bound of fits with missing values.
+
+    Such fits fill the missing entries with values of the current model. The expected values are
+    sums over all entries.
+    """
     monkeypatch.setattr("partwise.backends.SMALL_SPARSE", 0)
     monkeypatch.setattr("partwise.backends.numpy.gap_filling.NEAR", np.inf)
     W = mask(share)
@@ -201,7 +212,11 @@ METHODS = [
 @pytest.mark.parametrize("model", METHODS, ids=lambda m: type(m).__name__)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_gaps_beside_labels_graph_and_unit_scale(model, loss):
-    """Values of missing entries have no effect, and the history falls to the objective."""
+    """Check missing values with labels, a graph and scale="unit".
+
+    The values stored for missing entries have no effect, and the objective falls to the formula's
+    value.
+    """
     if "beta_loss" not in model.get_params() and loss == KL:
         pytest.skip("Frobenius only")
     given = {"random_state": 0, "max_iter": 40, "tol": 0.0}
@@ -284,7 +299,10 @@ def test_held_out_entries_are_scored_and_no_others(loss, make):
 
 
 def test_a_held_out_divergence_is_no_less_than_zero_where_the_model_is_right(rng):
-    """Compare with the series off² / 2 - off³ / 3 + ... of the divergence for y = x (1 + off)."""
+    """Check the held-out divergence of a nearly perfect model, which must not be negative.
+
+    For y = x (1 + off) the divergence is off² / 2 - off³ / 3 + ..., times x.
+    """
     X = 3 * rng.random((30, 20)) + 1e6
     held = partwise.metrics.hold_out(X, 0.3, random_state=0)
     x = held.values
@@ -300,7 +318,7 @@ def test_a_held_out_divergence_is_no_less_than_zero_where_the_model_is_right(rng
         y = Near.embedding_[held.rows, held.columns]
         exact = (x * ((y - x) / x) ** 2 * (0.5 - (y - x) / x / 3)).mean()
         assert error >= 0
-        # x times the rounding of the logarithm
+        # The tolerance is x times the rounding of the logarithm.
         assert error == pytest.approx(exact, rel=1e-6, abs=1e-15 * x.mean() * max(abs(off), 1e-12))
 
 
@@ -327,7 +345,10 @@ def test_every_back_end_sees_the_same_gaps(kind, loss, tmp_path):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_weights_of_entries_on_every_back_end(kind, loss, tmp_path):
-    """With missing values, mu equals the naive update, and faster steps descend."""
+    """Check entry weights and missing values on every array type.
+
+    With "mu" the result equals the naive update; the faster solvers lower the objective.
+    """
     W, seen = weights(), mask(0.2)
     X = Forms(with_nan(q.X, seen), tmp_path)[kind]
     V, U, history = reference.nmf_weighed(q.X, q.V, q.U, 20, weight=W * seen, loss=loss)
@@ -345,7 +366,7 @@ def test_weights_of_entries_on_every_back_end(kind, loss, tmp_path):
 
 
 def test_a_checkpoint_knows_its_gaps(tmp_path):
-    """A checkpoint detects another mask, even if the hidden entry is zero."""
+    """A checkpoint is refused if another entry is missing, even if that entry is zero."""
     X = q.X + 0.1
     X[0, :2] = 0.0
     hidden, other = X.copy(), X.copy()
@@ -370,7 +391,8 @@ def test_a_saved_model_still_takes_gaps(tmp_path):
 
 @pytest.mark.parametrize("hidden", [0.1, 0.7])
 def test_a_filling_is_not_shared_far_from_where_it_was_made(hidden):
-    # with this distant start, an outdated filling once spoiled the parts
+    # From this start, which is far from the solution, outdated values for the missing entries once
+    # led to poor parts.
     rng = np.random.default_rng(1)
     Y = rng.gamma(0.5, size=(300, 12)) @ rng.gamma(0.3, size=(12, 150))
     X = rng.poisson(10 * Y.mean() / Y.var() * Y).astype(float)
@@ -386,7 +408,11 @@ def test_a_filling_is_not_shared_far_from_where_it_was_made(hidden):
 
 @pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
 def test_a_guess_of_what_fills_the_gaps_is_counted_as_one(make, monkeypatch):
-    """The objective at an extrapolated point is marked as an estimate."""
+    """Check the values for missing entries at an extrapolated point.
+
+    Close to the last iteration they are extrapolated as well; far from it the values of the last
+    iteration are used.
+    """
     monkeypatch.setattr("partwise.backends.SMALL_SPARSE", 0)
     data = with_gaps(make(q.X), None, False, mask(0.1))
     E, base = 1 - mask(0.1), mask(0.1) * q.X
@@ -423,7 +449,10 @@ def test_a_guess_of_what_fills_the_gaps_is_counted_as_one(make, monkeypatch):
 def test_all_that_a_person_knows_at_once(
     loss, share, weighed, sparse, hard, graph, class_reg, smoothing, n_fixed, linked
 ):
-    """With all kinds of prior knowledge, missing values are unused and the history falls."""
+    """Check missing values with all other kinds of prior knowledge at once.
+
+    The values stored for missing entries have no effect, and the objective never rises.
+    """
     if n_fixed and (graph or class_reg or linked):
         smoothing = 0.0  # refused: see test_known_parts
     W = mask(share) * ((0.5 + np.random.default_rng(5).random(q.X.shape)) if weighed else 1.0)
@@ -475,7 +504,10 @@ def test_the_default_start_with_gaps_is_random():
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("solver", ["auto", "mu"])
 def test_a_feature_that_no_sample_saw_has_a_zero_in_every_part(loss, solver):
-    """A feature without observed values is zero in every part, as missing_values.rst states."""
+    """Check that a feature without observed values is zero in every part.
+
+    The documentation (missing_values.rst) states this.
+    """
     X = q.X + 0.1
     X[:, [0, 3]] = np.nan
     custom = start() | {"H": np.full((q.k, X.shape[1]), 0.5) + 0.1 * np.arange(q.k)[:, None]}
@@ -488,7 +520,11 @@ def test_a_feature_that_no_sample_saw_has_a_zero_in_every_part(loss, solver):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
 def test_what_is_left_beside_gaps_is_never_below_what_was_seen(make, dtype):
-    """A difference of sums may round to zero, and dividing by it let an entry grow for ever."""
+    """Check that the sums over observed entries keep their small terms.
+
+    They are computed as differences of sums, which may round to zero. Dividing by such a zero once
+    let an entry grow without limit.
+    """
     hidden = (np.random.default_rng(0).random((50, 20)) < 0.5).astype(dtype)
     F = np.random.default_rng(1).random((50, 3)).astype(dtype)
     F[:, 1] = np.where(hidden[:, 4] > 0, F[:, 1], 1e-18 * F[:, 1])  # all but that is in the gap
@@ -504,7 +540,7 @@ def test_what_is_left_beside_gaps_is_never_below_what_was_seen(make, dtype):
 
 @pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
 def test_products_in_gaps_are_as_exact_as_the_factors(make):
-    """Products over missing entries are subtracted in float64, even for float32 data."""
+    """Check that products over missing entries use float64, even for a float32 mask."""
     E = (np.random.default_rng(0).random((30, 20)) < 0.5).astype(np.float32)
     V, U = np.random.default_rng(1).random((30, 3)), np.random.default_rng(2).random((20, 3))
     data, naive = as_data(make(E)), E * (V @ U.T)

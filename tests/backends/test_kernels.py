@@ -1,4 +1,4 @@
-"""Tests of compiled kernels against slow loops."""
+"""Tests of compiled kernels against slow Python loops or NumPy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from problems import (
 
 
 def slow_coordinate_descent(Z, C, G, d, r, sweeps):
-    """Minimise ½ d zᵀGz + ½ r·z² - cᵀz over z >= 0, one coordinate of one row at a time."""
+    """Minimise ½ d zᵀGz + ½ r·z² - cᵀz over z >= 0 by coordinate descent, row by row."""
     Z = Z.astype(float).copy()
     for i in range(len(Z)):
         di, ri = d[i if len(d) > 1 else 0], np.broadcast_to(r, Z.shape)[i]
@@ -198,7 +198,7 @@ def test_change_of_a_quadratic_is_the_difference_of_its_values(rng, dtype, weigh
 
 
 def kl_row_values(X, Z, B, cost, ridge):
-    """Return the objective of each row: Σ (a + ½ ridge z) z - Σ x log y."""
+    """Return the KL objective of each row: Σ (a + ½ ridge z) z - Σ x log y."""
     with np.errstate(divide="ignore"):
         logs = np.where(X > 0, X * np.log(np.where(X > 0, Z @ B.T, 1.0)), 0.0)
     return ((cost + 0.5 * ridge * Z) * Z).sum(axis=1) - logs.sum(axis=1)
@@ -214,7 +214,7 @@ def newton_problem(rng, dtype, *, ridge):
 
 
 def run_newton(kind, X, Z, B, cost, ridge, sweeps):
-    """Return V after sweeps, and Σ x log y from the same sweeps on the transposed problem."""
+    """Return V after some sweeps, and Σ x log y of the same sweeps on the transposed problem."""
     new, _ = BACKENDS[kind](X).kl_newton(Z, B, cost, ridge, sweeps, False, transposed=False)
     flipped = np.ascontiguousarray(X.T)
     again, xlogy = BACKENDS[kind](flipped).kl_newton(
@@ -247,7 +247,7 @@ class TestNewton:
         for _ in range(12):
             Z, _ = run_newton(kind, X, Z, B, cost, r, 1)
             after = kl_row_values(X, Z.astype(float), B, cost, r)
-            # The tolerance is the rounding of sums of size |f|, in the dtype of the kernel.
+            # The tolerance is the rounding of sums of size |f| in the dtype of the kernel.
             assert (after <= before + 0.1 * SUMS[dtype] * (1 + np.abs(before))).all()
             before = after
         assert (after[np.r_[:30, 31:60]] < first[np.r_[:30, 31:60]]).all()
@@ -259,7 +259,7 @@ class TestNewton:
         Y = Z.astype(float) @ B.T
         R = np.divide(X, Y, out=np.zeros(X.shape), where=X > 0)
         gradient = cost + r * Z - R @ B
-        # Costs are of order ten, and first-order sweeps in float32 stop at its rounding.
+        # The costs are about ten, and sweeps in float32 stop at the rounding of such numbers.
         limit = 1e-6 if dtype == np.float64 else 1e-2
         assert (gradient > -limit).all()
         assert (np.abs(gradient * Z) < limit).all()
@@ -294,7 +294,10 @@ def test_rough_newton_is_newton_in_single_precision(rng, monkeypatch):
 @pytest.mark.parametrize("width", [1, 3])
 @pytest.mark.parametrize("n, groups", [(7, 32), (64, 32), (150, 32), (300, 2)])
 def test_rows_of_a_graph_take_turns(rng, n, groups, width, dtype):
-    """Groups move in turn, each exactly given the rest; edges within a group use a bound."""
+    """Check coordinate descent with a graph term, in which groups of rows move in turn.
+
+    Each group is minimised given the others; edges within a group are replaced by an upper bound.
+    """
     W = sp.csr_array(graph_of(rng, n))
     Z, C = rng.random((n, K)).astype(dtype), rng.random((n, K)).astype(dtype) * 5
     A = rng.random((9, K))

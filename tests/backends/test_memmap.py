@@ -1,4 +1,7 @@
-"""Tests of large .npy files, which stay on disk: same samples, same models, little memory."""
+"""Tests of large .npy files, which are read from disk in blocks: results and memory.
+
+Samples and models must equal those of the same file read into memory.
+"""
 
 import json
 import os
@@ -26,7 +29,7 @@ RUN = CliRunner()
 
 @pytest.fixture
 def small(monkeypatch):
-    """Treat every .npy file as large, and use blocks of a few rows."""
+    """Treat every .npy file as large, and read it in blocks of a few rows."""
     monkeypatch.setattr(_common, "STREAM_FROM", 0)
     monkeypatch.setattr(arrays, "BLOCK_ENTRIES", 300)
 
@@ -45,21 +48,21 @@ def saved(folder, X, name="X.npy"):
 
 
 def read_both(path, monkeypatch, **options):
-    """Read a file twice: into memory, and as a memory-mapped file."""
+    """Read a file twice: once into memory, and once as a memory-mapped file."""
     with monkeypatch.context() as here:
         here.setattr(_common, "STREAM_FROM", 10**12)
         loaded = read_samples(path, **options)
     return loaded, read_samples(path, **options)
 
 
-# "range" is for tables, which are not streamed
+# scale="range" is for tables, which are never memory-mapped.
 @pytest.mark.parametrize("scale", [scale for scale in SCALES if scale != "range"])
 @pytest.mark.parametrize("dtype", (np.float32, np.float64, np.uint8))
 def test_same_samples(scale, dtype, small, samples, tmp_path, monkeypatch):
     X = (200 * samples).astype(dtype)
     loaded, streamed = read_both(saved(tmp_path, X), monkeypatch, scale=scale)
     assert isinstance(streamed.X, np.memmap) and not isinstance(loaded.X, np.memmap)
-    # the order of column sums differs
+    # The order of column sums differs.
     np.testing.assert_allclose(np.asarray(streamed.X), loaded.X, rtol=1e-6, atol=1e-9)
     assert streamed.recipe["scale"] == loaded.recipe["scale"]
     again = read_samples(tmp_path / "X.npy", recipe=streamed.recipe)
@@ -160,7 +163,10 @@ def test_a_file_cut_short_in_mid_fit_leaves_nothing(small, samples, tmp_path, mo
 @pytest.mark.long
 @pytest.mark.parametrize("method", ("nmf", "gnmf"))
 def test_memory_of_a_command(method, tmp_path):
-    """X is 200 MB on disk; memory is measured after libraries and kernels are loaded."""
+    """Check that fitting a file of 200 MB needs less memory than the file.
+
+    Memory is measured after libraries and kernels are loaded.
+    """
     rng = np.random.default_rng(0)
     X = np.lib.format.open_memmap(tmp_path / "X.npy", "w+", np.float32, (12_500, 4_000))
     parts = rng.random((8, 4_000), dtype=np.float32)
@@ -187,5 +193,5 @@ def test_memory_of_a_command(method, tmp_path):
         cwd=tmp_path, check=True, capture_output=True, text=True,
     )  # fmt: skip
     print(f"{method}: {float(done.stdout):.0f} MB beyond the libraries")
-    # the graph search holds a few blocks of 1,024 rows in float64, 33 MB each
+    # The search for neighbours holds a few blocks of 1,024 rows in float64, of 33 MB each.
     assert float(done.stdout) < (60 if method == "nmf" else 190)

@@ -39,7 +39,7 @@ def working():
     return [t for t in threading.enumerate() if t.name == "partwise"]
 
 
-# -- what it computes --------------------------------------------------------------------------
+# -- results -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -55,7 +55,8 @@ def test_an_orthonormal_basis_by_pieces(dtype, n):
     Q = found[0]
     eps = np.finfo(dtype).eps
     np.testing.assert_array_equal(found[1], Q)
-    # the rounding of Householder steps is k n eps at worst, and less if errors are independent
+    # The rounding of Householder reflections is at most k n eps, and less if errors are
+    # independent.
     close = 10 * 7 * n**0.5 * eps
     np.testing.assert_allclose(Q.T @ Q, np.eye(7), atol=close)
     np.testing.assert_allclose(Q @ (Q.T @ Y), Y, atol=close * np.abs(Y).max())
@@ -95,7 +96,7 @@ def test_results_are_added_in_order():
 
 
 def test_after_an_error_nothing_is_added_and_nobody_waits(use_threads):
-    """If the first task fails, tasks that wait for its result end."""
+    """Check that an error in the first task ends the tasks that wait for its result."""
     use_threads(8)  # other tests may have left idle threads
     second_is_made, added, raised = threading.Event(), [], []
 
@@ -118,7 +119,7 @@ def test_after_an_error_nothing_is_added_and_nobody_waits(use_threads):
 
 
 def test_tasks_are_made_as_they_are_taken():
-    """Tasks are generated as threads take them, since X may be larger than memory."""
+    """Check that tasks are generated only as threads take them, because X may exceed memory."""
     here, most, lock = 0, 0, threading.Lock()
 
     def tasks():
@@ -201,14 +202,17 @@ def test_products_do_not_depend_on_blas_threads():
         np.testing.assert_array_equal(one, two)
 
 
-# -- what it obeys -----------------------------------------------------------------------------
+# -- limits on the number of threads -----------------------------------------------------------
 
 
 VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
 def test_variables_are_obeyed():
-    """Environment variables limit threads; BLAS reads them once, so the test uses new processes."""
+    """Check that environment variables limit the number of threads.
+
+    BLAS reads them once, so the test uses new processes.
+    """
     code = """
 import os
 from partwise.backends.threads import allowed
@@ -231,7 +235,10 @@ print(allowed())
 
 
 def test_limits_of_threadpoolctl_are_obeyed():
-    """Use a new process, since threads of other tests may be inside a limit."""
+    """Check that limits of threadpoolctl are obeyed.
+
+    The test uses a new process, since threads of other tests may be inside a limit.
+    """
     code = """
 from threadpoolctl import threadpool_limits
 from partwise.backends import threads
@@ -250,9 +257,10 @@ with threadpool_limits(3):
 
 
 def test_one_blas_thread_whichever_thread_asks():
-    """The limit holds for every thread: threadpoolctl 3.8 ignores all threads but the first.
+    """Check that `one_blas_thread` limits BLAS for every thread that enters it.
 
-    A product whose BLAS uses two threads differs in the last digits on many processors.
+    threadpoolctl 3.8 would ignore all threads but the first. A product whose BLAS uses two threads
+    differs in the last digits on many processors.
     """
     code = """
 from concurrent.futures import ThreadPoolExecutor
@@ -286,7 +294,7 @@ with ThreadPoolExecutor(1) as pool:
 
 
 def test_the_last_thread_out_restores_what_the_first_one_found():
-    """The user's limit of BLAS threads is restored when the last thread leaves."""
+    """Check that the last thread to leave restores the user's limit of BLAS threads."""
 
     def enter_and_leave():
         with threads.one_blas_thread:
@@ -338,18 +346,18 @@ def test_threads_stay_and_let_go_of_what_they_worked_on():
     assert len(working()) == before >= 2
 
 
-# -- who may use it from where -----------------------------------------------------------------
+# -- use from threads, processes and forks -----------------------------------------------------
 
 
 @pytest.fixture
 def four(use_threads):
-    """Simulate four cores and return a fit for comparison."""
+    """Simulate four cores and return the parts of a fit, for comparison."""
     use_threads(4)
     return fit().components_
 
 
 def test_callers_share_the_threads_that_one_would_have(use_threads):
-    """Fits in a user's thread pool do not deadlock, and share the threads of one fit."""
+    """Check that fits in a user's thread pool do not deadlock, and share the threads of one fit."""
     use_threads(4)
     busy, most, lock = 0, 0, threading.Lock()
 
@@ -405,7 +413,7 @@ def in_a_worker():
 
 
 def test_fits_in_processes_of_joblib(four, monkeypatch):
-    """Workers of joblib get a share of the threads, so that all fits share the cores."""
+    """Check that workers of joblib get a share of the threads, so that all fits share the cores."""
     for name in VARIABLES:  # joblib keeps variables that are set
         monkeypatch.delenv(name, raising=False)
     get_reusable_executor(kill_workers=True).shutdown(wait=True)
@@ -456,7 +464,7 @@ def _child(queue):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_fork_after_a_fit_fits(four):
-    """A forked child has no thread of its parent and starts its own."""
+    """Check that a forked child can fit: it has no thread of its parent and starts its own."""
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
     child = context.Process(target=_child, args=(queue,))
@@ -468,7 +476,11 @@ def test_a_fork_after_a_fit_fits(four):
 
 
 def test_a_cached_property_is_computed_beside_that_of_another_object():
-    """Python 3.11 has one lock for all objects, which a fork could inherit locked for ever."""
+    """Check that two threads can compute a cached property of two objects at the same time.
+
+    In Python 3.11, `functools.cached_property` has one lock for all objects, which a fork could
+    inherit in its locked state.
+    """
     both = threading.Barrier(2, timeout=10)
 
     class Data:
@@ -487,7 +499,10 @@ def test_a_cached_property_is_computed_beside_that_of_another_object():
 @pytest.mark.skipif(os.name == "nt", reason="signals and limits of POSIX")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_fork_while_another_thread_fits():
-    """A child inherits locks in their current state; the test forks in a new process."""
+    """Check that a fork while another thread fits does not deadlock.
+
+    A child inherits locks in their current state. The test forks in a new process.
+    """
     code = textwrap.dedent(
         """
         import os, sys, threading, warnings
@@ -517,7 +532,10 @@ def test_a_fork_while_another_thread_fits():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_fork_while_another_thread_is_in_its_first_fit():
-    """The first fit imports and compiles; a child must not inherit the locks of either."""
+    """Check that a fork while another thread runs its first fit does not deadlock.
+
+    The first fit imports and compiles, and a child must not inherit the locks of either.
+    """
     code = textwrap.dedent(
         """
         import os, signal, sys, threading, time, warnings
@@ -533,7 +551,7 @@ def test_a_fork_while_another_thread_is_in_its_first_fit():
                 NMF(2, max_iter=2, beta_loss=loss, missing_values=np.nan).fit(data)
         for model, data in ((CF(2), X), (GNMF(2, n_neighbors=3), X), (SymNMF(2), X @ X.T)):
             model.set_params(max_iter=2).fit(data)
-        # numba imports its compiler while it holds its lock
+        # numba imports its compiler while it holds its lock.
         print([m for m in set(sys.modules) - known if not m.startswith("numba.")])
         taken = threading.Event()
         def compile():
@@ -568,7 +586,7 @@ def test_an_end_of_the_process_waits_for_nobody():
 
 
 def test_a_package_that_is_half_imported_is_not_asked(monkeypatch):
-    """A package that another thread is importing is not used."""
+    """Check that numba is ignored while another thread is still importing it."""
     monkeypatch.setitem(sys.modules, "numba.np.ufunc.parallel", type(sys)("parallel"))
     monkeypatch.setitem(sys.modules, "numba", type(sys)("numba"))
     monkeypatch.setenv("NUMBA_NUM_THREADS", "1")
@@ -639,7 +657,10 @@ for kind in ("fit", "blas"):
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="looks at threads of Linux")
 def test_a_fit_wakes_no_thread_of_blas():
-    """Threads of BLAS spin for a tenth of a second and would slow the first iterations."""
+    """Check that a fit does not wake the threads of BLAS.
+
+    They spin for a tenth of a second and would slow the first iterations.
+    """
     env = {name: value for name, value in os.environ.items() if "THREAD" not in name}
     run = subprocess.run(
         [sys.executable, "-c", BLAS_AWAKE], env=env | {"OPENBLAS_NUM_THREADS": "2"},

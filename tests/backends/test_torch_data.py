@@ -1,4 +1,7 @@
-"""Tensors of which some rows are summed, against the same rows as one matrix."""
+"""Tests of Torch tensors in which labelled samples of one class are summed to one row.
+
+The results are compared with those of a tensor that holds the summed rows.
+"""
 
 import numpy as np
 import pytest
@@ -11,13 +14,14 @@ from partwise.backends.torch.torch_data import StackedRows, TorchData  # noqa: E
 from partwise.fitting import publishing  # noqa: E402
 
 N, P, K = 60, 9, 4
-#: Which row of R each sample goes to: three classes among the samples, or all of them first.
+#: The class of each sample, or -1: labelled samples of three classes lie among the others, or
+#: first.
 SCATTERED = np.array([i % 3 if i % 7 == 0 else -1 for i in range(N)])
 FIRST = np.array([i % 3 if i < 12 else -1 for i in range(N)])
 
 
 def to_rows(codes):
-    """Return the row of each sample: classes in order, then unlabelled samples in order."""
+    """Return the summed row of each sample: classes in order, then the unlabelled samples."""
     index = codes.copy()
     index[codes < 0] = 3 + np.arange((codes < 0).sum())
     return index, int(index.max()) + 1
@@ -25,7 +29,11 @@ def to_rows(codes):
 
 @pytest.fixture(params=["scattered", "first"])
 def gathered(request, rng):
-    """R as it is made, and as one matrix by a sum written out; X, and the rows of samples."""
+    """Return the summed rows in two forms, X, and the summed row of each sample.
+
+    The first form sums rows only where needed; the second is a tensor computed with an explicit
+    loop.
+    """
     index, rows = to_rows(SCATTERED if request.param == "scattered" else FIRST)
     X = torch.from_numpy(rng.random((N, P)))
     whole = torch.zeros(rows, P, dtype=X.dtype)
@@ -35,7 +43,7 @@ def gathered(request, rng):
 
 
 def close(got, want):
-    # sums of at most N products, each rounded once
+    # The values are sums of at most N products, each rounded once.
     torch.testing.assert_close(got, want, rtol=N * np.finfo(np.float64).eps, atol=0)
 
 
@@ -105,5 +113,5 @@ def test_labelled_samples_alone_are_coded_as_new_ones(rng, monkeypatch):
     model = CNMF(K, max_iter=50, random_state=0).fit(X, FIRST)
     assert seen == [(12, P)]
     want = model.transform(X)[:12]
-    # both are solved to tol=1e-4
+    # Both are solved to tol=1e-4.
     np.testing.assert_allclose(model._groups.labelled, want, atol=1e-4 * float(want.max()))

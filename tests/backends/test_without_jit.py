@@ -1,4 +1,4 @@
-"""NUMBA_DISABLE_JIT=1, with which numba code is debugged, runs every kernel as Python."""
+"""Tests that fits work with NUMBA_DISABLE_JIT=1, which runs every kernel as Python code."""
 
 import json
 import os
@@ -15,7 +15,7 @@ KL = "kullback-leibler"
 
 
 def parts_of_quick_fits():
-    """Return the parts that each method finds in small dense and sparse data."""
+    """Return the parts that some estimators find in small dense and sparse data."""
     rng = np.random.default_rng(0)
     X = rng.random((40, 12))
     y = np.where(np.arange(40) % 3 == 0, np.arange(40) % 2, -1)
