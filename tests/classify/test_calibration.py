@@ -1,4 +1,7 @@
-"""Tests of calibration on synthetic mixtures, against naive formulas, and on real data."""
+"""Tests of the calibration of class probabilities and of the expected accuracy.
+
+The expected values come from synthetic probabilities, naive formulas and real data.
+"""
 
 import json
 from pathlib import Path
@@ -12,7 +15,7 @@ import reference
 from partwise import PartsClassifier
 from partwise.classify import calibration, classifiers
 
-#: Counts of `python -m benchmarks.expected`.
+#: Results of `python -m benchmarks.expected`.
 DRAWS = Path(__file__).parents[2] / "benchmarks" / "results" / "expected.json"
 
 
@@ -21,7 +24,7 @@ def softmax(S):
 
 
 def posteriors(rng, n, c=4, spread=1.5):
-    """Return true class probabilities (n, c) of n samples, and classes drawn from them."""
+    """Return true class probabilities of n samples, and a class drawn from them for each sample."""
     q = softmax(spread * rng.standard_normal((n, c)))
     return q, (q.cumsum(axis=1) < rng.random((n, 1))).sum(axis=1)
 
@@ -30,7 +33,7 @@ def too_sure(q, power):
     return softmax(power * np.log(q))
 
 
-# -- temperature -------------------------------------------------------------------------------
+# -- temperature, which makes probabilities sharper or flatter ---------------------------------
 
 
 @pytest.mark.parametrize("power", [3.0, 0.4])
@@ -40,7 +43,8 @@ def test_a_mixture_that_is_too_sure_or_too_shy_is_set_right(rng, power):
     made = calibration.calibrate(too_sure(q, power), too_sure(q, power), y, np.bincount(y), None)
     before, after = too_sure(new, power), made.apply(too_sure(new, power))
     np.testing.assert_allclose(after.sum(axis=1), 1, rtol=1e-12)
-    # 4,000 draws in bins of some hundreds give shares to two or three points
+    # The shares are estimated from 4,000 draws in bins of some hundreds, to two or three percentage
+    # points.
     assert reference.expected_calibration_error(before, truth) > 0.1
     assert reference.expected_calibration_error(after, truth) < 0.04
     best, left = reference.log_loss(new, truth), reference.log_loss(after, truth)
@@ -56,7 +60,10 @@ def test_the_temperature_of_a_head_is_the_one_that_was_planted(rng, power):
 
 @pytest.mark.parametrize("right", [True, False])
 def test_one_label_says_little_of_the_temperature(right):
-    """The temperature minimises -log p(y) plus a prior worth one label; compare with a grid."""
+    """Check that the temperature minimises -log p(y) plus a prior that is worth one label.
+
+    The expected minimum comes from a grid search.
+    """
     p = np.array([[0.75, 0.25]])
     y = np.array([0 if right else 1])
     heat = calibration.calibrate(p, p, y, np.full(2, 10**9), None).heat
@@ -69,7 +76,10 @@ def test_one_label_says_little_of_the_temperature(right):
 
 @pytest.mark.parametrize("wrong", [0, 1, 3])
 def test_the_temperature_of_a_head_is_the_least_of_its_cost(rng, wrong):
-    """A wrong label costs at most 12, or it alone would determine the temperature."""
+    """Check that the temperature of a single classifier minimises the log loss of held-out labels.
+
+    A wrong label costs at most 12; otherwise it alone would determine the temperature.
+    """
     q = too_sure(posteriors(rng, 40)[0], 3.0)
     y = q.argmax(axis=1)
     y[:wrong] = q[:wrong].argmin(axis=1)
@@ -83,7 +93,10 @@ def test_the_temperature_of_a_head_is_the_least_of_its_cost(rng, wrong):
 
 @pytest.mark.parametrize("n_labels", [3, 30, 300])
 def test_nothing_is_surer_than_the_number_of_labels_allows(n_labels):
-    """By the rule of succession, no probability after n labels exceeds 1 - 1/(n + 2)."""
+    """Check that no probability after n labels exceeds 1 - 1/(n + 2) by much.
+
+    This bound is the rule of succession.
+    """
     certain = np.repeat(np.eye(3), 5, axis=0)
     nobody = np.zeros(0, dtype=int)
     made = calibration.calibrate(certain, certain[:0], nobody, np.full(3, n_labels // 3), None)
@@ -91,11 +104,11 @@ def test_nothing_is_surer_than_the_number_of_labels_allows(n_labels):
     np.testing.assert_allclose(left, (1 - 1 / 3) / (n_labels + 2), rtol=0.01)
 
 
-# -- how common classes are --------------------------------------------------------------------
+# -- shares of the classes among the samples ---------------------------------------------------
 
 
 def test_classes_that_are_found_more_often_are_more_probable(rng):
-    """Predictions for equal classes are corrected to the true shares by Bayes' rule.
+    """Check that `class_tilt` corrects predictions for equally frequent classes to the true shares.
 
     The classes lie 4 standard deviations apart, so the shares of predictions are reliable.
     """
@@ -113,13 +126,16 @@ def test_classes_that_are_found_more_often_are_more_probable(rng):
     assert np.abs(p - truth).mean() < 0.25 * np.abs(even - truth).mean()
     assert reference.log_loss(p, y) < reference.log_loss(even, y)
     assert np.mean(p.argmax(axis=1) == y) > np.mean(even.argmax(axis=1) == y)
-    # uninformative predictions do not determine the shares
+    # Uninformative predictions do not determine the shares, so the correction is close to 1.
     unsure = 1 / 3 + 0.05 * (even - 1 / 3)
     np.testing.assert_allclose(calibration.class_tilt(unsure, np.full(3, 100)), 1, atol=0.05)
 
 
 def test_shares_of_classes_are_those_of_em_as_far_as_there_are_labels(rng):
-    """Shares are three iterations of EM, shrunk by the exponent m/(m + 4) or more."""
+    """Check that the correction uses three iterations of EM, shrunk towards equal shares.
+
+    With m labels per class, the exponent is at most m/(m + 4).
+    """
     p = rng.dirichlet([3.0, 1.0, 0.5], 200)
     shares = np.ones(3) / 3
     for _ in range(3):
@@ -131,7 +147,7 @@ def test_shares_of_classes_are_those_of_em_as_far_as_there_are_labels(rng):
         np.testing.assert_allclose(tilt, (3 * shares) ** (better * m / (m + 4)), rtol=1e-12)
 
 
-# -- confidence --------------------------------------------------------------------------------
+# -- correction of the largest probability -----------------------------------------------------
 
 
 @pytest.mark.parametrize("slope, shift", [(2.0, 0.0), (0.5, 0.0), (1.0, -1.5), (1.0, 1.0)])
@@ -144,7 +160,7 @@ def test_confidence_is_bent_to_how_often_it_is_right(rng, slope, shift):
     assert (found - 1) * (slope - 1) >= 0 and (slope == 1 or abs(np.log(found)) > 0.3)
     after = 1 / (1 + np.exp(-(found * logit + moved)))
     assert np.abs(after - truth).mean() < 0.75 * np.abs(sure - truth).mean()
-    # the mean moves half of the way to the share of correct ones
+    # The mean confidence moves half of the way to the share of correct predictions.
     assert after.mean() == pytest.approx((sure.mean() + right.mean()) / 2, abs=1e-3)
 
 
@@ -162,11 +178,11 @@ def test_bending_keeps_the_order_of_classes_and_adds_up(rng):
         assert (made.argsort(axis=1) == p.argsort(axis=1)).all()
 
 
-# -- the four steps together -------------------------------------------------------------------
+# -- all four steps of the calibration ---------------------------------------------------------
 
 
 def written_out(row, heat, doubt, tilt, slope=1, shift=0):
-    """Compute one sample's probabilities naively in the four steps of calibration."""
+    """Return one sample's calibrated probabilities, computed naively in four steps."""
     p = [v**heat for v in row]
     p = [(1 - doubt) * v / sum(p) + doubt / len(p) for v in p]
     p = [v * t for v, t in zip(p, tilt)]
@@ -182,7 +198,7 @@ def written_out(row, heat, doubt, tilt, slope=1, shift=0):
 
 @pytest.mark.parametrize("priors", [None, [0.5, 0.3, 0.15, 0.05]])
 def test_calibration_is_its_four_steps(rng, priors):
-    """Calibration equals its four steps, for few labels and for one label more."""
+    """Compare `calibrate` with its four steps, computed naively, and then add one label."""
     (held, known), (mixed, _) = posteriors(rng, 30), posteriors(rng, 300)
     held, mixed = too_sure(held, 3.0), too_sure(mixed, 3.0)
     counts = np.array([9, 8, 7, 6])
@@ -208,34 +224,38 @@ def test_calibration_is_its_four_steps(rng, priors):
         np.testing.assert_allclose(getattr(made, name), value, rtol=1e-9)
     naive = [written_out(row, heat, 1 / 32, tilt, slope, shift) for row in mixed]
     np.testing.assert_allclose(made.apply(mixed), naive, rtol=1e-9)
-    # with one label more, held-out results stay and the others are updated
+    # After one more label, results from held-out labels stay, and the other settings are updated.
     counts = np.array([9, 8, 7, 7])
     more = calibration.calibrate(mixed, held[:0], known[:0], counts, made, given)
     assert (more.heat, more.doubt, more.slope, more.shift) == (heat, 1 / 33, made.slope, made.shift)
     np.testing.assert_allclose(more.tilt, tilt_by(heat, 1 / 32), rtol=1e-9)
 
 
-@pytest.mark.skipif(not DRAWS.exists(), reason="there are no results beside the tests")
+@pytest.mark.skipif(not DRAWS.exists(), reason="the results of the benchmarks are not available")
 def test_intervals_hold_what_was_counted_on_public_sets():
-    """Intervals on public sets contain the truth as often as stated."""
+    """Check that 95% intervals of the accuracy on public data sets contain the true accuracy.
+
+    The draws come from the stored results of a benchmark.
+    """
     rows = [row for name, row in json.loads(DRAWS.read_text()).items() if "/noise/" not in name]
     truth = np.array([row["truth"] for row in rows])
     names = ("sure", "agreement", "labels", "classes")
     said = np.array([calibration.expected(*(row[name] for name in names)) for row in rows])
     share, low, high = said.T
-    # each side excludes 2.5%; of 196 draws, 0.5% to 5.5% lie within three standard deviations
+    # Each side of a 95% interval excludes 2.5%. For 196 draws, 0.5% to 5.5% lie within three
+    # standard deviations of that.
     assert 0.005 < np.mean(truth < low) < 0.055
     assert 0.005 < np.mean(truth > high) < 0.055
     for name in ("sure", "agreement", "held"):
         alone = np.array([row[name] for row in rows])
         assert np.abs(share - truth).mean() < 0.9 * np.abs(alone - truth).mean()
     assert abs(np.mean(share - truth)) < 0.03
-    # with equally many labels, fewer classes give narrower intervals
+    # With equally many labels, fewer classes give narrower intervals.
     ends = [calibration.expected(0.8, 0.8, 40, c)[1:] for c in (2, 20)]
     assert ends[0][0] > ends[1][0]
 
 
-# -- heads against plain formulas --------------------------------------------------------------
+# -- single classifiers against naive formulas -------------------------------------------------
 
 
 def test_a_mixture_holds_labelled_samples_and_is_the_naive_em(rng):
@@ -250,7 +270,7 @@ def test_a_mixture_holds_labelled_samples_and_is_the_naive_em(rng):
             Z, labelled, y, start, rounds, classifiers.SHRINK_ALL
         )
         for fit, wanted in zip(fits, (naive[0], naive[-1]), strict=True):
-            # a pseudo-count of 1e-6 in 13 samples a class
+            # The difference comes from a pseudo-count of 1e-6 for about 13 samples per class.
             ours = softmax(fit.scores(Z)[0])
             np.testing.assert_allclose(ours, softmax(wanted), atol=1e-5)
 
@@ -267,7 +287,10 @@ def test_a_fold_does_not_see_the_labels_that_it_holds_out(rng):
 
 
 def test_classes_get_the_same_mass_whatever_reaches_them(rng):
-    """A label in a dense region reaches more samples, which must not favour its class."""
+    """Check that every class gets the same total weight in label propagation.
+
+    A label in a dense region reaches more samples, which must not favour its class.
+    """
     y = np.array([0, 0, 1, 2])
     G = rng.random((30, 4)) * [1, 2, 0.01, 5]
     shares = classifiers.class_shares(y, np.ones((1, 4)), 3)
@@ -276,7 +299,7 @@ def test_classes_get_the_same_mass_whatever_reaches_them(rng):
     assert np.ptp(found.sum(axis=0)) < 0.5 * np.ptp((G / G.sum(axis=1, keepdims=True)).sum(axis=0))
 
 
-# -- what a user reads, on real data -----------------------------------------------------------
+# -- probabilities on real data ----------------------------------------------------------------
 
 
 def labels_of(y, m, seed):
@@ -289,9 +312,10 @@ def labels_of(y, m, seed):
 
 @pytest.mark.parametrize("name", ["digits", "coil20", "bbc"])
 def test_probabilities_of_real_samples_mean_what_they_say(dataset, name):
-    """Confident predictions on digits, objects and texts are correct as often as stated.
+    """Check on digits, objects and texts that confident predictions are correct as often as stated.
 
-    The mean ECE over many sets with five labels per class is 0.08; a wrong sign once gave 0.4.
+    The mean calibration error (ECE) over many data sets with five labels per class is 0.08; a wrong
+    sign once gave 0.4.
     """
     loaded = dataset(name)
     rows = np.random.RandomState(0).permutation(loaded.X.shape[0])[:450]
@@ -309,7 +333,7 @@ def test_probabilities_of_real_samples_mean_what_they_say(dataset, name):
         share, low, high = model.expected_accuracy_
         off.append(abs(share - right))
         covered.append(low <= right <= high)
-        # an interval of 95% is about four standard deviations wide, and at least one sample
+        # A 95% interval is about four standard deviations wide, and at least one sample.
         assert high - low > np.sqrt(right * (1 - right) / (known >= 0).sum())
     assert np.mean(errors) < 0.08
     assert np.mean(off) < 0.1 and sum(covered) >= 2
@@ -317,7 +341,10 @@ def test_probabilities_of_real_samples_mean_what_they_say(dataset, name):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_bend_is_the_least_of_its_cost(seed):
-    """Few labels are used, so that the prior of slope one matters."""
+    """Check that `bend` minimises its cost.
+
+    There are only twelve labels, so the prior around a slope of one matters.
+    """
     rng = np.random.default_rng(seed)
     sure = rng.uniform(0.3, 0.98, 12)
     right = rng.random(12) < sure**2
@@ -331,5 +358,5 @@ def test_bend_is_the_least_of_its_cost(seed):
     slope, shift = calibration.bend(sure, right)
     assert slope == calibration.SLOPES[np.argmin(costs)]
     x = slope * np.log(sure / (1 - sure))
-    # thirty halvings of forty
+    # The shift is found by thirty bisections of an interval of length forty.
     assert np.mean(1 / (1 + np.exp(-x - shift))) == pytest.approx(wanted, abs=40 * 2.0**-30)

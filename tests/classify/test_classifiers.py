@@ -1,4 +1,4 @@
-"""Tests of the single classifiers on synthetic classes."""
+"""Tests of single classifiers of the classifier pool on synthetic classes."""
 
 import numpy as np
 
@@ -6,7 +6,10 @@ from partwise.classify import classifiers
 
 
 def test_classes_of_hardly_any_spread_do_not_hang_on_the_last_digit_of_a_sample():
-    """Log-densities of 1e9 in float32 once let rounding decide ties."""
+    """Check the Gaussian classifier for classes with almost no spread.
+
+    Regression test: log-densities of 1e9 in float32 once let rounding decide between classes.
+    """
     rng = np.random.default_rng(0)
     M = rng.random((4, 3))
     M[1] = M[0] + 1e-7
@@ -22,7 +25,10 @@ def test_classes_of_hardly_any_spread_do_not_hang_on_the_last_digit_of_a_sample(
 
 
 def test_scores_of_many_classes_on_a_line_keep_their_differences(rng, monkeypatch):
-    """Scores near a thousand keep differences near one between neighbouring classes."""
+    """Check that log-densities of many classes keep their small differences in float32.
+
+    The values are near a thousand, and neighbouring classes differ by about one.
+    """
     y = np.arange(400) % 200
     Z = (y[:, None] / 100 + 0.003 * rng.standard_normal((400, 1)) - 1).astype(np.float32)
     even = np.ones((2, 400))
@@ -36,5 +42,5 @@ def test_scores_of_many_classes_on_a_line_keep_their_differences(rng, monkeypatc
         got = fit.scores(Z)
         got = got - got.max(axis=2, keepdims=True)
         assert got.dtype == np.float32
-        # the rounding of casting numbers up to 20 to float32
+        # The tolerance is the rounding of numbers up to 20 when they are cast to float32.
         assert np.abs(got - exact)[near].max() <= 20 * np.finfo(np.float32).eps

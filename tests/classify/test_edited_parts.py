@@ -1,4 +1,4 @@
-"""Tests of copies of a PartsClassifier with other labels, weights or parts."""
+"""Tests of copies of a fitted PartsClassifier with other labels, classifier weights or parts."""
 
 import copy
 
@@ -26,7 +26,7 @@ def prepared(data):
 
 
 def known(group, step=3, seed=0):
-    """Return labels of every third sample, chosen by the seed."""
+    """Return the labels of one third of the samples, and -1 for the others."""
     return np.where((np.arange(90) + seed) // 3 % step == 0, group, -1)
 
 
@@ -54,7 +54,7 @@ def test_weights_of_another_model_are_as_good_as_ones_own(prepared, data):
     assert {row.name for row in taken.candidates_} <= chosen
     assert (taken.transduction_ == data[1]).all()
     assert np.isnan(taken.expected_accuracy_.accuracy) and own.expected_accuracy_.accuracy > 0.9
-    # the temperature of the other model changes the probabilities
+    # Another temperature of the stored calibration changes the probabilities.
     hot = weighed.weighting_
     hot["calibration"] = {**hot["calibration"], "heat": 0.1}
     p = copy.copy(prepared).relabel(known(data[1], 2), weigh=hot).label_distributions_
@@ -63,7 +63,10 @@ def test_weights_of_another_model_are_as_good_as_ones_own(prepared, data):
 
 @pytest.mark.usefixtures("few_trees")
 def test_weights_of_another_model_give_its_predictions(prepared, rng):
-    """Weights are transferred, even if slow classifiers have most of the weight."""
+    """Check that a copy with the classifier weights of a fitted model gives the same predictions.
+
+    The labels have no pattern, so slow classifiers such as trees have most of the weight.
+    """
     y = np.where(np.arange(90) < 30, rng.integers(0, 3, 90), -1)  # labels without a pattern
     weighed = copy.copy(prepared).relabel(y)
     slow = sum(row.weight for row in weighed.candidates_ if "trees" in row.name)

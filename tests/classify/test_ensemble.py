@@ -1,4 +1,4 @@
-"""A fast answer keeps the weights of an earlier ensemble."""
+"""Tests of the weights of the classifiers in the pool."""
 
 import numpy as np
 import pytest
@@ -20,12 +20,15 @@ def test_a_member_without_an_earlier_weight_has_none():
     fit.previous, fit.before, fit.n_classes = object(), before, 2
     members, nothing = [Member("logistic", "", view) for view in ("data", "parts")], np.empty(0)
     np.testing.assert_array_equal(fit.weights(members, nothing, nothing)[0], [1, 0])
-    # they are equal if no member has an earlier weight
+    # If no classifier has an earlier weight, all weights are equal.
     np.testing.assert_array_equal(fit.weights(members[1:], nothing, nothing)[0], [1])
 
 
 def test_weights_of_classifiers_are_the_likeliest(rng):
-    """At the weights that maximise Σ log Σ_h w_h p_h + trust Σ log(w_h)/h, slopes are equal."""
+    """Check that the weights of the classifiers maximise the penalised likelihood.
+
+    At the maximum of Σ log Σ_h w_h p_h + trust Σ log(w_h)/h all derivatives are equal.
+    """
     from partwise.classify.ensemble import likeliest_weights
 
     right = rng.uniform(0.05, 1, (30, 4))
@@ -36,7 +39,7 @@ def test_weights_of_classifiers_are_the_likeliest(rng):
         assert w.sum() == pytest.approx(1)
     np.testing.assert_allclose(likeliest_weights(right, 1e9), 0.25, rtol=1e-6)
     np.testing.assert_array_equal(likeliest_weights(right[:0], 5.0), 0.25)
-    # weights from further labels replace the equal ones
+    # Weights from other labels replace the equal weights as prior.
     pooled = np.array([0.1, 0.2, 0.3, 0.4])
     np.testing.assert_allclose(likeliest_weights(right, 1e9, pooled), pooled, rtol=1e-6)
     np.testing.assert_array_equal(likeliest_weights(right[:0], 5.0, pooled), pooled)

@@ -1,4 +1,4 @@
-"""Tests of probabilities and expected accuracy: valid numbers, close to the truth."""
+"""Tests of class probabilities, expected accuracy, outlying samples and doubtful labels."""
 
 import json
 import pickle
@@ -30,7 +30,7 @@ def fitted(digits):
     return PartsClassifier(max_iter=30).fit(X, known)
 
 
-# -- nothing wrong in silence ---------------------------------------------------------------------
+# -- invalid probabilities raise an error ---------------------------------------------------------
 
 
 def test_probabilities_that_are_not_numbers_are_an_error_and_no_name(digits, fitted, monkeypatch):
@@ -55,7 +55,7 @@ def test_new_samples_are_checked_too(digits, fitted, monkeypatch):
         fitted.predict_proba(X[:3])
 
 
-# -- one name, and -1 as a name -------------------------------------------------------------------
+# -- data with one class, and -1 as a class -------------------------------------------------------
 
 
 def test_one_name_is_said_and_nothing_is_claimed(digits):
@@ -91,7 +91,7 @@ def test_labels_of_weight_zero_are_no_labels(digits):
 
 
 def asked(model, y, n, seed):
-    """Return labels of three random samples and of samples that `suggest` chooses."""
+    """Return y with only n labels known: three random ones and those that `suggest` chooses."""
     known = np.full(y.size, -1)
     first = np.random.RandomState(seed).choice(y.size, 3, replace=False)
     known[first] = y[first]
@@ -114,7 +114,11 @@ def drawn(y, n, seed, *, even):
 @pytest.mark.filterwarnings("ignore:.*so every sample gets that label")
 @pytest.mark.parametrize("way", ["even", "random", "queue"])
 def test_expected_accuracy_is_near_the_truth_however_labels_were_chosen(way):
-    """With labels chosen by `suggest`, held-out labels alone would be wrong by 14 points."""
+    """Check the expected accuracy for labels chosen evenly, at random and by `suggest`.
+
+    With labels chosen by `suggest`, the accuracy on held-out labels alone would be wrong by 14
+    points.
+    """
     errors, inside = [], []
     for load in (load_digits, load_wine, load_breast_cancer):
         X, y = (a[:500] for a in load(return_X_y=True))
@@ -129,7 +133,8 @@ def test_expected_accuracy_is_near_the_truth_however_labels_were_chosen(way):
             share, low, high = model.expected_accuracy_
             errors.append(abs(share - truth))
             inside.append(low <= truth <= high)
-    # 0.05 over many sets and draws; the mean of nine has a standard error of 0.017
+    # The mean error over many data sets is 0.05; the mean of these nine has a standard error of
+    # 0.017.
     assert np.mean(errors) < 0.085
     assert sum(inside) >= 7  # of nine; of intervals that hold 95 %, one run in 120 has fewer
 
@@ -148,7 +153,8 @@ def test_expected_accuracy_is_the_formula(digits, fitted):
     mixed = ensemble.mix(members, weights, views, n_classes)[rest].argmax(axis=1)
     each = [ensemble.mix([m], np.ones(1), views, n_classes)[rest].argmax(axis=1) for m in members]
     agreed = sum(w * np.mean(best == mixed) for best, w in zip(each, weights, strict=True))
-    # a product in float32 may turn ties: one sample in 280
+    # Rounding in float32 may change predictions with equal probabilities: at most one sample in
+    # 280.
     assert found.agreement == pytest.approx(agreed, abs=1 / 280)
     naive = reference.expected_accuracy(
         p.tolist(),
@@ -188,17 +194,17 @@ def test_all_labelled_and_no_two_of_a_class(digits):
     assert 0.9 < whole.accuracy <= whole.high <= 1
     one = np.where(np.isin(np.arange(y.size), [np.flatnonzero(y == c)[0] for c in range(5)]), y, -1)
     assert np.isnan(PartsClassifier(max_iter=30).fit(X, one).expected_accuracy_.accuracy)
-    # copies of one sample do not count as two labels, as the note states
+    # Copies of one sample do not count as two labels of a class, and the message states this.
     copies, told = np.repeat(X[[0, 1]], 20, axis=0), np.tile([0, -1, -1, -1], 10)
     said = PartsClassifier(max_iter=5).fit(copies, told + (np.arange(40) > 19) * (told == 0))
     assert "copies of a sample are one" in str(said.expected_accuracy_)
 
 
-# -- texts of the command and the report -----------------------------------------------------------
+# -- the expected accuracy in the command and the report -------------------------------------------
 
 
 def summary_of(X, given, ids=None):
-    """Return the summary that ``partwise classify`` writes for a classifier."""
+    """Return a fitted classifier and the summary that ``partwise classify`` writes for it."""
     from partwise.apps.cli.cluster import _summary
     from partwise.apps.cli.work import Fitted, Task
     from partwise.io.samples import Samples
@@ -210,7 +216,11 @@ def summary_of(X, given, ids=None):
 
 
 def test_class_probabilities_are_those_of_samples_without_a_label(digits):
-    """With random labels, counting given labels as certain would give 0.89 instead of 0.25."""
+    """Check that probabilities per class in the summary are means over unlabelled samples.
+
+    The labels are random, so that counting the labelled samples as certain would give 0.89 instead
+    of 0.25.
+    """
     X, y, _ = digits
     known = drawn(np.random.RandomState(0).permutation(y), 250, 0, even=False)
     given = np.array([None if c < 0 else f"digit {c}" for c in known], dtype=object)
@@ -265,7 +275,7 @@ def test_the_report_shows_held_out_labels_and_typical_samples_without_one(digits
         assert listed and not set(map(int, listed)) & set(rows.tolist())
 
 
-# -- none of these --------------------------------------------------------------------------------
+# -- samples that belong to none of the classes ---------------------------------------------------
 
 
 OUTLYING = {
@@ -290,26 +300,33 @@ def test_outlyingness_is_the_formula(digits):
         **OUTLYING,
     )
     rest = known < 0
-    # propagation runs in float32 to a residual of 1e-4, on masses down to 1e-6
+    # Label propagation runs in float32 to a residual of 1e-4, with values down to 1e-6.
     np.testing.assert_allclose(model.outlyingness()[rest], naive[rest], atol=0.02)
 
 
 @pytest.mark.parametrize("y", [[0, 0, 0, 1], [0, 0, 1, 1, 2], [1, 1, 1]])
 def test_outlyingness_of_few_labels_is_the_formula(y):
-    """Outlyingness of few labels equals the formula; classes with one label do not count."""
+    """Compare the outlyingness for few labels with the formula.
+
+    Classes with a single label do not count.
+    """
     rng, n = np.random.default_rng(0), 14
     codes, graph = rng.random((n, 4)), rng.random((n, n)) + 0.1
     graph, y = graph + graph.T, np.array(y)
     labelled = rng.choice(n, y.size, replace=False)
     found = outlying.measure(codes, sp.csr_array(graph), labelled, y).score(codes)
     naive = reference.outlyingness(codes, graph, labelled, y, **OUTLYING)
-    # propagation ends at a residual of 1e-4, distances are divided by deviations of some 0.1
+    # Label propagation ends at a residual of 1e-4, and distances are divided by deviations of about
+    # 0.1.
     rest = ~np.isin(np.arange(n), labelled)
     np.testing.assert_allclose(found[rest], naive[rest], atol=5e-3)
 
 
 def test_samples_of_classes_without_a_label_are_found(digits):
-    """With labels of three of five classes, most samples of the other two are found."""
+    """Check that `outlyingness` finds most samples of two classes without labels.
+
+    Three of the five classes have labels.
+    """
     X, y, _ = digits
     known = drawn(y, 50, 1, even=True)
     known[known > 2] = -1
@@ -320,7 +337,7 @@ def test_samples_of_classes_without_a_label_are_found(digits):
     assert (far[rest & other] > 0.95).mean() > 0.7
     assert (far[rest & ~other] > 0.95).mean() < 0.12  # 5 % by its own count, of 150 samples
     assert model.others_found_ > 0.5  # classes of the labels, held out in turn
-    # new samples, and the same ones again
+    # Training samples passed as new samples get the same outlyingness.
     np.testing.assert_allclose(model.outlyingness(X), far, atol=1e-6)
     half = np.arange(300) % 2 == 0
     less = PartsClassifier(max_iter=30).fit(X[half], known[half])
@@ -333,7 +350,10 @@ def test_samples_of_classes_without_a_label_are_found(digits):
 
 @pytest.mark.parametrize("m", [2, 3])
 def test_few_labels_that_are_close_by_chance_give_up_few(m):
-    """Few labels that are close by chance exclude few samples, since distances repeat."""
+    """Check that few labels rarely make samples of the same classes outlying.
+
+    With two or three labels per class, these may be close to each other by chance.
+    """
     false = []
     for seed in range(6):
         rng = np.random.default_rng(seed)
@@ -365,11 +385,11 @@ def test_none_of_these_needs_two_labels_of_a_class(digits):
         model.outlyingness()
 
 
-# -- skewed classes -------------------------------------------------------------------------------
+# -- classes of unequal size ----------------------------------------------------------------------
 
 
 def skewed():
-    """Return two overlapping classes of 90% and 10%, with four labels each."""
+    """Return samples of two overlapping classes of 90% and 10%, with four labels each."""
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1], [540, 60])
     X = rng.standard_normal((600, 4)) + 1.2 * y[:, None]
@@ -391,7 +411,12 @@ def test_priors_trade_accuracy_for_balanced_accuracy():
 
 
 def test_given_priors_multiply_what_uniform_ones_give():
-    """With shares π, p(c | x) is the probability for equal shares times π, normalised."""
+    """Check that given class shares multiply the probabilities for equal shares.
+
+    For shares π, p(c
+
+    x) is the probability for equal shares times π_c, normalised.
+    """
     p = np.random.default_rng(0).dirichlet(np.ones(3), 50)
     even = calibration.calibrate(p, p[:0], np.empty(0, int), np.full(3, 2), None, np.full(3, 1 / 3))
     given = calibration.calibrate(
@@ -416,12 +441,16 @@ def test_priors_are_checked(digits, priors, message):
         PartsClassifier(max_iter=30, priors=priors).fit(X, known)
 
 
-# -- suspicious labels ----------------------------------------------------------------------------
+# -- labels that may be wrong ---------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore:.*so every sample gets that label")
 def test_labels_that_were_asked_for_are_hard_and_not_wrong():
-    """`suggest` chooses uncertain samples, whose labels are often contradicted but correct."""
+    """Check that few labels requested by `suggest` are listed as doubtful.
+
+    `suggest` chooses uncertain samples, whose correct labels are often contradicted by the other
+    labels.
+    """
     X, y = (a[:600] for a in load_digits(return_X_y=True))
     model = PartsClassifier(max_iter=30, warm_start=True).prepare(X)
     listed = given = 0
@@ -440,14 +469,18 @@ def test_probability_that_a_label_is_wrong_is_as_written_out():
     found = doubts.doubts(np.arange(30), p, given, np.arange(4))
     assert sorted(doubt.sample for doubt in found) == np.flatnonzero(wrong > 0.5).tolist()
     said = [doubt.probability for doubt in found]
-    # adding 30 logarithms and weighting the shares gives about a hundred rounding errors
+    # Summing 30 logarithms and weighting the shares causes about a hundred rounding errors.
     np.testing.assert_allclose(
         said, np.sort(wrong[wrong > 0.5])[::-1], rtol=1e3 * np.finfo(float).eps
     )
 
 
 def test_one_contradicted_label_of_many_is_hard_as_likely_as_wrong():
-    """One of 44 correct labels of BBC news was once called wrong with a probability of 0.94."""
+    """Check that one contradicted label among 44 is not called wrong with near certainty.
+
+    Regression test: a correct label of the BBC news data once got a probability of 0.94 to be
+    wrong.
+    """
     p = np.full((44, 5), 0.02)
     given = np.arange(44) % 5
     p[np.arange(44), given] = 0.92
@@ -459,7 +492,11 @@ def test_one_contradicted_label_of_many_is_hard_as_likely_as_wrong():
 
 
 def test_hard_labels_are_not_wrong_and_six_of_twenty_clear_ones_are():
-    """Hard labels are contradicted in half of the cases, and clear wrong ones are found."""
+    """Check `doubts` for uncertain samples with correct labels and clear samples with wrong labels.
+
+    Half of the 20 uncertain samples contradict their label by chance, so none is reported. Six of
+    the 20 clear samples get a wrong label, and all six are reported.
+    """
     rng = np.random.default_rng(0)
     hard, easy = np.tile([[0.4, 0.6]], (20, 1)), np.tile([[0.98, 0.02]], (20, 1))
     given = np.r_[rng.permutation(np.repeat([0, 1], 10)), np.zeros(20, dtype=int)]
@@ -471,7 +508,10 @@ def test_hard_labels_are_not_wrong_and_six_of_twenty_clear_ones_are():
 
 
 def test_what_is_said_of_wrong_labels_is_true_in_frequency():
-    """No correct label is called wrong with certainty, and the probabilities are calibrated."""
+    """Check that the probabilities of wrong labels match how often labels are wrong.
+
+    No correct label may be called wrong with a probability of 0.9 or more.
+    """
     X, y = load_breast_cancer(return_X_y=True)
     rows = np.random.default_rng(0).permutation(len(y))[:300]
     X, y, c = X[rows], y[rows], 2

@@ -1,4 +1,4 @@
-"""Tests of views: new samples, samples on other back ends, and equal samples."""
+"""Tests of the features of PartsClassifier: new samples, data on disk, equal samples, units."""
 
 from types import SimpleNamespace
 
@@ -20,7 +20,7 @@ def made(rng):
 
 
 def test_a_new_sample_is_smoothed_as_the_others_were(made, rng):
-    """A new sample is averaged with its neighbours twice, as the training samples were."""
+    """Check that a new sample is averaged with its neighbours twice, like the training samples."""
     known = made().first
     new = rng.random((5, 12))
     views, near, _ = known.new(new, np.full(5, -1))
@@ -29,7 +29,7 @@ def test_a_new_sample_is_smoothed_as_the_others_were(made, rng):
     moved = 0.5 * known.data + 0.5 * (walk @ known.data)
     twice = known.preparation.unit(0.5 * once + 0.5 * (near @ moved))
     expected = (twice - known.shift["smooth"]) * known.scale["smooth"]
-    # rounded to single precision at the end
+    # The features are rounded to single precision at the end.
     limit = 8 * np.finfo(np.float32).eps * np.abs(expected).max()
     np.testing.assert_allclose(views["smooth"], expected, rtol=0, atol=limit)
 
@@ -54,7 +54,8 @@ def test_directions_of_samples_on_disk_are_the_leading_ones(rng, tmp_path, monke
     Q = features.leading_directions(on_disk(X, tmp_path), 0)
     assert Q.shape == (12, 3)
     angles = np.linalg.svd(Vt[:3] @ Q, compute_uv=False)
-    # after four passes the fourth direction has a share of (1/25)^8, below rounding
+    # After four passes over X the fourth direction has a share of (1/25)^8, which is below
+    # rounding.
     np.testing.assert_allclose(angles, 1, atol=12 * np.finfo(float).eps * 10)
 
 
@@ -65,7 +66,10 @@ def test_parts_of_samples_on_disk_are_over_their_columns(made, rng, tmp_path):
 
 @pytest.mark.parametrize("size", [1.0, 7e-10, 7e-12])
 def test_samples_that_are_all_alike_have_no_spread(size, tmp_path):
-    """The spread of equal samples is rounding, and dividing by it gave infinite distances."""
+    """Check PartsClassifier for samples that are all equal.
+
+    Regression test: their spread was only rounding, and dividing by it gave infinite distances.
+    """
     X, y = np.full((28, 1), size), np.full(28, -1)
     y[:4] = [0, 0, 1, 1]
     model = PartsClassifier(max_iter=5).fit(X, y)
@@ -78,7 +82,10 @@ def test_samples_that_are_all_alike_have_no_spread(size, tmp_path):
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
 @pytest.mark.parametrize(("dtype", "power"), [("f", -60), ("f", -110), ("f", 70), ("d", -700)])
 def test_the_unit_of_measurement_is_none_of_the_answer(rng, kind, dtype, power):
-    """Squares of 1e20 overflow in float32; graph and part weights must not use them."""
+    """Check that the graph and the part weights do not depend on the unit of X.
+
+    Squares of 1e20 overflow in float32, so none may be computed before X is scaled.
+    """
     X = (rng.random((90, 60)) * (rng.random((90, 60)) < 0.4)).astype(dtype)
     options = {"n_parts": 5, "n_neighbors": 5, "graph_reg": 1.0, "max_iter": 10, "seed": 0}
     one, other = (features.build_features(kind(Z), **options) for Z in (X, np.ldexp(X, power)))
@@ -89,6 +96,7 @@ def test_the_unit_of_measurement_is_none_of_the_answer(rng, kind, dtype, power):
     new = X[:5] + X[5:10]
     views = [made.new(kind(Z))[0] for made, Z in ((one, new), (other, np.ldexp(new, power)))]
     for name in ("data", "columns"):
-        # directions of samples in another order: rounded, and turned round
+        # The directions may have another order or sign, so only the lengths of the rows are
+        # compared.
         lengths = [np.linalg.norm(sp.csr_array(made[""][name]).toarray(), axis=1) for made in views]
         np.testing.assert_allclose(*lengths, rtol=1e-4)

@@ -1,4 +1,7 @@
-"""Files for prediction alone: small, with the same predictions as the full model."""
+"""Tests of model files saved with `for_predict=True`: small, with the same predictions.
+
+The reference is a file of the full model.
+"""
 
 import os
 
@@ -13,7 +16,7 @@ from partwise.classify import compact
 
 
 def pictures(n, side=32, n_classes=10, seed=0):
-    """Return noisy pictures of smooth blobs that move, with their classes."""
+    """Return noisy images of smooth random shapes at random positions, and their classes."""
     rng = np.random.RandomState(seed)
     wave = np.cos(np.outer(np.arange(side), np.arange(5)) * np.pi / side)
     shapes = np.einsum("ia,jb,cab->cij", wave, wave, rng.standard_normal((n_classes, 5, 5)))
@@ -28,14 +31,17 @@ def pictures(n, side=32, n_classes=10, seed=0):
 
 
 def saved(model, folder):
-    """Return the model from a file for prediction, and the sizes of that file and the full one."""
+    """Save a model for prediction and in full.
+
+    Return the model read from the small file, and the sizes of both files.
+    """
     small = model.save(folder / "small.partwise", for_predict=True)
     full = model.save(folder / "full.partwise")
     return partwise.load(small), os.path.getsize(small), os.path.getsize(full)
 
 
 def fitted(X, y, per_class=10):
-    """Return a classifier that knows some labels of each class."""
+    """Return a PartsClassifier fitted with `per_class` labels of each class."""
     known = np.full(len(y), -1)
     for c in np.unique(y):
         known[np.flatnonzero(y == c)[:per_class]] = c
@@ -43,7 +49,7 @@ def fitted(X, y, per_class=10):
 
 
 def agreement(first, second, X):
-    """Return the share of equal predicted labels and the largest difference of probabilities."""
+    """Return the share of equal predictions and the largest difference of probabilities."""
     p, q = (model.predict_proba(X) for model in (first, second))
     return np.mean(p.argmax(1) == q.argmax(1)), np.abs(p - q).max()
 

@@ -1,4 +1,4 @@
-"""Several labels per sample: recovery, reuse, expected quality, files, and what is refused."""
+"""Tests of MultilabelClassifier: predictions, input formats, expected F1, files, and errors."""
 
 import itertools
 
@@ -17,7 +17,7 @@ from partwise.classify.multilabel import best_threshold, check_indicator, expect
 
 @pytest.fixture(scope="module")
 def digits():
-    """Digits with three properties, of which 60 samples are known."""
+    """Return digits, three binary labels of each, and these labels known for 60 samples only."""
     X, y = load_digits(return_X_y=True)
     X, y = X[:400], y[:400]
     Y = np.stack([y % 2 == 0, y > 4, np.isin(y, [2, 3, 5, 7])], axis=1).astype(float)
@@ -85,7 +85,10 @@ def test_one_label_alone_is_the_binary_classifier(digits):
 
 
 def test_labels_with_few_positives_use_the_weights_of_the_others(digits):
-    """The pooled weights move the weights of a label with two positives to those of the rest."""
+    """Check that a label with few positives gets classifier weights similar to other labels'.
+
+    Its weights are drawn to the weights pooled over all labels.
+    """
     X, Y, _ = digits
     rare = np.zeros((len(X), 4))
     rare[:, :3], rare[:, 3] = Y, load_digits(return_X_y=True)[1][: len(X)] == 8
@@ -150,7 +153,11 @@ def test_the_threshold_maximises_the_expected_f1(rng):
 
 
 def test_intervals_of_the_f1_narrow_and_contain_the_planted_value(rng):
-    """Labels with probability p, predicted from 0.5: held-out ones estimate the F1 of the rest."""
+    """Check the interval of the expected F1 on simulated labels with known probabilities.
+
+    Each label is drawn with probability p and predicted if p >= 0.5. The F1 of 20 or 200 held-out
+    labels estimates the F1 of 2,000 others.
+    """
     inside, widths = 0, {20: [], 200: []}
     for n in widths:
         for _ in range(50):

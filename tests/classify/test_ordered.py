@@ -1,4 +1,4 @@
-"""Features from the order of columns: images, series, spectra."""
+"""Tests of features from the order of columns: edges of images, frequencies of series."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,10 @@ def pictures(n: int = 60, height: int = 16, width: int = 12) -> np.ndarray:
 
 
 def series(n: int = 90, p: int = 120) -> tuple[np.ndarray, np.ndarray]:
-    """Return noise of three degrees of smoothness, which no single point reveals."""
+    """Return series of noise with three degrees of smoothness, and the degree as class.
+
+    No single point of a series reveals its class.
+    """
     rng, y = np.random.RandomState(1), np.arange(n) % 3
     X = [gaussian_filter1d(rng.standard_normal(p), 2.0 ** (1 + c), mode="wrap") for c in y]
     return scale(np.array(X), axis=1), y
@@ -29,7 +32,7 @@ def test_edges_are_the_naive_histograms():
     made = ordered.edges(X, 12)
     for x, mine in zip(X, made, strict=True):
         naive = edge_histograms(x.reshape(16, 12), ordered.DIRECTIONS, side=2)
-        # sums of a few terms, divided by roots of sums of squares; values up to one
+        # The values are sums of a few terms, divided by norms, and at most one.
         np.testing.assert_allclose(mine, naive, atol=1000 * EPS)
 
 

@@ -1,4 +1,7 @@
-"""Tests of PartsClassifier: predicted labels, probabilities, new samples, and formulas."""
+"""Tests of PartsClassifier: predicted labels, probabilities, new samples, several views.
+
+Internal functions are compared with naive formulas or with scikit-learn.
+"""
 
 import contextlib
 import pickle
@@ -67,7 +70,7 @@ def test_labelled_samples_keep_their_label_and_rows_sum_to_one(digits, fitted):
 
 def test_training_samples_come_back_and_new_ones_are_as_good(digits, fitted):
     X, y, known = digits
-    # float32 products of 7 rows and of 500 differ in the last bits
+    # Float32 products of 7 and of 500 rows differ in the last bits.
     again = fitted.predict_proba(X[:7])
     np.testing.assert_allclose(again, fitted.label_distributions_[:7], atol=1e-6)
     np.testing.assert_array_equal(fitted.transform(X), fitted.embedding_)
@@ -106,7 +109,7 @@ def test_sparse_is_dense(digits, fitted):
 
 
 def test_data_stays_where_it_is(digits, tmp_path, monkeypatch):
-    """Data on disk, tensors and Dask arrays give the same labels without being copied."""
+    """Check that memory maps, Torch tensors and Dask arrays give the same labels without a copy."""
     X, y, known = digits
     file = np.memmap(tmp_path / "x.dat", np.float64, "w+", shape=X.shape)
     file[:] = X
@@ -186,7 +189,7 @@ def test_warm_start_keeps_codes_and_forgets_them_with_another_X(digits):
     assert model.embedding_ is codes
     assert 7 in model.classes_
     cold = PartsClassifier(max_iter=40).fit(X, more)
-    # logistic regression starts elsewhere and stops at the same tolerance
+    # Logistic regression starts elsewhere and stops at the same tolerance.
     np.testing.assert_allclose(model.label_distributions_, cold.label_distributions_, atol=0.05)
     model.fit(X[:-1], more[:-1])
     assert model.embedding_.shape[0] == X.shape[0] - 1
@@ -276,11 +279,14 @@ def test_errors_say_what_to_do(digits):
         PartsClassifier().fit(X, None)
 
 
-# -- pieces against plain formulas -------------------------------------------------------------
+# -- internal functions against naive formulas -------------------------------------------------
 
 
 def test_folds_are_even_and_every_second_label_is_held_out_once():
-    """Folds are of equal size, since each class continues where the last one ended."""
+    """Check that folds are of equal size, and that they hold out each label once.
+
+    Labels that are the only one of their class are never held out.
+    """
     y = np.array([0, 0, 1, 1, 2, 2, 3, 3, 4])
     made = folds.make_folds(y, np.ones(9), 4, np.random.RandomState(0))
     assert made.n_folds == 4
@@ -311,7 +317,7 @@ def test_logistic_is_scikit_learns():
     ours = classifiers.logistic(Z, y, np.ones((1, 40)), 4)
     theirs = LogisticRegression(C=classifiers.STRENGTH, max_iter=1000, tol=1e-8).fit(Z, y)
     p = scipy.special.softmax(ours.scores(Z)[0], axis=1)
-    # 40 iterations of L-BFGS; the intercept has a ridge of a thousandth here
+    # The fit runs 40 iterations of L-BFGS, and here the intercept has a ridge of a thousandth.
     np.testing.assert_allclose(p, theirs.predict_proba(Z), atol=0.02)
 
 
@@ -372,7 +378,10 @@ def test_new_codes_are_the_minimum():
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_of_very_many_samples_some_are_searched(monkeypatch, sparse):
-    """Samples beyond the limit get the neighbours and part weights of new samples."""
+    """Check PartsClassifier with more samples than the limit for an exact search of neighbours.
+
+    The samples beyond the limit get neighbours and part weights as new samples do.
+    """
     monkeypatch.setattr(features, "EXACT", 300)
     monkeypatch.setattr(features, "SEARCHED", 150)
     monkeypatch.setattr(features, "MANY", 250)
@@ -392,12 +401,12 @@ def test_of_very_many_samples_some_are_searched(monkeypatch, sparse):
     distance = ((mine.data[rest][:, None] - mine.data[first]) ** 2).sum(axis=2)
     nearest = np.sort(distance, axis=1)[:, :5]
     tied = np.where(graph[np.ix_(rest, first)] > 0, distance, -1)
-    # products in float32 order what is nearly as far
+    # Float32 products may exchange neighbours at nearly the same distance.
     np.testing.assert_allclose(np.sort(tied, axis=1)[:, -5:], nearest, atol=1e-3)
     means = mine.walk()[1]
     np.testing.assert_allclose(means.sum(axis=1), 1, rtol=1e-6)
     np.testing.assert_array_equal(means[first].toarray(), np.eye(150))
-    # a training sample as a new one: its codes come from the same neighbours
+    # A training sample passed as a new one gets its part weights from the same neighbours.
     new = X[rest] if sparse else X[rest].astype(mine.P.dtype)
     _, near, V = mine.new(new, np.full(rest.size, -1))
     np.testing.assert_allclose(V, mine.V[rest], atol=1e-4 * mine.V.max())
@@ -426,8 +435,9 @@ def test_a_click_keeps_the_weights(digits):
     X, y, known = digits
     model = PartsClassifier().fit(X, known)
     before, weights = model.label_distributions_, model._ensemble.weights
-    model.relabel(known, weigh=False)  # the same labels: nearly the same answer, since the heads
-    # that the first answer teaches begin from weights that count them too
+    # With the same labels, the predictions are nearly the same: classifiers that are fitted to
+    # earlier predictions begin with weights that count these predictions too.
+    model.relabel(known, weigh=False)
     assert np.abs(model.label_distributions_ - before).mean() < 0.01
     assert (model.label_distributions_.argmax(axis=1) == before.argmax(axis=1)).mean() > 0.98
     more = known.copy()
@@ -435,7 +445,7 @@ def test_a_click_keeps_the_weights(digits):
     more[unknown] = y[unknown]
     model.relabel(more, weigh=False)
     np.testing.assert_allclose(model._ensemble.weights, weights)
-    # it said to give two labels of a class, and all have more
+    # The message no longer advises a second label per class, because every class has more.
     assert str(model.expected_accuracy_).endswith(
         "weigh=False) held no label out; relabel(y) does."
     )
@@ -444,11 +454,15 @@ def test_a_click_keeps_the_weights(digits):
     assert (model.transduction_ == full.transduction_).mean() > 0.97
 
 
-# -- labels that are wrong -------------------------------------------------------------------------
+# -- wrong labels ----------------------------------------------------------------------------------
 
 
 def test_wrong_labels_are_found_and_the_right_class_is_suggested():
-    """Test on the digits the shares that are documented for COIL20."""
+    """Check `doubtful_labels_` on digits of which 30% of the labels are wrong.
+
+    At least 80% of the wrong labels are found, and at least 80% of the reported labels are wrong.
+    The documentation states these shares for COIL20.
+    """
     X, truth = (a[:400] for a in load_digits(n_class=5, return_X_y=True))
     rng = np.random.default_rng(3)
     given = np.concatenate([rng.permutation(np.flatnonzero(truth == c))[:15] for c in range(5)])
@@ -469,7 +483,7 @@ def test_wrong_labels_are_found_and_the_right_class_is_suggested():
     assert len(model.relabel(clean).doubtful_labels_) <= 0.03 * len(given)
 
 
-# -- what must never happen ------------------------------------------------------------------------
+# -- unusual graphs, classes and samples -----------------------------------------------------------
 
 
 def one_label_a_class(y):
@@ -480,7 +494,10 @@ def one_label_a_class(y):
 
 
 def test_propagation_from_samples_that_nothing_is_joined_to():
-    """Conjugate gradients converge in small components of one, two and three samples."""
+    """Check label propagation in graph components of one, two and 40 samples.
+
+    The expected values come from a matrix inverse.
+    """
     ring = np.roll(np.eye(40), 1, axis=0) + np.roll(np.eye(40), -1, axis=0)  # takes longest
     W = sp.block_diag([sp.csr_array(np.zeros((1, 1))), np.ones((2, 2)) - np.eye(2), ring])
     degree = np.maximum(np.asarray(W.sum(axis=1)).ravel(), 1e-12)
@@ -491,7 +508,7 @@ def test_propagation_from_samples_that_nothing_is_joined_to():
     for F, share in zip(found.swapaxes(0, 1), shares, strict=True):
         exact = (1 - share) * np.linalg.inv(np.eye(43) - share * S.toarray())
         np.testing.assert_allclose(F, exact, atol=1e-4)  # the tolerance of the solver
-    # a column that comes alone, or after others, is the same
+    # A column gives the same result alone and together with others.
     alone = spreading.propagate(walk, sp.eye_array(43, format="csr")[[4]], shares)
     np.testing.assert_array_equal(alone[0], found[4])
 
@@ -548,7 +565,11 @@ def test_an_answer_without_a_head_is_an_error(digits, monkeypatch):
 
 
 def test_rounding_is_not_taken_for_spread():
-    """Weights or copies of one label per class give no information about the spread."""
+    """Check PartsClassifier if all labels of a class are copies of one sample.
+
+    Such labels give no information about the spread of a class; rounding differences must not be
+    taken for spread.
+    """
     X, y = load_digits(return_X_y=True)
     X, y = X[:600], y[:600]
     known = one_label_a_class(y)
@@ -561,7 +582,7 @@ def test_rounding_is_not_taken_for_spread():
     X2, known2 = np.vstack([X, X[twice]]), np.append(known, known[twice])
     weight = np.random.default_rng(1).uniform(0.1, 1, known2.size)
     model = PartsClassifier(max_iter=40).fit(X2, known2, sample_weight=weight)
-    # copies add edges to the graph, so that a few names may differ
+    # Copies add edges to the graph, so a few predicted labels may differ.
     assert np.mean(model.transduction_[: y.size][rest] == y[rest]) > right - 0.04
 
 
@@ -569,7 +590,8 @@ def test_gaussian_classes_by_labels_that_repeat():
     rng = np.random.default_rng(0)
     Z = np.repeat(rng.standard_normal((3, 5)), 4, axis=0).astype(np.float32)
     y, weights = np.repeat([0, 1, 2], 4), rng.uniform(0.1, 1, (1, 12))
-    # copies, or what rounding makes of them: nothing is known of the spread
+    # The samples of a class are copies, or differ only by rounding, so nothing is known of the
+    # spread.
     for near in (Z, np.nextafter(Z, np.where(rng.random(Z.shape) < 0.5, 2, -2), dtype=Z.dtype)):
         fit = classifiers.discriminant(near, y, weights, weights, 3)
         np.testing.assert_allclose(fit.A[0], Z[::4].T, rtol=1e-6)
@@ -587,7 +609,8 @@ def test_the_container_changes_nothing(digits):
         np.testing.assert_allclose(p, model.label_distributions_, atol=1e-6)
         new = data[:9] * 1.01
         for kind in (sp.csr_matrix, sp.csr_array, sp.csc_matrix):
-            # the same rows: recognised, and new ones prepared alike; to rounding of the products
+            # Training samples are recognised in another container, and new ones are prepared in the
+            # same way. The results agree up to the rounding of products.
             np.testing.assert_allclose(model.predict_proba(kind(data)), p, rtol=1e-9)
             there = model.predict_proba(kind(new))
             np.testing.assert_allclose(there, model.predict_proba(new), rtol=1e-9)
@@ -684,7 +707,7 @@ def test_ranks_are_of_the_training_samples():
 
 
 def test_other_preparations_are_seen_where_the_first_is_blind():
-    """Other scalings are tried if large, uninformative columns hide the classes."""
+    """Check that other scalings are tried if large, uninformative columns hide the classes."""
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1, 2], 60)
     X = rng.random((180, 60)) + 1
@@ -702,7 +725,7 @@ def test_other_preparations_are_seen_where_the_first_is_blind():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_random_samples_give_numbers(seed, few_trees):
-    """Random samples with zero rows, constant columns and copies give finite numbers."""
+    """Check that random samples with zero rows, constant columns and copies give finite numbers."""
     rng = np.random.default_rng(seed)
     n, p, c = int(rng.integers(3, 40)), int(rng.integers(1, 70)), int(rng.integers(2, 6))
     y = np.append([0, 1], rng.integers(0, c, n - 2))
@@ -746,7 +769,11 @@ def test_counts_by_the_spread_of_their_columns():
 
 
 def two_views(n: int = 120) -> tuple[np.ndarray, sp.csr_array, np.ndarray]:
-    """Return coordinates that separate two of four classes, and counts for the others."""
+    """Return two views of four classes, and the classes.
+
+    The coordinates separate two pairs of classes, and the counts separate the classes within each
+    pair.
+    """
     rng = np.random.RandomState(0)
     y = np.arange(n) % 4
     X = rng.standard_normal((n, 5)) + 4 * (y % 2)[:, None]
@@ -776,7 +803,7 @@ def test_two_views_tell_more_than_each(named):
     assert right > 0.85  # 0.87 to 0.99 by how sixteen labels fall into folds
     name = "also['words']" if named else "also[0]"
     assert any(f"({name})" in row.name for row in model.candidates_)
-    # samples of the fit come back as they were, in another order and container
+    # Training samples keep their predictions in another order and another container.
     rows = np.arange(y.size)[::-3]
     again = {"words": Z[rows].toarray()} if named else [Z[rows].toarray()]
     close = 100 * np.finfo(np.float32).eps  # scores of the fit add up to 100 products in float32
@@ -828,7 +855,10 @@ def test_what_is_wrong_with_a_second_view_is_said():
 
 
 def test_score_counts_samples_whose_label_is_known(digits, fitted):
-    """`score` ignores -1; counting it as a class would give 40% for correct predictions."""
+    """Check that `score` ignores samples with the label -1.
+
+    Counting -1 as a class would give 40% for correct predictions.
+    """
     X, y, _ = digits
     some = np.where(np.arange(y.size) < 200, y, -1)
     right = fitted.predict(X[:200]) == y[:200]

@@ -1,4 +1,4 @@
-"""Tests of scaling: sparse equals dense, and constant columns."""
+"""Tests of the scaling of X before a fit: sparse equals dense, constant columns, float32."""
 
 import numpy as np
 import scipy.sparse as sp
@@ -25,7 +25,7 @@ def test_a_sparse_array_that_saves_nothing_is_dense(rng):
 
 
 def test_a_column_is_flat_by_its_own_size():
-    """A column is constant if its spread is rounding compared with its mean."""
+    """Check which columns count as constant: their spread is only rounding of their mean."""
     signs = np.tile([-1.0, 1.0], 10)
     X = np.column_stack([1e6 + 1e-5 * signs, 1e-6 + 1e-8 * signs, np.full(20, 3.0)])
     scale = preparation._columns(X, False).scale
@@ -34,14 +34,14 @@ def test_a_column_is_flat_by_its_own_size():
 
 
 def test_columns_of_float32_are_centred_as_in_float64(rng):
-    """Columns of float32 are summed in float64, since squares of 1e20 overflow."""
+    """Check that columns of float32 are summed in float64, since squares of 1e20 would overflow."""
     X = (0.1 + 1e-3 * rng.random((300_000, 3))).astype(np.float32)
     X[:, 0] = 0.1
     for scale in (1.0, 1e20):
         Y = X * np.float32(scale)
         single, double = (preparation._columns(Z, False) for Z in (Y, Y.astype(float)))
         assert single.center.dtype == single.scale.dtype == np.float32
-        # what the cast to float32 rounds, and no more
+        # The tolerance is the rounding of the cast to float32.
         np.testing.assert_allclose(single.center, double.center, rtol=2e-7)
         np.testing.assert_allclose(single.scale, double.scale, rtol=2e-7)
         assert single.scale[0] == 1

@@ -1,4 +1,4 @@
-"""Published protocols on small synthetic copies of their files."""
+"""Tests of the benchmarks that follow published protocols, on small synthetic files."""
 
 import json
 import pickle
@@ -16,13 +16,13 @@ from benchmarks import published
 
 
 def rows_of(text):
-    """Return the cells of the table that a protocol printed."""
+    """Return the cells of the table that a protocol printed, without its header."""
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()[2:]]
 
 
 @pytest.fixture
 def graph_learning(tmp_path):
-    """Write a folder like GraphLearning's repository, with digits for a data set."""
+    """Write a folder in the layout of the GraphLearning repository, with digits as data."""
     X, y = load_digits(n_class=3, return_X_y=True)
     for name in ("Data", "LabelPermutations", "ResultsFromPaper"):
         (tmp_path / name).mkdir()
@@ -65,7 +65,7 @@ def test_permutations_that_hold_code_are_refused(tmp_path, capsys):
 
 @pytest.fixture
 def texts(tmp_path):
-    """Write a data set in the layout of SetFit and MTEB: words of two topics."""
+    """Write a text data set of two topics in the layout of SetFit and MTEB."""
     rng = np.random.default_rng(0)
     topics = ["match goal player team coach league", "bank market share price profit trade"]
     folder = tmp_path / "emotion"

@@ -1,4 +1,4 @@
-"""Tests of the order in which samples are suggested, against the naive sum."""
+"""Tests of the order in which `suggest` proposes samples to label, against a naive formula."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from partwise.classify import query
 
 
 def naive(space, doubt, closed, n):
-    """Choose samples greedily by the formula over all pairs."""
+    """Return the n samples that a greedy search by the formula over all pairs chooses."""
     Z, picked = space.Z.astype(float), []
     told = np.flatnonzero(closed).tolist()
     share = len(space.reach) / (len(told) + n)
@@ -36,7 +36,7 @@ def test_the_queue_is_the_greedy_sum(told):
 
 
 def test_the_units_of_samples_change_nothing():
-    """Scaling by a power of two is exact and changes no choice."""
+    """Check that scaling the features by a power of two, which is exact, changes no suggestion."""
     view = np.random.default_rng(0).standard_normal((60, 5)) * [9, 3, 1, 1, 0]
     one, other = query.make_space(view), query.make_space(2.0**-10 * view)
     limit = 8 * np.finfo(np.float32).eps  # rows of length one in single precision

@@ -1,4 +1,4 @@
-"""Tests of class shares: naive formulas, known shares, and refused input."""
+"""Tests of the estimated shares of classes: naive formulas, known shares, refused input."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from partwise.classify import shares
 
 
 def predictions(rng, truth, c, spread=1.0):
-    """Calibrated probabilities of classes that are equally frequent, for samples of known class."""
+    """Return calibrated probabilities of equally frequent classes for samples of known class."""
     centres = 2 * np.eye(c)
     Z = centres[truth] + spread * rng.standard_normal((truth.size, c))
     S = -((Z[:, None] - centres) ** 2).sum(axis=2) / (2 * spread**2)
@@ -42,7 +42,11 @@ def test_estimated_shares_and_their_errors_are_the_naive_ones(rng):
 
 
 def test_the_errors_of_estimated_shares_are_of_the_right_size(rng):
-    """Held-out labels give the confusion: the deviation of C⁻ᵀq over draws of these labels."""
+    """Check the standard errors of estimated shares against a simulation.
+
+    Held-out labels give a confusion matrix C. The expected errors are the deviations of C⁻ᵀq over
+    100 draws of these labels.
+    """
     truth = rng.choice(3, 20_000, p=[0.6, 0.3, 0.1])
     p, labels = predictions(rng, truth, 3), np.repeat(np.arange(3), 40)
     found, errors = [], []
@@ -73,7 +77,7 @@ def test_the_range_of_the_accuracy_is_a_linear_programme(rng):
 
 @pytest.fixture(scope="module")
 def unequal():
-    """Return two overlapping clouds with 90% and 10% of the samples."""
+    """Return samples of two overlapping classes of 90% and 10%, with three labels each."""
     X, y = make_blobs([540, 60], centers=[[0.0] * 4, [1.3] * 4], random_state=0)
     known = np.full(600, -1)
     known[:3], known[-3:] = 0, 1
@@ -95,7 +99,8 @@ def test_random_labels_measure_the_shares_and_raise_the_accuracy(unequal):
     sizes = model.class_shares_
     assert sizes.known and sizes.low[0] < 0.9 < sizes.high[0]
     np.testing.assert_allclose(model._ensemble.calibration.tilt.sum(), 2)
-    # a mask means the same, and a fast answer keeps what was measured
+    # A boolean mask of the drawn samples means the same, and `weigh=False` keeps the measured
+    # shares.
     mask = np.isin(np.arange(600), drawn)
     again = PartsClassifier(priors="measured").fit(X, more, drawn=mask)
     np.testing.assert_array_equal(again.label_distributions_, model.label_distributions_)

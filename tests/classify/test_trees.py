@@ -1,4 +1,4 @@
-"""Tests of decision trees with many classes."""
+"""Tests of the randomised decision trees of PartsClassifier."""
 
 import itertools
 
@@ -17,7 +17,7 @@ def grown(rng):
 
 
 def test_a_class_for_every_sample_is_no_regression(rng):
-    """With one class per sample, each sample is predicted without a warning."""
+    """Check that trees work with one class per sample, without a warning."""
     Z = rng.random((30, 3)).astype(np.float32)
     grown = trees.grow(Z, np.arange(30), np.ones(30), 30, 0, 5)
     votes = trees.log_shares(grown, Z, 30)
@@ -56,7 +56,7 @@ def test_votes_are_those_of_scikit_learns_trees():
     rng, Y = np.random.RandomState(0), np.eye(5)[y[:60]]
     tree = ExtraTreeRegressor(max_features="sqrt", random_state=rng)
     weights = 1 / np.bincount(y[:60])[y[:60]]
-    # leaves are pure, so that shares are votes
+    # The leaves are pure, so the class shares in a leaf are votes.
     votes = sum(tree.fit(X[:60], Y, weights).predict(X) for _ in range(20))
     np.testing.assert_allclose(
         trees.log_shares(grown, X, 5), np.log((votes + 0.1) / 20.5), atol=1e-12

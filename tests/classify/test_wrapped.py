@@ -1,4 +1,4 @@
-"""Tests of PartsClassifier in scikit-learn's meta-estimators, and of labels for "unknown"."""
+"""Tests of PartsClassifier in scikit-learn's meta-estimators, and of names for unknown labels."""
 
 import warnings
 

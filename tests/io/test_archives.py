@@ -1,4 +1,4 @@
-"""Tests of files that would run code, exhaust the memory, or become formulas in spreadsheets."""
+"""Tests of malicious files: code in files, huge unpacked sizes, links, spreadsheet formulas."""
 
 import csv
 import io
@@ -46,12 +46,12 @@ def test_the_named_formats_are_read(tmp_path, suffix):
     assert np.allclose(X, np.array([[50 / 255], [200 / 255]]), atol=0.02)
 
 
-# -- compressed files ------------------------------------------------------------------------------
+# -- compressed files that unpack to very large sizes ----------------------------------------------
 
 
 @pytest.fixture
 def low_limit(monkeypatch):
-    """Lower the size limit to a thousandth."""
+    """Lower the limit on unpacked sizes to 500 kB, a thousandth of its value."""
     monkeypatch.setattr(archives, "FREE", 500_000)
 
 
@@ -84,7 +84,7 @@ def test_small_files_that_unpack_to_very_much_are_refused(tmp_path, low_limit, s
 
 
 def test_a_file_that_hides_its_size_is_refused_too(tmp_path, low_limit):
-    """A zip file with a wrong size in its table of contents is read up to that size only."""
+    """Check that a zip file with a false size in its directory is read only up to that size."""
     path = tmp_path / "x.npz"
     bomb(path)
     data = path.read_bytes()
@@ -95,7 +95,7 @@ def test_a_file_that_hides_its_size_is_refused_too(tmp_path, low_limit):
         datasets.read(path)
 
 
-# -- formulas --------------------------------------------------------------------------------------
+# -- cells that spreadsheets would run as formulas -------------------------------------------------
 
 DANGEROUS = ["=1+1", "+49 170", "-x", "@me", "=cmd|' /C calc'!A0", "'=1", "''-a", "-inf", "\t=1"]
 HARMLESS = ["a", "", "-5", "+3.5", "-1e-5", ".5", "-.5", "1=1", "'a", "'", "'-5", "x@y", 3, -2.5]
@@ -143,7 +143,7 @@ def test_the_command_writes_no_formula(tmp_path, command):
     assert codes.ids[3] == "=name3" and codes.X.shape == (12, 2)
 
 
-# -- names and links -------------------------------------------------------------------------------
+# -- file names that are not text, and links -------------------------------------------------------
 
 
 def texts(folder, *names):
@@ -207,7 +207,7 @@ def test_ctrl_c_while_the_command_is_imported(tmp_path):
     assert (run.returncode, run.stdout, run.stderr) == (130, "", "")
 
 
-# -- the folder of cnmf ----------------------------------------------------------------------------
+# -- damaged folders of the cnmf package -----------------------------------------------------------
 
 
 @pytest.fixture

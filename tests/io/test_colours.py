@@ -1,4 +1,4 @@
-"""Tests of the choice between colour and greyscale by a few labels."""
+"""Tests of `choose_colour`, which reads images in colour or greyscale as the labels require."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ HUES = {"blue": (30, 30, 220), "green": (20, 85, 20), "red": (140, 20, 20)}  # e
 
 @pytest.fixture
 def photos(tmp_path):
-    """Return ten images of each colour, which are equal in greyscale."""
+    """Write ten images per colour, which look equal in greyscale, and return their folder."""
     image = pytest.importorskip("PIL.Image", reason="images need pillow")
     rng = np.random.default_rng(0)
     for name, hue in HUES.items():
@@ -23,7 +23,7 @@ def photos(tmp_path):
 
 
 def keep(samples, **counts):
-    """Keep the first labels of each class."""
+    """Return labels for the given number of images of each class, and None for the others."""
     y = np.full(samples.n_samples, None, dtype=object)
     for name, count in counts.items():
         y[np.flatnonzero(samples.y == name)[:count]] = name

@@ -1,4 +1,4 @@
-"""Tests of real tables: every column is recognised, and the notes describe it."""
+"""Tests that every column of a table gets the right type and a note that describes it."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,10 @@ from partwise.io.numbers import date_format, decimal_sign, to_days, to_numbers
 
 @pytest.fixture
 def orders(tmp_path, rng):
-    """Return sixty rows with an id, a date, a country, yes/no, two number styles, and gaps."""
+    """Write a German table of sixty orders, and return its path.
+
+    It has an id, a date, a country, a yes/no column, two styles of numbers, and missing values.
+    """
     lines = ["order_nr;datum;land;express;betrag;gewicht;bemerkung;quelle"]
     for i in range(60):
         amount = f"{1000 * (i + 1):,}.50".replace(",", " ").replace(".", ",").replace(" ", ".")
@@ -52,7 +55,7 @@ def test_every_column_is_what_it_looks_like(orders):
 
 
 def test_no_column_is_louder_than_another(orders):
-    """No column contributes more than about one to a squared distance."""
+    """Check that each column contributes at most about one to a squared distance of two samples."""
     samples = read_samples(orders)
     blocks: dict[str, list[int]] = {}
     for j, name in enumerate(samples.feature_names):
@@ -101,7 +104,10 @@ def test_numbers_as_people_write_them(values, sign, numbers):
 
 
 def test_a_german_file_without_a_fraction_in_one_column(tmp_path):
-    """43.006 is read as forty-three thousand and six, unlike in pandas."""
+    """Check that 43.006 is read as 43006 in a German table, unlike in pandas.
+
+    The decimal commas of another column show the number format.
+    """
     rows = "\n".join(f"{i}.006;{i},5" for i in range(10, 40))
     path = tmp_path / "t.csv"
     path.write_text(f"umsatz;preis\n{rows}\n")
@@ -130,7 +136,7 @@ def test_a_running_number_and_a_nearly_empty_column_are_left_out(tmp_path):
     assert done["line"] == "numbers the rows" and done["b"] == "empty in 75% of the rows"
 
 
-# -- missing values and --missing -----------------------------------------------------------------
+# -- missing values and the option --missing ------------------------------------------------------
 
 
 def gappy_table(path, gaps, n=12):
@@ -180,7 +186,7 @@ def test_new_samples_are_filled_as_those_of_the_model_were(tmp_path, how):
 
 
 def test_ids_are_text_whatever_they_look_like(tmp_path):
-    """007 stays text in a column that is an id by name or by option."""
+    """Check that ids keep leading zeros, in a column that is an id by name or by option."""
     path = tmp_path / "t.csv"
     path.write_text("id,nr,a,b\n" + "".join(f"00{i},0{i},{i + 1},{9 - i}\n" for i in range(9)))
     assert read_samples(path).ids[:2] == ["000", "001"]
@@ -198,14 +204,14 @@ def test_texts_in_a_table_are_in_a_column(tmp_path):
 
 
 def test_ids_are_of_a_column_that_tells_all_rows_apart(tmp_path):
-    """The id column is the first one without repeated values."""
+    """Check that the id column is the first one without repeated values."""
     file = tmp_path / "t.csv"
     file.write_text("Nr,code_id,v,w\n1,10,3,4\n1,11,5,6\n2,13,7,8\n3,15,1,2\n")
     assert read_samples(file).ids == ["10", "11", "13", "15"]
 
 
 def test_whole_numbers_that_came_as_floats_are_whole():
-    """Whole numbers that a spreadsheet stores as floats are read as whole numbers."""
+    """Check that ids that a spreadsheet stores as floats are read as whole numbers."""
     pandas = pytest.importorskip("pandas")
     assert tables._id_texts(pandas.Series([1.0, 3.0])) == ["1", "3"]
     assert tables._id_texts(pandas.Series([1.5, 3.0])) == ["1.5", "3.0"]

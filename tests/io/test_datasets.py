@@ -16,7 +16,7 @@ from partwise.io.datasets.catalogue import CATALOGUE, canonical
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    """Provide an empty data folder, without PARTWISE_DATA and without a user cache."""
+    """Return an empty data folder, without the variable PARTWISE_DATA and without a user cache."""
     monkeypatch.delenv("PARTWISE_DATA", raising=False)
     monkeypatch.setattr("partwise.io.datasets.loading.user_cache", lambda: tmp_path / "cache")
     folder = tmp_path / "data"
@@ -28,7 +28,7 @@ X = np.arange(12.0).reshape(4, 3)
 LABELS = np.array([1, 1, 2, 2], dtype=np.int16)
 
 
-# the real files, where they are
+# Tests of the real data files, which run only where these files exist.
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,8 @@ def test_real_set_keeps_what_else_the_file_holds(dataset):
     assert dataset("bbc").class_names == ("business", "entertainment", "politics", "sport", "tech")
     assert len(dataset("bbc").terms) == 9635
     assert dataset("leukemia").class_names[2] == "AML"
-    # 4080 = 255 * 16: block means of 4x4 grey values, so the stored integers come back
+    # The file stores means of 4 x 4 grey values, so all values are multiples of 1/4080 = 1/(255 ·
+    # 16).
     grey = dataset("coil20").X * 4080
     assert np.allclose(grey, np.round(grey), atol=1e-9)
 
@@ -80,7 +81,7 @@ def test_digits_need_no_file(home):
     assert np.array_equal(got.images(got.X[:5]), raw.images[:5])
 
 
-# finding
+# Tests of finding the file of a data set.
 
 
 @pytest.mark.parametrize(
@@ -153,7 +154,7 @@ def test_user_cache(monkeypatch, variable, tmp_path):
     assert datasets.user_cache() == tmp_path / folder / "partwise"
 
 
-# downloading: tests replace the download functions, since they have no network
+# Tests of downloads. They replace the download functions, because tests must not use the network.
 
 
 def test_download_olivetti(home, monkeypatch, rng):
@@ -212,7 +213,7 @@ def test_no_download_for_a_set_that_scikit_learn_lacks(home):
         datasets.load("yale", data_home=home, download=True)
 
 
-# reading
+# Tests of reading .npz and .mat files.
 
 
 def test_npz_dense_with_scale_and_names(home):
@@ -274,13 +275,13 @@ def write_bytes(content):
 
 
 def write_cut(path):
-    """Write the first half of a good file."""
+    """Write the first half of a valid file."""
     np.savez_compressed(path, X=np.random.default_rng(0).random((50, 50)))
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
 def write_flipped(path):
-    """Write a good file with a damaged stretch in the middle."""
+    """Write a valid file with 40 damaged bytes in the middle."""
     np.savez_compressed(path, X=np.random.default_rng(0).random((50, 50)))
     content = bytearray(path.read_bytes())
     middle = len(content) // 2
@@ -343,7 +344,10 @@ def write_mat_cut(path):
 @pytest.mark.parametrize("compressed", [False, True])
 @pytest.mark.parametrize("kind", [0, 8, 10, 11, 14, 15, 19, 20, 50, 200, 1000, 60_000])
 def test_an_undefined_type_of_mat_is_refused(home, kind, compressed):
-    """Refuse the file: scipy 1.17.1 ends the process with a segmentation fault for each type."""
+    """Check that a .mat file with an undefined data type is refused.
+
+    scipy 1.17.1 would end the process with a segmentation fault for each of these types.
+    """
     path = home / "bad.mat"
     scipy.io.savemat(path, {"fea": np.arange(12.0).reshape(3, 4)})
     content = bytearray(path.read_bytes())
@@ -388,7 +392,7 @@ def test_read_other_suffix_and_missing_file(home):
         datasets.read(home / "gone.npz")
 
 
-# preparation
+# Tests of unit rows, tf-idf weights, and the choice of labels to keep.
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -422,7 +426,7 @@ def test_tfidf_is_the_formula(make, rng):
 
 
 def test_tfidf_beside_scikit_learn(rng):
-    # scikit-learn's unsmoothed idf is log(N/df) + 1, ours has no + 1
+    # The unsmoothed idf of scikit-learn is log(N/df) + 1; the tf-idf of Partwise has no + 1.
     counts = sparse.csr_array(rng.poisson(1.0, size=(40, 15)).astype(float))
     theirs = TfidfTransformer(sublinear_tf=True, smooth_idf=False, norm=None).fit(counts)
     weights = theirs.transform(counts).toarray()

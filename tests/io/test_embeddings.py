@@ -1,4 +1,4 @@
-"""Tests of --embeddings: vectors in a file as a second view, or instead of the data."""
+"""Tests of --embeddings, with which embeddings are a second view or replace the data."""
 
 import csv
 import importlib.util
@@ -14,7 +14,11 @@ QUICK = ("--no-report", "--max-iter", "60")
 
 @pytest.fixture
 def stamps(tmp_path):
-    """Return forty pictures of noise, and vectors whose signs separate two classes."""
+    """Write forty images of noise and return embeddings whose signs separate two classes.
+
+    The fixture returns the folder, the embeddings, the classes, and a file with labels of ten
+    images.
+    """
     image = pytest.importorskip("PIL.Image", reason="images need pillow")
     rng = np.random.default_rng(0)
     folder = tmp_path / "stamps"
@@ -154,7 +158,10 @@ def test_samples_without_a_vector_are_skipped_and_listed(stamps, tmp_path):
 
 
 def test_vectors_beside_words_tell_what_neither_tells_alone(command, tmp_path):
-    """Words separate sea and sky, vectors day and night; four classes need both views."""
+    """Check four classes that can be separated only by words and embeddings together.
+
+    The words separate sea from sky, and the embeddings separate day from night.
+    """
     rng = np.random.default_rng(0)
     words = {
         "sea": ["wave", "salt", "tide", "ship", "sail"],
@@ -190,7 +197,8 @@ def test_vectors_beside_words_tell_what_neither_tells_alone(command, tmp_path):
 
     alone = right("words", "--no-report")[0]
     both, found, text = right("both", "--embeddings", tmp_path / "v.npz")
-    # without the vectors half of 96 samples are correct by chance, with a standard error of 5%
+    # Without the embeddings, half of the 96 samples are correct by chance, with a standard error of
+    # 5%.
     assert alone < 0.65 and both > 0.8 and "vectors of v.npz" in text.lower()
     if importlib.util.find_spec("plotly"):  # the report needs it
         assert "also=[samples.also]" in (tmp_path / "both" / "report.html").read_text("utf-8")
@@ -226,7 +234,10 @@ def test_commands_with_one_view_refuse_a_second_one(command, stamps, tmp_path):
 
 
 def test_compare_scores_both_views_and_the_baselines_on_embeddings(command, stamps, tmp_path):
-    """The pictures are noise, so only methods that use the embeddings beat chance."""
+    """Check that `compare` scores classifiers on the embeddings, not only on the images.
+
+    The images are noise, so only methods that use the embeddings beat chance.
+    """
     folder, V, _, labels = stamps
     np.save(tmp_path / "v.npy", V)
     told = ("--labels", labels, "--embeddings", tmp_path / "v.npy", "--json")

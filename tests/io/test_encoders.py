@@ -1,4 +1,4 @@
-"""Tests of encoders: cache, consent, model files, and real weights shipped in packages."""
+"""Tests of encoders: cache, consent to downloads, model files, and real pretrained weights."""
 
 import csv
 import dataclasses
@@ -18,7 +18,7 @@ from partwise.io import encoders as registry
 from partwise.io import read_samples
 
 TEXTS = ["a cat on a mat", "the dog barks", "stock markets fall", "shares and bonds"]
-#: The same four sentences in English and in German.
+#: Pairs of sentences with the same meaning in English and German.
 PAIRS = [
     ("The cat sleeps on the sofa.", "Die Katze schläft auf dem Sofa."),
     ("The shares fell sharply on Monday.", "Die Aktien fielen am Montag stark."),
@@ -29,7 +29,7 @@ PAIRS = [
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch, tmp_path):
-    """Register the encoders of the tests, with an empty cache and no network."""
+    """Register the encoders of the tests, with an empty cache, and forbid all network access."""
     encoders.register(monkeypatch)
     monkeypatch.setattr(registry, "user_cache", lambda: tmp_path / "cache")
 
@@ -41,7 +41,7 @@ def registered(monkeypatch, tmp_path):
 
 @pytest.fixture
 def counted(monkeypatch):
-    """Record the batches that the stand-in encodes."""
+    """Record the batches that the stand-in encoder encodes."""
     batches = []
 
     def run(texts):
@@ -55,7 +55,7 @@ def counted(monkeypatch):
 
 @pytest.fixture
 def mails(tmp_path):
-    """Return texts of two topics that share no words, with labels for some."""
+    """Write a table of texts on two topics that share no words, with labels for some of them."""
     rng = np.random.default_rng(0)
     words = (["river", "lake", "water", "boat", "fish"], ["court", "judge", "trial", "jury", "law"])
     kind = rng.integers(0, 2, 40)
@@ -127,7 +127,7 @@ def test_a_missing_package_is_one_line_with_the_command(monkeypatch):
 
 @pytest.fixture
 def hub(monkeypatch, tmp_path):
-    """Replace huggingface_hub by a stand-in with an empty cache; return the downloads."""
+    """Replace huggingface_hub by a stand-in without a cache, and return its downloads."""
     downloads = []
 
     class Missing(FileNotFoundError):
@@ -282,7 +282,7 @@ def test_an_encoder_is_recommended_where_words_fail(command, tmp_path):
         assert ("all-minilm-l6-v2" in summary) == expected
 
 
-# -- real weights ---------------------------------------------------------------------------------
+# -- real pretrained weights ----------------------------------------------------------------------
 
 
 def cosines(A, B):
@@ -299,7 +299,7 @@ def test_a_multilingual_encoder_finds_translations():
 
 
 def as_static_model(folder):
-    """Write the weights of wordllama as the files of a model2vec model."""
+    """Write the weights of the package wordllama as the files of a model2vec model."""
     packages("wordllama", "model2vec", "tokenizers", "safetensors")
     from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Tests that encodings and separators of text files are detected."""
+"""Tests that the encoding and the separator of text files are detected."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from partwise.io import read_samples
 from partwise.io._common import Options
 from partwise.io.encoding import decode, find_separator, text_format
 
-# Short on purpose: a few letters beyond ASCII must suffice.
+# The texts are short on purpose: a few letters beyond ASCII must suffice to detect an encoding.
 WRITINGS = {
     "cp1252": "id;text\n1;Lieferung zu spät\n2;alles gut\n",
     "cp1252 ": "id,text\n1,¿Dónde está la señora? ¡Mañana!\n2,Le café où créé\n3,20 €\n",

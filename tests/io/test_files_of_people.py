@@ -1,4 +1,7 @@
-"""Tests of files in common shapes: each is read correctly, or refused with a remedy."""
+"""Tests of tables, texts and labels in many common file layouts.
+
+Each file is read correctly, or refused with a message that says what to do.
+"""
 
 import csv
 import datetime as dt
@@ -68,7 +71,7 @@ SUM = ["Summe", sum(AMOUNTS), None]
 TITLE = [["Kundenliste 2024"], []]
 INFO = [["Diese Mappe"], ["wurde erstellt am"], ["3.11.2026"]]
 
-#: Files from which the same table is read: ids, amounts and towns.
+#: Files in different layouts that contain the same table of ids, amounts and towns.
 SAME = {
     "a workbook": lambda f: workbook(f, TABLE),
     "a title above": lambda f: workbook(f, [*TITLE, *TABLE]),
@@ -276,7 +279,7 @@ def test_what_cannot_be_read_says_what_to_do(tmp_path, name):
 
 GIVEN = {IDS[i]: "late" if i % 2 else "early" for i in range(0, N, 3)}
 
-#: Files of labels: our own outputs, spreadsheets and exports.
+#: Label files in different layouts: written by Partwise, by spreadsheets, and by other tools.
 LABELS = {
     "id and label": lambda f: text(f, [["id", "label"], *GIVEN.items()], "l.csv"),
     "label and id": lambda f: text(

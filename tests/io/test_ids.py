@@ -1,4 +1,4 @@
-"""Tests of joining labels by ids: ambiguous ids are refused with a remedy."""
+"""Tests of joining labels to samples by ids: ambiguous ids are refused with a remedy."""
 
 import csv
 import unicodedata
@@ -19,7 +19,10 @@ WORDS = {
 
 @pytest.fixture
 def letters(tmp_path):
-    """`letters(ids)` writes a table of texts on two topics in turn; row 0 is about the sea."""
+    """Return a function that writes a table of texts with the given ids.
+
+    The texts are on two topics in turn; row 0 is about the sea.
+    """
 
     def write(ids, name="t.csv", heading="ID"):
         rng = np.random.default_rng(0)
@@ -98,7 +101,10 @@ def test_a_column_that_repeats_by_nature_is_no_id_but_joins_nothing(tmp_path):
 
 
 def test_the_index_that_pandas_writes_is_the_ids(tmp_path):
-    """Labels of a shuffled frame match by its index, not by row number."""
+    """Check that labels are joined by the index of a pandas data frame, not by row number.
+
+    The rows are shuffled, so joining by row number would give wrong labels.
+    """
     order = np.random.default_rng(0).permutation(30)
     rows = "".join(f"{i},{i * 1.5},{i % 3}.5\n" for i in order)
     labels = table(tmp_path, "".join(f"{i},{'low' if i < 15 else 'high'}\n" for i in range(30)))
@@ -156,7 +162,10 @@ def test_the_first_line_of_links_is_not_lost(tmp_path):
 
 
 def test_letters_with_accents_are_one_however_they_are_stored(tmp_path):
-    """Composed and decomposed accents are equal, since macOS decomposes file names."""
+    """Check that ids with composed and with decomposed accents are equal.
+
+    macOS stores file names with decomposed accents.
+    """
     two, one = (unicodedata.normalize(form, "Grün.png") for form in ("NFD", "NFC"))
     assert two != one
     for held, written in ((two, one), (one, two)):

@@ -1,4 +1,4 @@
-"""Tests of parts and topics that commands read from files."""
+"""Tests of known parts, topics and links that commands read from files."""
 
 import json
 import re
@@ -26,7 +26,7 @@ def command(*arguments):
 
 @pytest.fixture
 def texts(tmp_path):
-    """Return texts of two topics with labels."""
+    """Write a table of texts on two topics with labels, and return its path."""
     rng = np.random.default_rng(0)
     rows = ["id,text,class"]
     for name, words in WORDS.items():
@@ -68,7 +68,10 @@ def test_topics_name_the_clusters_and_the_parts(texts, tmp_path, capsys):
 
 
 def test_a_topic_keeps_its_name_where_another_part_took_its_words(tmp_path, capsys):
-    """A topic only starts the fit, so its words may end in a part that had no topic."""
+    """Check that a topic keeps its name if its words end in a part that had no topic.
+
+    The words of a topic only determine where the fit starts.
+    """
     pytest.importorskip("plotly")  # the report
     words = {"sport": ["match", "player", "goal", "team", "league", "score", "coach", "stadium"]}
     words["food"] = ["bread", "soup", "recipe", "oven", "flour", "sugar", "butter", "spice"]

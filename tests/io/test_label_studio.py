@@ -1,4 +1,4 @@
-"""Tests of labels that Label Studio exported as JSON."""
+"""Tests of reading labels that Label Studio exported as JSON."""
 
 import json
 

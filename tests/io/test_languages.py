@@ -1,4 +1,4 @@
-"""Languages of texts, and the warning if a class has labels in one language only."""
+"""Tests of language detection, and of the warning if a class has labels in one language only."""
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def test_what_is_no_sentence_has_no_language(text):
 
 
 def mails(classes):
-    """Return 40 texts, half of them French, with labels of the first four."""
+    """Return 40 texts, alternately English and French, and labels of the first four."""
     texts = [SENTENCES["english"], SENTENCES["french"]] * 20
     return texts, [*classes, *[None] * 36]
 

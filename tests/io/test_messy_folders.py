@@ -1,4 +1,4 @@
-"""Tests of real folders: photos of all sizes, damaged files, other files, empty texts."""
+"""Tests of folders with images of different sizes, damaged files, other files, or empty texts."""
 
 import csv
 import io
@@ -18,7 +18,7 @@ QUICK = ("--no-report", "--max-iter", "60")
 
 @pytest.fixture
 def photos(tmp_path):
-    """Write dark and light pictures of four sizes, a truncated one, and two other files."""
+    """Write dark and light images of four sizes, a truncated one, and two other files."""
     image = pytest.importorskip("PIL.Image", reason="images need pillow")
     rng = np.random.default_rng(0)
     folder = tmp_path / "photos"
@@ -194,7 +194,10 @@ def test_rows_with_gaps_are_dropped_in_cluster_and_predict(command, tmp_path):
 
 
 def test_one_list_of_what_to_label_next_with_the_sample(command, mails, tmp_path):
-    """The page once had two different lists, one of them without the texts."""
+    """Check that the report has one list of samples to label next, with their texts.
+
+    Regression test: the page once had two different lists, one of them without the texts.
+    """
     pytest.importorskip("plotly")  # the report
     out = tmp_path / "out"
     given = ("--text-column", "body", "--label-column", "topic", "--max-iter", "60")
@@ -224,5 +227,5 @@ def test_thumbnails_of_sixteen_bits_show_what_is_there(tmp_path):
         shown = Image.open(io.BytesIO(samples.thumbnails(0, *side))).convert("L")
         grey = np.asarray(shown, dtype=float)
         assert max(shown.size) == (side or (64,))[0]
-        # black to white; WebP changes a grey value by a few of 255 steps
+        # Grey values go from black to white; WebP changes a grey value by a few of 255 steps.
         assert grey[0].max() < 16 and grey[-1].min() > 240 and abs(grey.mean() - 127.5) < 8

@@ -1,4 +1,4 @@
-"""Tests of real tables: spreadsheets, no header row, very long cells."""
+"""Tests of tables from spreadsheets, tables without a header row, and very long cells."""
 
 import csv
 import datetime as dt
@@ -43,7 +43,10 @@ def test_a_cell_as_long_as_a_book(tmp_path):
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "cp1252"])
 @pytest.mark.parametrize("line", ["sep=;\r\n", '"sep=;"\r\n'])
 def test_what_excel_adds(tmp_path, line, encoding):
-    """Excel adds a line that names the separator, empty rows, and empty columns at the end."""
+    """Check a .csv file as Excel writes it.
+
+    Excel adds a line that states the separator, empty rows, and empty columns at the end.
+    """
     rows = "".join(f"f{i};{i},5;Tür {i % 3};;\r\n" for i in range(30))
     text = f"{line}id;größe;was;;\r\n{rows};;;;\r\n;;;;\r\n"
     samples = read_samples(write(tmp_path, text, encoding=encoding))

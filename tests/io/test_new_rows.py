@@ -1,4 +1,4 @@
-"""Tests of new rows for a model: other formats, unreadable values, and empty columns."""
+"""Tests of reading new rows for a fitted model: other formats, unreadable values, gaps."""
 
 import datetime as dt
 
@@ -43,7 +43,10 @@ def test_dates_in_another_format_are_the_same_days(tmp_path, form):
     "rows", [["3. Quartal;1", "4. Quartal;2"], ["03/04/2025;1", "05/06/2025;2"]]
 )
 def test_a_column_that_cannot_be_read_is_refused_by_name(tmp_path, rows):
-    """The second column is ambiguous: the day or the month may come first."""
+    """Check that a column of new rows whose dates are unreadable or ambiguous is refused.
+
+    In an ambiguous column, the day or the month may come first.
+    """
     recipe = read_samples(dated(tmp_path, "%d.%m.%Y")).recipe
     with pytest.raises(ValueError, match=f"'when' has '{rows[0][:4]}.*2 of its 2 rows"):
         read_samples(write(tmp_path, ["when;size", *rows], "new.csv"), recipe=recipe)

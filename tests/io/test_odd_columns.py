@@ -1,4 +1,4 @@
-"""Tests of table values that do not mean what they look like, and of the notes about them."""
+"""Tests of unusual columns (codes, special numbers, infinities) and unusual AnnData files."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def test_codes_with_leading_zeros_are_categories(tmp_path):
     kind, done = column(samples, "zip")
     assert kind == "category" and "leading zero" in done
     assert samples.feature_names[:4] == [f"zip = {z}" for z in zips]
-    # new rows without a zero in front, and with a gap, which makes pandas think of fractions
+    # New rows lack the leading zero and have a missing value, so pandas reads the column as floats.
     new = read_samples(
         write(tmp_path, "zip,a\n10115,1\n,2\n80331,3\n", "n.csv"), recipe=samples.recipe
     )
@@ -118,12 +118,15 @@ def test_text_among_numbers_is_said(tmp_path):
     assert "'12 kg'" in column(read_samples(write(tmp_path, text)), "a")[1]
 
 
-# -- cells ----------------------------------------------------------------------------------------
+# -- AnnData files --------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def cells(tmp_path):
-    """Write counts in .raw and logarithms in X, with two cells without any count."""
+    """Write an AnnData file with counts in .raw and logarithms in X.
+
+    Two of its cells have no counts.
+    """
     anndata = pytest.importorskip("anndata", reason=".h5ad needs anndata")
     rng = np.random.default_rng(0)
     counts = rng.poisson(2.0, (30, 12)).astype(np.float32)
@@ -160,7 +163,10 @@ def test_two_cells_of_one_name_are_named(cells):
 
 
 def test_two_genes_of_one_name_are_kept_apart(cells, tmp_path):
-    """Duplicate names once mixed up the parts of two genes."""
+    """Check that two genes of the same name keep their own parts.
+
+    Regression test: duplicate names once exchanged the parts of two genes.
+    """
     anndata = pytest.importorskip("anndata", reason=".h5ad needs anndata")
     from partwise import NMF
     from partwise.io import to_anndata

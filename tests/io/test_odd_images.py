@@ -12,7 +12,7 @@ image = pytest.importorskip("PIL.Image", reason="images need pillow")
 
 
 def deep(folder, n=6, top=4095):
-    """Write 12-bit images in 16 bits: two patterns that differ by less than 1/256."""
+    """Write 12-bit images with 16-bit values, whose patterns differ by less than 1/256."""
     rng = np.random.default_rng(0)
     pixels = []
     for i in range(n):

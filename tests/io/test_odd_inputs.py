@@ -1,8 +1,8 @@
-"""Tests of more than a hundred damaged or odd inputs: no label is joined to a wrong sample.
+"""Tests of more than a hundred damaged or unusual inputs: no label is joined to a wrong sample.
 
 The content of a sample determines its label: words of the sea or the sky, a small or a large
-number, a dark or a light picture. A case passes if every joined label agrees with its sample, or
-if one line states the problem.
+number, a dark or a light image. A case passes if every joined label agrees with its sample, or if a
+one-line error states the problem.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def csv_text(rows, separator=",", end="\n"):
 
 @dataclass
 class Case:
-    """Files to write, options to read them, and the expected note or error."""
+    """Files to write, options with which they are read, and the expected note or error."""
 
     name: str
     files: dict
@@ -274,7 +274,7 @@ def json_lines():
 
 
 def numbers():
-    """Return small numbers for class "sea" and large ones for "sky"."""
+    """Yield tables in which class "sea" has small numbers and class "sky" has large ones."""
 
     def case(name, cell, *, heading="id,a,b", note="", **more):
         rows = "".join(f"r{i:02d};{cell(i)};{i % 5}\n" for i in range(N))
@@ -312,7 +312,7 @@ def numbers():
 
 
 def pictures():
-    """Return image files; dark ones are sea, light ones sky."""
+    """Yield folders of images in which class "sea" is dark and class "sky" is light."""
     from PIL import Image
 
     def picture(i, mode="L", size=(12, 12), suffix="PNG", exif=None):
@@ -396,7 +396,7 @@ def test_there_are_more_than_a_hundred():
 
 
 def holds(samples, i):
-    """Return the class of a sample from its content."""
+    """Return the class of a sample, determined from its words, number or brightness."""
     if samples.texts is not None:
         words = set(re.findall(r"\w+", samples.texts[i]))
         found = [kind for kind in KINDS if words & set(WORDS[kind])]

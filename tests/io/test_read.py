@@ -1,4 +1,4 @@
-"""Tests of reading user data: every format, and wrong files."""
+"""Tests of `read_samples` and `read_labels`: every format, and files that are refused."""
 
 import functools
 import io
@@ -34,7 +34,7 @@ def pandas():
 
 @pytest.fixture
 def photos(pil, tmp_path, rng):
-    """Write twelve 6x4 images (height x width) into two sub-folders."""
+    """Write six dark and six light images of 6 x 4 pixels into two sub-folders."""
     folder = tmp_path / "photos"
     for number in range(12):
         place = folder / ("dark" if number % 2 else "light")
@@ -69,7 +69,7 @@ def test_size_colour_and_depth(photos, pil):
     assert read_samples(photos, size=(3, 5)).X.shape == (12, 15)
     coloured = read_samples(photos, rgb=True)
     assert coloured.image_shape == (6, 4, 3) and coloured.X.shape == (12, 72)
-    # 16 bits keep their brightness instead of being clipped
+    # Images of 16 bits keep their brightness instead of being clipped.
     deep = np.full((6, 4), 30_000, dtype=np.uint16)
     deep[0] = 60_000
     pil.fromarray(deep).save(photos / "deep.png")
@@ -186,7 +186,7 @@ def test_texts_from_files_and_from_a_column(tmp_path, pandas):
     assert np.allclose(files.X.toarray(), column.X[order].toarray())
     assert column.ids[3] == "n3" and column.y.tolist() == topics
     assert column.texts[0] == texts[0]
-    # the weights of the papers, computed by the function for experiments
+    # The weights equal those of `datasets.tfidf`, the tf-idf formula of the papers.
     counts = [[text.split().count(w) for w in column.feature_names] for text in texts]
     assert np.allclose(column.X.toarray(), tfidf(np.array(counts, dtype=float)))
 
@@ -391,7 +391,10 @@ def test_known_sets_by_name_are_upright(digits):
 
 
 def test_images_of_matlab_are_upright(tmp_path, rng):
-    """The field fea stores images by columns, and --image-shape must suffice."""
+    """Check that images of a .mat file are upright, given --image-shape.
+
+    The field fea stores the pixels of an image by columns.
+    """
     pictures = rng.random((5, 4, 3))
     scipy.io.savemat(tmp_path / "m.mat", {"fea": pictures.transpose(0, 2, 1).reshape(5, 12)})
     samples = read_samples(tmp_path / "m.mat", image_shape=(4, 3), scale="none")
@@ -567,7 +570,10 @@ def test_keep_share_keeps_at_least_one_a_class():
 
 
 def test_keep_share_is_the_nearest_number():
-    """The number of kept labels is rounded: 0.9 of 3 is 3, and 0.24 of 10 is 2."""
+    """Check that `keep_share` rounds the number of labels to keep.
+
+    It keeps 3 of 3 labels for a share of 0.9, and 2 of 10 for a share of 0.24.
+    """
     y = np.array(["a"] * 3 + ["b"] * 10, dtype=object)
     assert (keep_share(y, 0.9) == "a").sum() == 3
     assert (keep_share(y, 0.24) == "b").sum() == 2
@@ -575,7 +581,7 @@ def test_keep_share_is_the_nearest_number():
 
 
 def test_a_whole_name_is_meant_before_one_without_suffix(tmp_path):
-    """An id matches a whole file name before a name without its suffix."""
+    """Check that an id matches a whole file name before a file name without its suffix."""
     ids = ["a/one.png.txt", "b/one.png", "c/two.txt"]
     text = "id,label\none.png,x\none.png.txt,y\ntwo,z\n"
     assert read_labels(table(tmp_path, text), ids).tolist() == ["y", "x", "z"]
@@ -666,7 +672,7 @@ def test_cells_by_their_most_variable_genes_and_back(adata, tmp_path):
     new.write_h5ad(tmp_path / "n.h5ad")
     again = read_samples(tmp_path / "n.h5ad", recipe=samples.recipe)
     assert again.feature_names == samples.feature_names
-    # depth is that of the kept genes, so rows agree with the old ones
+    # Counts are scaled to the depth over the kept genes, so the rows agree with those of the fit.
     assert np.allclose(again.X.toarray(), samples.X[:3].toarray(), rtol=1e-5)
     gone = samples.feature_names[0]
     adata[:, adata.var_names != gone].copy().write_h5ad(tmp_path / "g.h5ad")
@@ -699,7 +705,7 @@ def test_cells_by_their_most_variable_genes_and_back(adata, tmp_path):
 def test_a_warning_of_a_package_does_not_make_a_file_damaged(
     tmp_path, monkeypatch, package, name, suffix
 ):
-    """If warnings are errors, a package's warning must not count as a damaged file."""
+    """Check that a file is not reported as damaged if a package warns and warnings are errors."""
     module = pytest.importorskip(package)
     if suffix == ".parquet":
         pytest.importorskip("pyarrow", reason=".parquet needs pyarrow")

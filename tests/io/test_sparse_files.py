@@ -1,4 +1,7 @@
-"""Tests of sparse files with wrong indices, sizes or links, which are refused before use."""
+"""Tests that sparse files with wrong indices, sizes or links are refused before they are used.
+
+Such files could read memory out of bounds, exhaust the memory, or read other files.
+"""
 
 import subprocess
 import sys
@@ -14,7 +17,7 @@ from partwise.io import datasets
 
 
 def parts(layout="csr"):
-    """Return data, indices and indptr of 40 x 50 counts."""
+    """Return data, indices and indptr of a sparse array of 40 x 50 counts."""
     X = sp.random_array((40, 50), density=0.2, random_state=0, format=layout)
     X.data = np.ceil(5 * X.data)
     return {"data": X.data, "indices": X.indices.copy(), "indptr": X.indptr.copy()}
@@ -106,7 +109,7 @@ def write_h5ad(path, p, layout="csr"):
 
 
 def mat_bytes(p):
-    """Return the bytes of a MATLAB 5 file with one sparse variable, fea, without checks."""
+    """Return the bytes of a MATLAB 5 file with one sparse variable "fea", without any checks."""
 
     def element(kind, data):
         return (
@@ -136,7 +139,7 @@ for path in sys.argv[1:]:
 
 
 def refused(*paths):
-    """Read in a new process, since reading out of bounds may end it."""
+    """Check that files are refused, in a new process because reading them could crash it."""
     command = [sys.executable, "-c", READ, *map(str, paths)]
     run = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert run.returncode == 0, (run.returncode, run.stdout, run.stderr[-300:])
@@ -146,7 +149,7 @@ def refused(*paths):
         assert str(path) in line and "damaged sparse matrix" in line, line
 
 
-# -- one function for all ------------------------------------------------------------------------
+# -- csr_of and checked_csr ----------------------------------------------------------------------
 
 
 @damages
@@ -189,7 +192,7 @@ def test_shapes_that_are_none(shape):
         csr_of(**parts(), shape=shape)
 
 
-# -- the readers ---------------------------------------------------------------------------------
+# -- the readers of each file format -------------------------------------------------------------
 
 
 CRASHING = (index_far, index_near, pointer_falls)
@@ -242,7 +245,7 @@ def test_npz(tmp_path, damage, layout):
         datasets.read(tmp_path / "x.npz")
 
 
-# -- sizes that are claimed -----------------------------------------------------------------------
+# -- files that claim too large sizes -------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -263,7 +266,10 @@ def test_a_market_file_that_claims_too_much(tmp_path, text):
 
 
 def test_columns_that_nothing_fills(tmp_path):
-    """A matrix of 40 rows and 10^9 columns is small in a file, but its parts are large."""
+    """Check that a matrix of 40 rows and 10^9 columns is refused.
+
+    It is small in a file, but its parts would be large.
+    """
     p = parts()
     np.savez(tmp_path / "x.npz", **p, shape=np.array([40, 10**9]))
     with pytest.raises(ValueError, match=r"x\.npz"):
@@ -279,7 +285,10 @@ def test_columns_that_nothing_fills(tmp_path):
 
 
 def test_rows_that_nothing_fills(tmp_path):
-    """A .mat file of 10^9 empty rows is small, since it is stored by columns."""
+    """Check that a .mat file of 10^9 empty rows is refused.
+
+    It is small because .mat files store matrices by columns.
+    """
     p = parts("csc")
     data = mat_bytes(p)
     shape = np.array([40, 50], "<i4").tobytes()
@@ -301,7 +310,7 @@ def test_market_files_are_read_as_before(tmp_path):
     assert np.array_equal(read.toarray(), [[1, 3], [2, 4]])
 
 
-# -- other files through an .h5ad -----------------------------------------------------------------
+# -- .h5ad files that refer to other files --------------------------------------------------------
 
 
 @pytest.fixture
@@ -355,12 +364,15 @@ def test_a_link_inside_of_an_h5ad_is_no_other_file(cells):
     assert pio.read_samples(cells, layer="same", scale="none").X.sum() == 24
 
 
-# -- MATLAB's elements ----------------------------------------------------------------------------
+# -- damaged elements of MATLAB files -------------------------------------------------------------
 
 
 @pytest.mark.parametrize("at", range(3), ids=["indices", "indptr", "data"])
 def test_an_element_of_a_type_that_there_is_not(tmp_path, at):
-    """Refuse the file, since scipy would read beyond its table of types and crash."""
+    """Check that a .mat element of an undefined type is refused.
+
+    scipy would read beyond its table of types and crash.
+    """
     p = parts("csc")
     data = mat_bytes(p)
     sizes = [4 * p["indices"].size, 4 * p["indptr"].size, 8 * p["data"].size]

@@ -1,4 +1,4 @@
-"""Tests of texts: stop words, n-grams, limits, and scripts without spaces."""
+"""Tests of reading texts: stop words, n-grams, frequency limits, scripts without spaces."""
 
 import numpy as np
 import pytest
@@ -54,7 +54,7 @@ def test_limits_and_ngrams(tmp_path):
     assert "glass" in read_samples(path, min_df=0.2).feature_names
     with pytest.raises(ValueError, match="must be positive"):
         read_samples(path, min_df=-1)
-    # the recipe cuts new texts alike
+    # The recipe of a model splits new texts in the same way.
     new = read_samples(folder(tmp_path / "n", ["red wine"]), recipe=pairs.recipe)
     at = pairs.texts.index("red wine")
     assert np.allclose(new.X.toarray(), pairs.X[[at]].toarray())
@@ -95,7 +95,7 @@ def found_languages(texts):
 
 
 def test_one_long_text_does_not_decide_for_all():
-    """One long English book does not decide the language of many German letters."""
+    """Check that one long English book does not decide the language of many German letters."""
     book = " ".join(ENGLISH * 500)
     assert found_languages([book, *(GERMAN * 5)]) == "without German stop words"
     assert found_languages([*(GERMAN * 5), book]) == "without German stop words"
@@ -121,7 +121,10 @@ def test_a_neighbouring_language_is_not_found():
 
 
 def test_one_word_makes_no_language():
-    """The English word "due" is Italian for two, and was once removed as a stop word."""
+    """Check that words that two languages share do not count as evidence for both.
+
+    The English word "due" means two in Italian, and was once removed as an Italian stop word.
+    """
     texts = ["please pay the amount that is due and send it to the bank"] * 9
     texts += ["due due invoice payment", "due overdue payment account", "due bank"] * 4
     words, said = find_stop_words(texts, "auto", characters=False)

@@ -1,4 +1,4 @@
-"""Tests of labels such as "unknown", which become a class only if the user confirms."""
+"""Tests of labels such as "unknown", which are refused unless the user drops or keeps them."""
 
 import numpy as np
 import pytest
@@ -47,7 +47,10 @@ def test_unknown_does_not_contradict_a_label(tmp_path):
 
 
 def test_names_that_look_like_gaps_stay_names(tmp_path):
-    """Keep "NA" (Namibia) and "null" (a surname), which pandas reads as missing values."""
+    """Check that the id "NA" (Namibia) and the id "null" (a surname) are read as text.
+
+    pandas would read them as missing values.
+    """
     path = write(tmp_path, "id,a,b\nNA,1,2\nnull,2,1\nDE,3,5\n", "t.csv")
     assert read_samples(path).ids == ["NA", "null", "DE"]
     texts = write(tmp_path, "who,body\n1,null and void\n2,NA\n3,void in NA\n", "m.csv")

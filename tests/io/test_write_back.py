@@ -1,4 +1,4 @@
-"""Tests of --write-back, which adds predicted labels to the user's own table."""
+"""Tests of --write-back, which adds predicted labels to a copy of the user's table."""
 
 import csv
 import json
@@ -18,7 +18,7 @@ NEW = ["partwise_label", "partwise_probability", "partwise_second_label", "partw
 
 
 def table():
-    """Write a table with an empty text, quotes, line breaks and leading zeros."""
+    """Return the heading and rows of a table with empty texts, quotes and line breaks."""
     rng = np.random.default_rng(0)
     rows = []
     for i in range(60):
@@ -31,7 +31,7 @@ def table():
 
 
 def checked(found, rows):
-    """Assert that original cells are unchanged and every row has the label of its text."""
+    """Check that the original cells are unchanged and each row has the label of its text."""
     assert len(found) == len(rows)
     for i, (new, old) in enumerate(zip(found, rows)):
         assert list(new.values())[:4] == old
