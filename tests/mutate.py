@@ -84,7 +84,6 @@ _ENGINE = [
 TESTS = {
     "partwise.classify.calibration": _ANSWERS,
     "partwise.classify.classifiers": _ANSWERS,
-    "partwise.classify.folds": _ANSWERS,
     "partwise.classify.ensemble": _ANSWERS,
     "partwise.classify.features": _ANSWERS,
     "partwise.classify.preparation": _ANSWERS,

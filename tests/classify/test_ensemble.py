@@ -8,13 +8,11 @@ from partwise.classify.ensemble import Ensemble, EnsembleFit, Member
 
 
 def test_a_member_without_an_earlier_weight_has_none():
-    before = Ensemble.from_weighting(
-        {
-            "members": [("logistic", "", "data", 2.0), ("trees", "", "both", 1.0)],
-            "weights": np.array([0.3, 0.7]),
-            "calibration": vars(Calibration(1.0, 0.1, np.ones(2))),
-        }
-    ).by_key()
+    none = np.empty(0)
+    members = [Member("logistic", "", "data", 2.0), Member("trees", "", "both")]
+    calibration = Calibration(1.0, 0.1, np.ones(2))
+    earlier = Ensemble(members, np.array([0.3, 0.7]), calibration, none, none, none)
+    before = earlier.weighting()["members"]
     assert before == {("logistic", "", "data"): (2.0, 0.3), ("trees", "", "both"): (1.0, 0.7)}
     fit = object.__new__(EnsembleFit)
     fit.previous, fit.before, fit.n_classes = object(), before, 2

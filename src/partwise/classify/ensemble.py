@@ -17,7 +17,6 @@ from partwise.classify import classifiers, spreading, trees
 from partwise.classify.calibration import WORST, Calibration, calibrate, temper
 from partwise.classify.classifiers import Linear
 from partwise.classify.features import Features, Views
-from partwise.classify.folds import make_folds
 
 #: Share α of label spreading: "far" reaches a whole cluster, "near" the neighbourhood of a label.
 SPREAD = {"far": 0.99, "near": 0.9}
@@ -170,27 +169,10 @@ class Ensemble:
         return cls(**{**state, "members": members, "calibration": calibration})
 
     def weighting(self) -> dict[str, Any]:
-        """Return only the weights and temperatures, for `from_weighting`."""
-        members = [(*member.key, member.inverse_temperature) for member in self.members]
-        return {
-            "members": members,
-            "weights": self.weights,
-            "calibration": vars(self.calibration),
-        }
-
-    @classmethod
-    def from_weighting(cls, weighting: Mapping[str, Any]) -> Ensemble:
-        """Return an ensemble of unfitted members that holds weights for `EnsembleFit`."""
-        members = [Member(*member) for member in weighting["members"]]
-        calibration = Calibration(**weighting["calibration"])
-        nothing = np.empty(0, dtype=np.int64)
-        held = np.empty((0, len(calibration.tilt)))
-        return cls(members, weighting["weights"], calibration, nothing, held, nothing)
-
-    def by_key(self) -> dict[Key, tuple[float, float]]:
-        """Return the inverse temperature and the weight of each member."""
+        """Return inverse temperatures and weights by the key of the member, and the calibration."""
         pairs = zip(self.members, self.weights.tolist(), strict=True)
-        return {member.key: (member.inverse_temperature, w) for member, w in pairs}
+        members = {member.key: (member.inverse_temperature, w) for member, w in pairs}
+        return {"members": members, "calibration": vars(self.calibration)}
 
     @property
     def candidates(self) -> Candidates:
@@ -254,12 +236,11 @@ def mix(
     return total
 
 
-#: A member, and its log probabilities in all folds.
-Tried = tuple[Member, AnyArray]
-
-
 class Fitted(NamedTuple):
-    """A member, its held-out probabilities, and its log probabilities of `EnsembleFit.rows`."""
+    """A member, its held-out probabilities, and its log probabilities of `EnsembleFit.rows`.
+
+    While members are fitted, ``log_p`` has a first axis with the folds and the fit to all labels.
+    """
 
     member: Member
     held: AnyArray
@@ -277,12 +258,54 @@ class Kept(NamedTuple):
 
 
 class Labelled(NamedTuple):
-    """Labelled samples in ascending order, with their classes and weights."""
+    """Labelled samples in ascending order, with their class codes, weights, and the classes."""
 
     rows: AnyArray
     y: AnyArray
     weights: AnyArray
-    n_classes: int
+    classes: AnyArray
+
+
+class Folds(NamedTuple):
+    """Folds of the labels, and their weights in training.
+
+    If only one class loses a label, its mean becomes less accurate than the means of the other
+    classes. A classifier that uses class means then predicts the held-out label worse than a new
+    sample, and worse than chance with two labels per class. So when a label of one class is held
+    out, every other class loses a label, too.
+
+    Attributes
+    ----------
+    fold : int array of shape (n_labelled,)
+        The fold in which a label is held out; -1 for the only label of a class.
+    means, spread : float arrays of shape (n_folds + 1, n_labelled)
+        Training weights of the labels in each fold. In ``means`` all classes lose the same number
+        of labels. ``spread`` leaves out only the held-out labels and serves statistics that all
+        classes share. The last row is for the fit to all labels.
+    """
+
+    fold: AnyArray
+    means: AnyArray
+    spread: AnyArray
+
+
+def make_folds(y: AnyArray, weights: AnyArray, n_folds: int, rng: np.random.RandomState) -> Folds:
+    """Return folds for class codes ``y`` (0 to c-1); 0 folds hold no label out."""
+    n, c = y.size, int(y.max()) + 1
+    fold, place = np.full(n, -1), 0
+    members = [rng.permutation(np.flatnonzero(y == j)) for j in range(c)]
+    for j in rng.permutation(c):
+        m = members[j].size
+        if m > 1 and n_folds:
+            fold[members[j]] = (place + np.arange(m)) % n_folds
+            place = (place + m) % n_folds
+    means, spread = np.ones((n_folds + 1, n)), np.ones((n_folds + 1, n))
+    for f in range(n_folds):
+        means[f, fold == f] = spread[f, fold == f] = 0
+        for mine in members:
+            if mine.size > 1 and not (fold[mine] == f).any():
+                means[f, mine[f % mine.size]] = 0
+    return Folds(fold, means * weights, spread * weights)
 
 
 class EnsembleFit:
@@ -299,7 +322,8 @@ class EnsembleFit:
     seed : int
     cache : dict
         Results that later fits reuse: those that do not depend on labels, and initial values.
-    previous : Ensemble or None
+    previous : mapping or None
+        `Ensemble.weighting` of an earlier fit.
     """
 
     def __init__(
@@ -309,21 +333,22 @@ class EnsembleFit:
         n_folds: int,
         seed: int,
         cache: dict[str, Any],
-        previous: Ensemble | None = None,
+        previous: Mapping[str, Any] | None = None,
     ) -> None:
         n = len(features.first.data)
         self.features, self.seed, self.cache, self.previous = features, seed, cache, previous
+        self.given, self.n_classes, self.n_folds = labelled, len(labelled.classes), n_folds
         self.labelled, self.y, weights = _merge_copies(features.digests, labelled)
-        self.n_classes = labelled.n_classes
         self.folds = make_folds(self.y, weights, n_folds, np.random.RandomState(seed))
+        self.scored = np.flatnonzero(self.folds.fold >= 0)
         self.rows = np.arange(n)
         if n > WORKING:
             some = np.random.RandomState(seed).permutation(n)[:WORKING]
             self.rows = np.union1d(self.labelled, some)
         self.at: AnyArray = np.searchsorted(self.rows, self.labelled)
         self.views = features.views(slice(None) if self.rows.size == n else self.rows)
-        self.truth = self.y[self.folds.scored]
-        self.before = previous.by_key() if previous else {}
+        self.truth = self.y[self.scored]
+        self.before = previous["members"] if previous else {}
 
     def ensemble(
         self,
@@ -339,12 +364,12 @@ class EnsembleFit:
         """
         fitted, failed = self.tried
         members = [one.member for one in fitted]
-        held = np.stack([one.held for one in fitted]).astype(float)
+        held = np.stack([one.held for one in fitted])
         w, held = self.weights(members, held, self.truth, pooled)
         agreement = self.agreement(fitted, w) if self.previous is None else float("nan")
         fast = np.array([self.is_fast(member) for member in members])
         mixed = self.mixture(fitted, np.where(fast, w, 0))
-        if self.folds.n_folds:
+        if self.n_folds:
             others = self.mixture(fitted, np.where(fast, 0, w))
             slow = [m for m, mine in zip(members, fast, strict=True) if not mine]
             self.cache["kept"] = Kept(slow, w[~fast], others, self.labelled, self.y)
@@ -354,11 +379,11 @@ class EnsembleFit:
             left = 1 - kept.weights.sum()
             mixed, members = left * mixed + kept.mixed, [*members, *kept.members]
             w = np.append(left * w, kept.weights)
-        last = self.previous.calibration if self.previous else None
+        last = Calibration(**self.previous["calibration"]) if self.previous else None
         counts = np.bincount(self.y, minlength=self.n_classes)
         calibration = calibrate(mixed, held, self.truth, counts, last, priors, drawn)
         weights = np.append(w, np.zeros(len(failed)))
-        held, rows = calibration.apply(held), self.labelled[self.folds.scored]
+        held, rows = calibration.apply(held), self.labelled[self.scored]
         found = [*members, *failed], weights, calibration, rows, held, self.truth, agreement
         return Ensemble(*found), calibration.apply(mixed)
 
@@ -374,25 +399,26 @@ class EnsembleFit:
 
         A fast answer leaves out the members that take long to fit.
         """
-        fast = self.folds.n_folds == 0
         prepared = self.features.prepared
         tasks: list[tuple[Any, ...]] = [
-            (self._on_views, name) for name in prepared if prepared[name].has_parts or not fast
+            (self._on_views, name)
+            for name, mine in prepared.items()
+            if mine.has_parts or self.n_folds
         ]
-        if not fast:
+        if self.n_folds:
             tasks += [(self._ridge, name) for name in prepared]
             tasks += [(self._trees, *view) for view in self._tree_views()]
         found = results(lambda task, *of: task(*of), tasks, allowed())
-        tried = [one for mine in found for one in mine]
-        failed = [member for member, log_p in tried if not np.isfinite(log_p).all()]
-        if len(failed) == len(tried):
+        tried = [one._replace(log_p=one.log_p[-1].copy()) for mine in found for one in mine]
+        fitted = [one for one in tried if one.member.arrays]
+        failed = [one.member for one in tried if not one.member.arrays]
+        if not fitted:
             names = ", ".join(member.name for member in failed)
             raise ValueError(
                 f"No classifier has finite scores (tried: {names}). Look for values of X that are "
                 "far out of scale, or scale its columns."
             )
-        fitted = [(member, log_p) for member, log_p in tried if np.isfinite(log_p).all()]
-        return [Fitted(m, np.exp(self._held_out(p)), p[-1].copy()) for m, p in fitted], failed
+        return fitted, failed
 
     def is_fast(self, member: Member) -> bool:
         """Return whether the member is fitted quickly enough for a fast answer."""
@@ -463,35 +489,31 @@ class EnsembleFit:
             total += share * np.exp(one.log_p) if share else 0
         return total
 
-    def _held_out(self, log_p: AnyArray) -> AnyArray:
-        return self.folds.held_out(log_p, self.at)
-
     def _member(
         self, kind: str, preparation: str, view: str, raw: AnyArray, **arrays: AnyArray
-    ) -> Tried:
+    ) -> Fitted:
         """Choose a temperature for scores (n_folds + 1, n, n_classes), and return the member."""
         member = Member(kind, preparation, view)
         log_p = log_softmax(raw, axis=2)
         if not np.isfinite(log_p).all():
-            return member, log_p
+            return Fitted(member, log_p, log_p)
         member.arrays = arrays
-        heat = temper(self._held_out(log_p), self.truth)
-        if self.previous:
-            heat = self.before.get(member.key, (1.0, 0.0))[0]
+        scored = self.folds.fold[self.scored], self.at[self.scored]
+        heat = self.before.get(member.key, (temper(log_p[scored], self.truth), 0.0))[0]
         member.inverse_temperature = heat
         log_p = log_p if heat == 1 else log_softmax(heat * log_p, axis=2)
+        held = log_p[scored]
         if self.truth.size:
-            held = self._held_out(log_p)
             member.accuracy = float(np.mean(held.argmax(axis=1) == self.truth))
             right = held[np.arange(self.truth.size), self.truth]
             member.log_loss = float(-np.maximum(right, -WORST).mean())
-        return member, log_p
+        return Fitted(member, np.exp(held).astype(float), log_p)
 
-    def _linear(self, kind: str, preparation: str, view: str, fit: Linear) -> Tried:
+    def _linear(self, kind: str, preparation: str, view: str, fit: Linear) -> Fitted:
         raw = fit.scores(self.views[preparation][view])
         return self._member(kind, preparation, view, raw, A=fit.A[-1], b=fit.b[-1])
 
-    def _on_views(self, name: str) -> list[Tried]:
+    def _on_views(self, name: str) -> list[Fitted]:
         """Fit the classifiers of a preparation, then Gaussian mixtures from their average."""
         folds, views, found = self.folds, self.views[name], []
         for kind, view in FIRST if self.features.prepared[name].has_parts else FIRST_OTHER:
@@ -502,13 +524,13 @@ class EnsembleFit:
                 fit = classifiers.discriminant(Z, self.y, folds.means, folds.spread, self.n_classes)
             found.append(self._linear(kind, name, view, fit))
         found += self._spreading(name)
-        finite = [one for one in found if np.isfinite(one[1]).all()]
+        finite = [one for one in found if one.member.arrays]
         if finite:
-            held = np.stack([np.exp(self._held_out(log_p)) for _, log_p in finite]).astype(float)
-            w = self.weights([member for member, _ in finite], held, self.truth)[0]
+            held = np.stack([one.held for one in finite])
+            w = self.weights([one.member for one in finite], held, self.truth)[0]
             start: Any = 0.0
-            for share, (_, log_p) in zip(w, finite, strict=True):
-                start = start + np.float32(share) * np.exp(log_p)
+            for share, one in zip(w, finite, strict=True):
+                start = start + np.float32(share) * np.exp(one.log_p)
             for view in [view for view in SECOND if view in views]:
                 to = (views[view], self.at, self.y, folds.means, start, ROUNDS)
                 fits = classifiers.mixture(*to)
@@ -523,7 +545,7 @@ class EnsembleFit:
         labels.
         """
         starts = self.cache.setdefault("starts", {})
-        start = None if self.folds.n_folds else starts.get(key)
+        start = None if self.n_folds else starts.get(key)
         if start is not None and start.shape[1] != self.n_classes:
             start = None
         fit = classifiers.logistic(Z, self.y, self.folds.means, self.n_classes, start)
@@ -532,7 +554,7 @@ class EnsembleFit:
             starts[key] = last
         return fit
 
-    def _spreading(self, name: str) -> list[Tried]:
+    def _spreading(self, name: str) -> list[Fitted]:
         """Spread labels over the graph, and cache the influence of each label."""
         walks, reached = (self.cache.setdefault(key, {}) for key in ("walks", "reached"))
         if name not in walks:
@@ -558,17 +580,17 @@ class EnsembleFit:
             made.append(self._member("spreading", name, view, raw, scores=scores))
         return made
 
-    def _ridge(self, name: str) -> list[Tried]:
+    def _ridge(self, name: str) -> list[Fitted]:
         """Fit least squares on all columns."""
         P, means = self.views[name]["columns"], self.folds.means
         raw, last = classifiers.ridge(P, self.at, self.y, means, self.n_classes)
         return [self._member("ridge", name, "columns", raw, A=last.A[0], b=last.b[0])]
 
-    def _trees(self, name: str, view: str) -> list[Tried]:
+    def _trees(self, name: str, view: str) -> list[Fitted]:
         """Fit a forest to all labels, and smaller forests that score only held-out labels."""
         Z, y, c, folds, seed = self.views[name][view], self.y, self.n_classes, self.folds, self.seed
-        raw = np.zeros((folds.n_folds + 1, len(Z), c))
-        for f in range(folds.n_folds):
+        raw = np.zeros((self.n_folds + 1, len(Z), c))
+        for f in range(self.n_folds):
             mine = self.at[folds.fold == f]
             known = folds.means[f] > 0
             if mine.size and known.any():
@@ -611,7 +633,7 @@ def _merge_copies(digests: AnyArray, labelled: Labelled) -> tuple[AnyArray, AnyA
 
     Otherwise a held-out sample could have a copy in training, and its score would be too good.
     """
-    rows, y, weights, _ = labelled
+    rows, y, weights = labelled[:3]
     if not digests.size:
         return rows, y, weights
     pairs = np.stack([digests[rows], y.astype(np.uint64)])

@@ -157,24 +157,24 @@ class Explained(Results):
         check_has_samples(self, "suggest")
         closed = np.zeros(len(self.embedding_), dtype=bool)
         closed[np.asarray(exclude, dtype=np.intp)] = True
-        labelled = self._state["labelled"] if hasattr(self, "label_distributions_") else []
-        closed[labelled] = True
+        fitted = hasattr(self, "label_distributions_")
+        if fitted:
+            closed[self._state["labelled"]] = True
         if at_random:
             order = np.random.RandomState(self._seed()).permutation(len(closed))
             return np.asarray(order[~closed[order]][:n])
-        if not len(labelled):
-            return self._ask(np.ones(len(closed)), closed, n)
-        new = query.unseen(self.transduction_[labelled])
-        doubt = new + (1 - new) * query.margins(self.label_distributions_)
-        return self._ask(doubt, closed, n)
-
-    def _ask(self, doubt: AnyArray, closed: AnyArray, n: int) -> AnyArray:
-        """Call `query.label_next` in a cached space, which depends only on the part weights."""
-        cache = self.__dict__.setdefault("_cache", {})
+        doubt = self._doubt() if fitted else np.ones(len(closed))
+        cache = self.__dict__.setdefault("_cache", {})  # the space depends only on the part weights
         with blas_threads(self.embedding_.size):
             if "asking" not in cache:
                 cache["asking"] = query.make_space(self._features.first.views["both"])
             return query.label_next(cache["asking"], doubt, closed, n)
+
+    def _doubt(self) -> AnyArray:
+        """Return the uncertainty of the prediction of each sample, for `query.label_next`."""
+        new = query.unseen(self.transduction_[self._state["labelled"]])
+        doubt: AnyArray = new + (1 - new) * query.margins(self.label_distributions_)
+        return doubt
 
     def explain(
         self,

@@ -10,19 +10,23 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.stats import beta
 from sklearn.metrics import f1_score
+from sklearn.preprocessing import MultiLabelBinarizer
 from sklearn.utils.validation import check_is_fitted
 
 from partwise._sklearn import StrOptions, num_samples
 from partwise.backends.arrays import AnyArray
 from partwise.classify import query
 from partwise.classify.compact import check_has_samples
-from partwise.classify.inputs import check_also, check_drawn, check_samples
+from partwise.classify.ensemble import Ensemble
+from partwise.classify.inputs import check_drawn
 from partwise.classify.parts_classifier import PartsClassifier
 from partwise.fitting.checking.arrays import as_ndarray
 from partwise.knowledge.labels import Labels
 
 #: Weight of the predicted F1 in its interval, compared with one held-out sample with the label.
 PRIOR = 2.0
+#: Entries of the state of a `PartsClassifier` that belong to one label.
+OWN = ("ensemble", "labelled")
 
 
 class ExpectedLabel(NamedTuple):
@@ -176,25 +180,19 @@ class MultilabelClassifier(PartsClassifier):
 
     def _learn(self, names: AnyArray, Y: AnyArray, drawn: Any) -> MultilabelClassifier:
         """Fit one ensemble per label, with classifier weights that also use other labels."""
-        seed = self._seed()
-        self._cache = self.__dict__.get("_cache", {})
-        for name in ("walks", "reached"):  # these do not depend on labels
-            self._cache.setdefault(name, {})
-        fits, ones = [], []
+        seed, fits = self._seed(), []
         for column in Y.T:
-            known = np.flatnonzero(column >= 0)
+            labels = Labels(np.array([0, 1]), column.astype(np.int64))
             one = self._part()
-            y = column[known].astype(np.int64)
-            given = Labels(np.array([0, 1]), np.where(column >= 0, column, -1).astype(np.int64))
-            found, y = np.unique(y, return_inverse=True)
-            fits.append(one._begin(known, y, np.ones(known.size), seed, self.n_folds))
-            ones.append((one, found, known, y, check_drawn(drawn, self.priors, given)))
-        pooled = _pooled([fit for fit in fits if fit.truth.size and fit.n_classes == 2])
+            fit = one._begin(labels, np.ones(len(Y)), seed, self.n_folds)
+            fits.append((one, fit, check_drawn(drawn, self.priors, labels)))
+        pooled = _pooled([fit for _, fit, _ in fits if fit.truth.size and fit.n_classes == 2])
         p, states = np.empty(Y.shape), []
-        for j, (fit, (one, found, known, y, random)) in enumerate(zip(fits, ones, strict=True)):
-            one._finish(fit, found, known, y, random, pooled)
-            p[:, j] = _column(one.label_distributions_, found, known.size)
-            states.append({"ensemble": one._state["ensemble"], "found": found, "labelled": known})
+        for j, (one, fit, random) in enumerate(fits):
+            one._finish(fit, random, pooled)
+            state = {"found": one.classes_, **{name: one._state[name] for name in OWN}}
+            p[:, j] = _column(one.label_distributions_, state)
+            states.append(state)
         self._state["labels"] = states
         self.classes_, self.label_distributions_ = names, p
         self._state["labelled"] = np.flatnonzero((Y >= 0).all(axis=1))
@@ -214,10 +212,11 @@ class MultilabelClassifier(PartsClassifier):
         parameters = {name: getattr(self, name) for name in PartsClassifier().get_params()}
         one = PartsClassifier(**parameters)
         names = ("mark", "features", "also", "for_predict")
-        kept = {name: self._state[name] for name in names if name in self._state}
-        one._state, one._cache = kept, {k: self._cache[k] for k in ("walks", "reached")}
-        one.embedding_, one.components_ = self.embedding_, self.components_
-        one.n_components_, one.n_features_in_ = self.n_components_, self.n_features_in_
+        one._state = {name: self._state[name] for name in names if name in self._state}
+        cache = self.__dict__.setdefault("_cache", {})  # a model file does not contain it
+        one._cache = {name: cache.setdefault(name, {}) for name in ("walks", "reached")}
+        for name in ("embedding_", "components_", "n_components_", "n_features_in_"):
+            setattr(one, name, getattr(self, name))
         return one
 
     def for_label(self, label: Any) -> PartsClassifier:
@@ -243,21 +242,13 @@ class MultilabelClassifier(PartsClassifier):
         return self._one(at[0])
 
     def _one(self, j: int) -> PartsClassifier:
-        self._cache = self.__dict__.get("_cache", {})
-        for name in ("walks", "reached"):
-            self._cache.setdefault(name, {})
-        one, state = self._part(), self._state["labels"][j]
-        one._state |= {
-            "ensemble": state["ensemble"],
-            "labelled": state["labelled"],
-            "weighed": True,
-        }
-        one.classes_, p = state["found"], self.label_distributions_[:, j]
-        one.label_distributions_ = np.stack([1 - p, p], axis=1)
-        if len(one.classes_) == 1:
-            one.label_distributions_ = np.ones((len(p), 1))
+        one, state, p = self._part(), self._state["labels"][j], self.label_distributions_[:, j]
+        one._state |= {name: state[name] for name in OWN} | {"weighed": True}
+        one.classes_, known = state["found"], state["labelled"]
+        both = np.stack([1 - p, p], axis=1)
+        one.label_distributions_ = both if len(one.classes_) == 2 else np.ones((len(p), 1))
         one.transduction_ = one.classes_[one.label_distributions_.argmax(axis=1)]
-        one.transduction_[one._state["labelled"]] = self.transduction_[one._state["labelled"], j]
+        one.transduction_[known] = self.transduction_[known, j]
         return one
 
     @property
@@ -298,13 +289,12 @@ class MultilabelClassifier(PartsClassifier):
             Probabilities, with columns in the order of `classes_`.
         """
         check_is_fitted(self, "label_distributions_")
-        X = check_samples(self, X, reset=False)
-        views, near, _ = self._features.new(X, check_also(also, X, self._state.get("also", {})))
-        p = np.empty((X.shape[0], len(self.classes_)))
-        for j, state in enumerate(self._state["labels"]):
-            mine = self._one(j)._ensemble.probabilities(views, near)
-            p[:, j] = _column(mine, state["found"], len(state["labelled"]))
-        return p
+        views, near, _ = self._new(X, also)
+        columns = [
+            _column(Ensemble.from_state(state["ensemble"]).probabilities(views, near), state)
+            for state in self._state["labels"]
+        ]
+        return np.stack(columns, axis=1)
 
     def predict(self, X: Any, *, also: Any = None) -> AnyArray:  # type: ignore[override]
         """Predict the labels of new samples: 1 if a sample has a label, otherwise 0.
@@ -341,43 +331,19 @@ class MultilabelClassifier(PartsClassifier):
         known = Y >= 0
         return float(f1_score(Y[known], self.predict(X, also=also)[known]))
 
-    def suggest(self, n: int = 10, *, exclude: Any = (), at_random: bool = False) -> AnyArray:
-        """Return indices of the training samples to label next, over all labels together.
-
-        Parameters
-        ----------
-        n : int, default=10
-            Number of samples.
-        exclude : array-like of int, default=()
-            Samples not to ask for, in addition to those whose labels are all known.
-        at_random : bool, default=False
-            Draw samples at random.
-
-        Returns
-        -------
-        ndarray of int
-            At most n indices, the most useful first.
-        """
-        if at_random or not hasattr(self, "label_distributions_"):
-            return super().suggest(n, exclude=exclude, at_random=at_random)
-        check_has_samples(self, "suggest")
-        closed = np.zeros(len(self.embedding_), dtype=bool)
-        closed[np.asarray(exclude, dtype=np.intp)] = True
-        closed[self._state["labelled"]] = True
+    def _doubt(self) -> AnyArray:
+        """Return the uncertainty of the predictions of each sample, averaged over the labels."""
         p = self.label_distributions_
-        doubt = np.mean([query.margins(np.stack([1 - q, q], axis=1)) for q in p.T], axis=0)
-        return self._ask(doubt, closed, n)
+        doubt: AnyArray = np.mean(
+            [query.margins(np.stack([1 - q, q], axis=1)) for q in p.T], axis=0
+        )
+        return doubt
 
     @property
     def _ensemble(self) -> Any:
         raise AttributeError(
             "MultilabelClassifier has one classifier per label; for_label(label) returns it."
         )
-
-    def __copy__(self) -> MultilabelClassifier:
-        new = super().__copy__()
-        assert isinstance(new, MultilabelClassifier)
-        return new
 
     def _is_consistent(self) -> bool:
         """Return whether the arrays of a model from a file fit each other."""
@@ -397,36 +363,28 @@ class MultilabelClassifier(PartsClassifier):
 
 def check_indicator(y: Any, n: int) -> tuple[AnyArray, AnyArray]:
     """Return the labels and an array (n, n_labels) of 1, 0 and -1 for unknown entries."""
-    if sp.issparse(y):
-        y = y.toarray()
     if y is None:
         raise ValueError(
             "MultilabelClassifier requires y to be passed, but the target y is None; pass a matrix "
             "with 1 (has the label), 0 (has not) and -1 (unknown)."
         )
     names = getattr(y, "columns", None)
-    values = as_ndarray(y) if hasattr(y, "__array__") or hasattr(y, "dtype") else y
-    lists = _as_lists(values)
-    if lists is not None:
-        found = sorted({label for row in lists if row is not None for label in row}, key=str)
-        Y = np.array(
-            [
-                [-1.0] * len(found) if row is None else [label in row for label in found]
-                for row in lists
-            ],
-            dtype=float,
-        )
-        classes = np.empty(len(found), dtype=object)
-        classes[:] = found
-        classes = np.array(found) if all(isinstance(label, str) for label in found) else classes
+    y = y.toarray() if sp.issparse(y) else as_ndarray(y) if hasattr(y, "dtype") else y
+    rows = _as_lists(y)
+    if rows is not None:
+        found = sorted({label for row in rows for label in row or ()}, key=str)
+        binarizer = MultiLabelBinarizer(classes=found)
+        Y = binarizer.fit_transform([row or () for row in rows]).astype(float)
+        Y[[row is None for row in rows]] = -1
+        classes = binarizer.classes_
     else:
-        Y = np.array(values, dtype=object)
+        Y = np.array(y, dtype=object)
         if Y.ndim != 2:
             raise ValueError(
                 f"y must be an indicator matrix (n_samples, n_labels) or a list of labels for each "
                 f"sample, got shape {Y.shape}. Use PartsClassifier for one label per sample."
             )
-        Y = np.array([[np.nan if v is None else v for v in row] for row in Y], dtype=float)
+        Y = Y.astype(float)  # None becomes NaN
         Y[np.isnan(Y)] = -1
         classes = np.arange(Y.shape[1]) if names is None else np.array([str(c) for c in names])
     wrong = Y[~np.isin(Y, (-1, 0, 1))]
@@ -444,25 +402,25 @@ def check_indicator(y: Any, n: int) -> tuple[AnyArray, AnyArray]:
 
 
 def _as_lists(y: Any) -> list[Any] | None:
-    """Return the list of labels, or None, per sample; None if y is not a list of lists."""
-    if isinstance(y, np.ndarray) and y.ndim != 1:
+    """Return the labels of each sample, or None for it; None if y is an indicator matrix."""
+    if np.ndim(y) > 1 if isinstance(y, np.ndarray) else not isinstance(y, Sequence):
         return None
-    if not isinstance(y, (Sequence, np.ndarray)) or isinstance(y, str):
-        return None
-    rows = [None if row is None or row is np.nan else row for row in y]
+    rows = [None if row is np.nan else row for row in y]
     held = [row for row in rows if row is not None]
     if not held or not all(isinstance(row, (list, tuple, set, frozenset)) for row in held):
         return None
-    numbers = all(np.size(v) == 1 and v in (0, 1, -1) for row in held for v in row if v is not None)
-    same = len({len(row) for row in held}) == 1 and len(held) == len(rows)
-    return None if numbers and same and len(next(iter(held))) > 0 else rows
+    entries = {entry for row in held for entry in row if entry == entry}  # without NaN
+    lengths = {-1 if row is None else len(row) for row in rows}
+    matrix = entries <= {0, 1, -1, None} and len(lengths) == 1 and min(lengths) > 0
+    return None if matrix else rows
 
 
-def _column(p: AnyArray, found: AnyArray, n_known: int) -> AnyArray:
+def _column(p: AnyArray, state: dict[str, Any]) -> AnyArray:
     """Return the probability of class 1, shrunk towards ½ if only one class was seen."""
     if p.shape[1] == 2:
         return np.asarray(p[:, 1])
-    return np.full(len(p), (n_known * found[0] + 0.5) / (n_known + 1))
+    n_known = len(state["labelled"])
+    return np.full(len(p), (n_known * state["found"][0] + 0.5) / (n_known + 1))
 
 
 def _pooled(fits: list[Any]) -> dict[Any, float] | None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import (
@@ -25,7 +25,7 @@ from partwise.backends.threads import one_blas_thread
 from partwise.classify.calibration import check_probabilities
 from partwise.classify.compact import check_has_samples
 from partwise.classify.edited_parts import EditedParts
-from partwise.classify.ensemble import Ensemble, EnsembleFit, Key, Labelled
+from partwise.classify.ensemble import EnsembleFit, Key, Labelled
 from partwise.classify.explain import Explained
 from partwise.classify.features import Features, build_features
 from partwise.classify.inputs import (
@@ -213,7 +213,7 @@ class PartsClassifier(
         seed = self._seed()
         random = check_drawn(drawn, self.priors, labels)
         self._learn_features(X, more, seed, original, graph)
-        self._learn_classes(labels, weights, seed, self.n_folds, drawn=random)
+        self._learn_classes(labels, weights, seed, self.n_folds, random)
         return self
 
     def prepare(self, X: Any, *, also: Any = None, graph: Any = None) -> PartsClassifier:
@@ -260,20 +260,19 @@ class PartsClassifier(
         check_is_fitted(self, "embedding_")
         check_has_samples(self, "relabel")
         labels = check_labels(y, len(self.embedding_))
-        previous, n_folds = None, 0
+        previous: Mapping[str, Any] | None = None
         if isinstance(weigh, Mapping):
-            previous = Ensemble.from_weighting(weigh)
-            self._cache = {**self.__dict__.get("_cache", {}), "kept": weigh.get("kept")}
-        elif weigh:
-            n_folds = self.n_folds
-        elif "ensemble" in self._state:
-            previous = self._ensemble
+            previous, weigh = weigh, False
+            self._cache = {**self.__dict__.get("_cache", {}), "kept": previous.get("kept")}
+        elif not weigh and "ensemble" in self._state:
+            previous = self._ensemble.weighting()
         random = check_drawn(drawn, self.priors, labels)
         weights = np.ones(len(self.embedding_))
-        self._learn_classes(labels, weights, self._seed(), n_folds, previous, random)
+        n_folds = self.n_folds if weigh else 0
+        self._learn_classes(labels, weights, self._seed(), n_folds, random, previous)
         return self
 
-    def __copy__(self) -> PartsClassifier:
+    def __copy__(self) -> Self:
         """Return a model that shares graph and part weights, but has separate labels."""
         new = object.__new__(type(self))
         new.__dict__.update(self.__dict__)
@@ -327,48 +326,43 @@ class PartsClassifier(
         weights: AnyArray,
         seed: int,
         n_folds: int,
-        previous: Ensemble | None = None,
-        drawn: AnyArray | None = None,
+        drawn: AnyArray | None,
+        previous: Mapping[str, Any] | None = None,
     ) -> None:
+        fit = self._begin(labels, weights, seed, n_folds, previous)
+        if fit.n_classes == 1:
+            known, label = fit.given.rows, fit.given.classes[0]
+            message = one_class_warning(label, known.size, bool(labels.mask.all()))
+            warnings.warn(message, UserWarning, stacklevel=3)
+        self._finish(fit, drawn)
+
+    def _begin(
+        self,
+        labels: Labels,
+        weights: AnyArray,
+        seed: int,
+        n_folds: int,
+        previous: Mapping[str, Any] | None = None,
+    ) -> EnsembleFit:
+        """Return the fit of the ensemble to the labels that have a positive weight."""
         known = np.flatnonzero(labels.mask & (weights > 0))
         if not known.size:
             raise ValueError(
                 f"sample_weight is 0 for all {labels.n_labelled} labelled samples; set it above 0 "
                 "for one of them."
             )
-        y = labels.codes[known]
-        found, y = np.unique(y, return_inverse=True)
-        classes = labels.classes[found]
-        if found.size == 1:
-            message = one_class_warning(classes[0], known.size, bool(labels.mask.all()))
-            warnings.warn(message, UserWarning, stacklevel=3)
-        fit = self._begin(known, y, weights[known], seed, n_folds, previous)
-        self._finish(fit, classes, known, y, drawn)
-
-    def _begin(
-        self,
-        known: AnyArray,
-        y: AnyArray,
-        weights: AnyArray,
-        seed: int,
-        n_folds: int,
-        previous: Ensemble | None = None,
-    ) -> EnsembleFit:
-        """Create the fit of the ensemble to class codes ``y`` of the samples ``known``."""
+        found, y = np.unique(labels.codes[known], return_inverse=True)
+        weights = weights[known] * (known.size / weights[known].sum())
+        given = Labelled(known, y, weights, labels.classes[found])
         self._cache = self.__dict__.get("_cache", {})  # a model file does not contain it
-        given = Labelled(known, y, weights * (known.size / weights.sum()), int(y.max()) + 1)
-        return EnsembleFit(self._features, given, n_folds, seed, self._cache, previous)
+        features = Features.from_state(self._state["features"])
+        return EnsembleFit(features, given, n_folds, seed, self._cache, previous)
 
     def _finish(
-        self,
-        fit: EnsembleFit,
-        classes: AnyArray,
-        known: AnyArray,
-        y: AnyArray,
-        drawn: AnyArray | None,
-        pooled: Mapping[Key, float] | None = None,
+        self, fit: EnsembleFit, drawn: AnyArray | None, pooled: Mapping[Key, float] | None = None
     ) -> None:
         """Fit the ensemble, and store its predictions in the attributes."""
+        known, y, _, classes = fit.given
         counts = None if drawn is None else np.bincount(y[drawn[known]], minlength=classes.size)
         # With few labels the matrices are small, and the ensemble itself runs in threads.
         with one_blas_thread if known.size < MANY_LABELS else nullcontext():
@@ -381,7 +375,7 @@ class PartsClassifier(
         self.label_distributions_ = p
         self.transduction_ = self.classes_[p.argmax(axis=1)]
         self.transduction_[known] = self.classes_[y]
-        self._state |= {"labelled": known, "weighed": fit.folds.n_folds > 0}
+        self._state |= {"labelled": known, "weighed": fit.n_folds > 0}
         self._cache.pop("outlying", None)
 
     def __sklearn_tags__(self) -> Any:
