@@ -1,4 +1,4 @@
-"""Tests of --method auto, whose choice depends only on properties of the data."""
+"""Tests of --method auto, which chooses a method by properties of the data."""
 
 import re
 
@@ -43,12 +43,12 @@ SOME = {"n_labelled": 20, "n_classes": 10}
     ],
 )
 def test_choice_and_reason(seen, method, numbers):
-    """The choice depends on labels and clusters, and its reason contains the numbers."""
+    """Check the choice for various data, and that the reason states the numbers."""
     choice = choose(seen, 50)
     assert choice.method == method and method in METHODS
     quoted = re.findall(r"-?\d+(?:\.\d+)?%?", choice.reason)
     assert not [number for number in numbers if number not in quoted]
-    # one sentence
+    # The reason is a single sentence.
     assert choice.reason.endswith(".") and choice.reason.count(". ") == 0
 
 

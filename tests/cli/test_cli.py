@@ -1,4 +1,4 @@
-"""Tests of the command's output, files and exit codes, and of the demo's page."""
+"""Tests of the command `partwise demo`, and of output, files and exit codes in general."""
 
 import json
 import re
@@ -27,13 +27,13 @@ def test_python_m_partwise_is_the_command():
 
 @pytest.fixture
 def few_methods(monkeypatch):
-    """Run only one quick method of the demo."""
+    """Let the demo run only one fast method."""
     monkeypatch.setattr(demonstration, "METHODS", demonstration.METHODS[1:2])
 
 
 @pytest.fixture(scope="module")
 def outcome():
-    """Run every method of the demo on few digits."""
+    """Return the results of every method of the demo on 300 digits."""
     digits = load("digits")
     return demonstration.run(dataset=replace(digits, X=digits.X[:300], y=digits.y[:300]))
 
@@ -48,7 +48,7 @@ def replayed(outcome):
 
 
 class Page(HTMLParser):
-    """Parser of tags, texts and addresses of a page."""
+    """Parser that collects the tags, texts and addresses of an HTML page."""
 
     def __init__(self, html):
         super().__init__()
@@ -103,7 +103,7 @@ def test_datasets(command, tmp_path, monkeypatch):
     assert code == 0 and "caltech101" in out and "absent" in out
 
 
-# the demo
+# Tests of `partwise demo`.
 
 
 def test_demo_prints_a_table_and_writes_a_page(command, outcome, tmp_path, monkeypatch):
@@ -124,7 +124,7 @@ def test_demo_prints_a_table_and_writes_a_page(command, outcome, tmp_path, monke
         compared = row.name in ("classify", "NMF of scikit-learn")
         assert f"{row.accuracy:.1%}" in (lead if compared else html)
     assert html.count('class="part"') == demonstration.N_COMPONENTS * len(demonstration.METHODS)
-    # the page loads nothing: every address is data, in styles and scripts too
+    # The page loads nothing: every address is a data URI, in styles and scripts too.
     assert page.links and all(link.startswith("data:") for link in page.links)
     assert not re.search(r"url\(|@import|<script|<link", html)
 
@@ -199,7 +199,7 @@ def test_demo_objectives_agree_with_scikit_learn():
         [method for method in demonstration.METHODS if method.name in wanted]
     )
     theirs, ours = outcome.results
-    # the same start and problem, so the same value up to where each stops
+    # Both fits start from the same values, so their objectives differ only by where they stop.
     assert ours.objective == pytest.approx(theirs.objective, rel=0.02)
     assert ours.history[-1] == pytest.approx(ours.objective)
 
@@ -222,7 +222,7 @@ def test_methods_that_take_labels_are_scored_on_the_others(digits):
 
         def fit_transform(self, X, y=None, sample_weight=None):
             self.fit(X, y)
-            # correct on labelled samples, one cluster for the others
+            # Predict labelled samples correctly and put all others into one cluster.
             self.labels_ = np.where(y >= 0, y, 0)
             return X
 

@@ -1,4 +1,4 @@
-"""Tests that each option of the command has the documented effect."""
+"""Tests that each option of the command line has its documented effect."""
 
 import csv
 import json
@@ -24,7 +24,10 @@ QUICK = ("--method", "nmf", "-k", "2", "--max-iter", "5", "--json", "--force")
 
 @pytest.fixture
 def fit(command, tmp_path):
-    """Return a function that fits data with options: summary, model and preparation of the data."""
+    """Return a function that fits data with command-line options.
+
+    The function returns the summary, the model, and the recipe that prepares new data.
+    """
 
     def run(data, *options):
         out = tmp_path / "m.partwise"
@@ -44,7 +47,7 @@ def table(path, header, rows, separator=","):
 
 
 def test_every_option_is_passed_in_some_test():
-    """Every option must occur in a test."""
+    """Check that every option of every command occurs in some test."""
     here = Path(__file__).parents[1]
     told = "\n".join(path.read_text() for path in here.rglob("*.py"))
     commands = typer.main.get_command(cli.app).commands
@@ -86,7 +89,7 @@ def test_help_shows_ten_options_and_help_all_shows_the_rest(command, monkeypatch
 
 
 def test_separator(fit, tmp_path):
-    """Two separators are possible, and the option chooses one."""
+    """Check --separator for a table that could be read with two separators."""
     rows = [[f"{i},5", f"{(i * 7) % 5 + 1},25"] for i in range(12)]
     path = table(tmp_path / "t.csv", ["a", "b"], rows, separator=";")
     told = fit(path, "--separator", ";")[1]
@@ -131,7 +134,7 @@ def test_columns_and_kind(fit, tmp_path):
 
 
 def test_encoding(fit, tmp_path):
-    """One byte is ä in one encoding and a Cyrillic letter in another."""
+    """Check --encoding for a byte that is "ä" in one encoding and a Cyrillic letter in another."""
     text = "id,größe,höhe\n" + "".join(f"s{i},{i + 1},{12 - i}\n" for i in range(12))
     path = tmp_path / "t.csv"
     path.write_bytes(text.encode("cp1252"))
@@ -150,14 +153,14 @@ def test_parts_are_not_clusters(fit, tmp_path):
 
 
 def test_image_order(fit, tmp_path):
-    """Pixels stored by columns give the same parts as pixels stored by rows."""
+    """Check --image-order: pixels stored by columns or by rows give the same parts."""
     X = np.random.default_rng(0).random((20, 2, 3))
     np.save(tmp_path / "rows.npy", X.reshape(20, 6))
     np.save(tmp_path / "columns.npy", X.transpose(0, 2, 1).reshape(20, 6))
     shape = ("--image-shape", "2x3")
     rows = fit(tmp_path / "rows.npy", *shape, "--image-order", "rows")[1]
     columns = fit(tmp_path / "columns.npy", *shape, "--image-order", "columns")[1]
-    # products over pixels in another order of memory: rounding, in five iterations
+    # Products over pixels have another order of memory, so five iterations differ by rounding.
     np.testing.assert_allclose(rows.components_, columns.components_, rtol=0, atol=1e-10)
 
 
@@ -231,7 +234,8 @@ def test_tokens_and_ngrams(fit, texts):
     assert "red wine" not in plain and "wine" in plain
     pairs = words_of(fit(texts, "--stop-words", "off", "--ngrams", "1-2", "--max-df", "1.0"))
     assert {"red wine", "wine"} <= pairs
-    # a segmenter has been through these: words as it cut them, or every two characters in a row
+    # These texts are already split into words by spaces. They can be read as words or as
+    # characters.
     for path, text in zip(sorted(texts.iterdir()), ["今天 很好", "明天 不好", "晚上 下雨"] * 8):
         path.write_text(text, encoding="utf-8")
     cut = words_of(fit(texts, "--tokens", "words", "--stop-words", "off"))
@@ -247,7 +251,7 @@ def test_min_df(fit, texts):
     assert "glass" in words_of(fit(texts, "--min-df", "0.2"))
 
 
-# -- cells ----------------------------------------------------------------------------------------
+# -- AnnData files --------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -294,7 +298,7 @@ def test_write_back(command, cells_file, tmp_path):
     assert [name for name in found.layers if name is not None] == ["halved"]  # None: X, in 0.13
 
 
-# -- everything random ----------------------------------------------------------------------------
+# -- random seeds ---------------------------------------------------------------------------------
 
 
 def test_seed(fit, tmp_path):
@@ -308,7 +312,7 @@ def test_seed(fit, tmp_path):
     assert np.abs(first.components_ - other.components_).max() > 1e-3
 
 
-# -- the studio -----------------------------------------------------------------------------------
+# -- the command `partwise studio` ----------------------------------------------------------------
 
 
 def test_studio_says_where_it_is_and_where_labels_are(command, tmp_path, monkeypatch):
@@ -335,11 +339,11 @@ def test_studio_says_where_it_is_and_where_labels_are(command, tmp_path, monkeyp
     assert code == 2 and "password" in err
 
 
-# -- tables of papers -----------------------------------------------------------------------------
+# -- the command `partwise reproduce` -------------------------------------------------------------
 
 
 def test_reproduce_one_variant(command, monkeypatch, tmp_path):
-    """Only the runs of the named variant are required."""
+    """Check that --variant requires only the runs of that variant."""
     asked = []
     monkeypatch.setattr(papers, "_run", lambda plans, *a: asked.extend(plans.values()) or {})
     args = ("reproduce", "gnmf/table3", "--out", tmp_path / "out")

@@ -1,4 +1,4 @@
-"""Tests of neighbours against brute force, and of graphs against their definition."""
+"""Tests of the search for nearest neighbours against brute force, and of neighbour graphs."""
 
 import sys
 from types import SimpleNamespace
@@ -28,19 +28,19 @@ SPARSE = [sp.csr_array, sp.csc_array, sp.csr_matrix, sp.coo_array]
 
 
 def brute_distances(X, k):
-    """Return the k smallest distances to other samples, by differences in float64."""
+    """Return the k smallest distances of each sample to the others, computed in float64."""
     D = cdist(X.astype(np.float64), X.astype(np.float64))
     np.fill_diagonal(D, np.inf)
     return np.sort(D, axis=1)[:, :k]
 
 
 def assert_neighbors(X, k, indices, distances, rtol=1e-12):
-    """Assert that distances are the smallest, match the indices, and exclude the sample itself."""
+    """Check that distances are the smallest, match the indices, and exclude the sample."""
     dense = (X.toarray() if sp.issparse(X) else np.asarray(X)).astype(np.float64)
     n = dense.shape[0]
     assert indices.shape == distances.shape == (n, k)
     assert indices.dtype == np.int64 and distances.dtype == np.float64
-    # float64 either way, but another order of summation
+    # Both are computed in float64, but in another order of summation.
     np.testing.assert_allclose(distances, brute_distances(dense, k), rtol=rtol, atol=1e-300)
     own = np.linalg.norm(dense[:, None] - dense[indices], axis=2)
     np.testing.assert_allclose(distances, own, rtol=1e-12, atol=1e-300)
@@ -50,7 +50,7 @@ def assert_neighbors(X, k, indices, distances, rtol=1e-12):
 
 @pytest.fixture
 def compiled(monkeypatch):
-    """Use the compiled search for small data, in many blocks."""
+    """Use the compiled search also for small data, and split them into many blocks."""
     monkeypatch.setattr(_search, "SMALL", 0)
     monkeypatch.setattr(_search, "BLOCK", 32)
     monkeypatch.setattr(_search.cuts, "__defaults__", (32,))
@@ -58,7 +58,7 @@ def compiled(monkeypatch):
 
 @pytest.fixture(params=["numpy", "compiled"])
 def search(request):
-    """Use the search for small data, or the compiled search for large data."""
+    """Run a test with the NumPy search for small data, and with the compiled search."""
     if request.param == "compiled":
         request.getfixturevalue("compiled")
     return request.param
@@ -105,7 +105,7 @@ def test_dense(case, k, search):
 @pytest.mark.parametrize("k", [1, 5])
 @pytest.mark.parametrize("case", CASES)
 def test_sparse(case, k, search):
-    """Sparse data of low and high density use different code of the compiled search."""
+    """Check sparse data of low and of high density, for which the compiled search differs."""
     X = CASES[case] * (np.random.default_rng(2).random(CASES[case].shape) < 0.3)
     assert_neighbors(X, k, *nearest_neighbors(sp.csr_array(X), k))
     wide = np.zeros((X.shape[0], 12 * X.shape[1]))
@@ -120,12 +120,12 @@ def test_sparse_formats(make, dtype, k, search, rng):
     X = (rng.random((80, 30)) * (rng.random((80, 30)) < 0.05)).astype(dtype)
     indices, distances = nearest_neighbors(make(X), k)
     assert_neighbors(X, k, indices, distances)
-    # ties go to different samples, distances do not
+    # Ties may be resolved differently, so only the distances are compared.
     np.testing.assert_allclose(distances, nearest_neighbors(X, k)[1], rtol=1e-12, atol=1e-300)
 
 
 def test_sparse_with_doubled_and_unsorted_entries(search):
-    """Duplicate and unsorted entries of a csr array are summed in a copy."""
+    """Check that duplicate and unsorted entries of a CSR array are summed in a copy."""
     indptr, columns = np.array([0, 3, 4, 6]), np.array([2, 0, 2, 1, 1, 0])
     values = np.array([1.0, 5.0, 2.0, 4.0, 1.0, 5.0])
     X = sp.csr_array((values.copy(), columns.copy(), indptr.copy()), shape=(3, 3))
@@ -153,7 +153,7 @@ def test_dtypes_and_layouts(dtype, order, search, rng):
 )
 @settings(max_examples=60, deadline=None)
 def test_random_lattices(n, p, k, seed, offset):
-    """Points on a small lattice have many copies and ties."""
+    """Check the search for points on a small lattice, which have many duplicates and ties."""
     X = np.random.default_rng(seed).integers(0, 3, (n, p)) + offset
     k = min(k, n - 1)
     assert_neighbors(X, k, *nearest_neighbors(X, k))
@@ -167,7 +167,10 @@ def test_ties_are_ordered_by_index(search):
 
 
 def test_rows_in_doubt_are_searched_again(compiled, monkeypatch):
-    """Rows are searched again only if rounding could change their neighbours."""
+    """Check that samples are searched again only if rounding could change their neighbours.
+
+    The first search uses float32.
+    """
     used = []
     original = _search.search_rows
     monkeypatch.setattr(
@@ -175,14 +178,14 @@ def test_rows_in_doubt_are_searched_again(compiled, monkeypatch):
     )
     nearest_neighbors(CASES["random"], 5)
     assert used == []
-    # one far sample makes the others equal in float32 and in float64
+    # One distant sample makes all others equal in float32 and even in float64.
     nearest_neighbors(CASES["one outlier"], 5)
     assert used and used[0] >= 140
 
 
 @pytest.mark.parametrize("device", [None, "cpu"])
 def test_the_lower_bounds_hold(compiled, device, monkeypatch):
-    """No bound exceeds the true squared distance."""
+    """Check that no lower bound of the float32 search exceeds the true squared distance."""
     if device is not None:
         pytest.importorskip("torch")
         monkeypatch.setattr(_search, "THERE", 2000)  # several blocks
@@ -209,7 +212,7 @@ def test_a_device_finds_the_same_neighbours(compiled):
 
 
 def test_blocks_may_come_in_any_order(rng):
-    """The order of blocks does not affect ties."""
+    """Check that the order in which blocks are searched does not affect ties."""
     points = rng.integers(0, 3, (40, 2)).astype(float)
     low = (points**2).sum(axis=1)
     blocks = [(a, b) for a in range(0, 40, 10) for b in range(a, 40, 10)]
@@ -242,7 +245,7 @@ def test_same_result_on_any_number_of_threads(compiled, rng):
 
 
 def test_large_data_against_scikit_learn(rng):
-    """Use enough samples for the compiled search and several blocks."""
+    """Compare with scikit-learn on enough samples for the compiled search and several blocks."""
     X = rng.random((3000, 10)) @ rng.random((10, 60)) + 0.1 * rng.random((3000, 60))
     theirs = NearestNeighbors(n_neighbors=6, algorithm="kd_tree").fit(X).kneighbors()
     indices, distances = nearest_neighbors(X, 6)
@@ -258,11 +261,11 @@ def test_large_data_against_scikit_learn(rng):
     )
 
 
-# --- the graph --------------------------------------------------------------------------------
+# --- the neighbour graph ----------------------------------------------------------------------
 
 
 def naive_graph(X, k, weighting, bandwidth=None):
-    """Build a graph from the definition, for data without ties."""
+    """Return the dense neighbour graph by its definition, for data without ties."""
     n = X.shape[0]
     D = cdist(X, X)
     np.fill_diagonal(D, np.inf)
@@ -297,7 +300,7 @@ def test_bandwidth(rng):
     X = rng.random((40, 3))
     W = neighbor_graph(X, 3, weighting="heat", bandwidth=0.2)
     np.testing.assert_allclose(W.toarray(), naive_graph(X, 3, "heat", 0.2), rtol=1e-12)
-    # so narrow that every weight underflows: no stored zeros
+    # The bandwidth is so small that every weight underflows, and zeros are not stored.
     assert neighbor_graph(X, 3, weighting="heat", bandwidth=1e-5).nnz == 0
 
 
@@ -359,7 +362,10 @@ def test_samples_must_be_finite(make):
 
 
 def test_memory_stays_far_below_all_pairs(rng):
-    """The search needs far less than the 144 MB of all 6,000² distances in float32."""
+    """Check that the search needs far less memory than all distances.
+
+    The 6,000² distances would need 144 MB in float32.
+    """
     import tracemalloc
 
     X = rng.random((6000, 20))
@@ -381,7 +387,8 @@ def test_a_memmap_gives_the_same_graph(search, weighting, dtype, tmp_path, rng):
     W = neighbor_graph(on_disk, 4, weighting=weighting)
     expected = neighbor_graph(X, 4, weighting=weighting)
     assert W.dtype == expected.dtype
-    # copies tie for the last place: which are kept may differ, their distances not
+    # Copies of a sample tie for the last neighbour. The copies that are kept may differ, but not
+    # their distances.
     np.testing.assert_allclose(W.sum(), expected.sum(), rtol=1e-5)
     apart = np.flatnonzero(np.arange(150) // 10 != 2)[1:]
     np.testing.assert_allclose(
@@ -397,7 +404,7 @@ def test_a_memmap_with_nan_is_refused(tmp_path, rng):
         neighbor_graph(np.load(tmp_path / "X.npy", mmap_mode="r"), 2)
 
 
-# --- approximate ------------------------------------------------------------------------------
+# --- approximate search -----------------------------------------------------------------------
 
 
 @pytest.mark.long  # pynndescent compiles for half a minute
@@ -420,7 +427,10 @@ def test_approximate(make, rng, monkeypatch):
 
 @pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
 def test_approximate_repairs_what_it_is_given(make, rng, monkeypatch):
-    """Results of pynndescent are repaired: the sample itself, missing ones, and float32."""
+    """Check that results of pynndescent are corrected.
+
+    Its results may contain the sample itself or too few neighbours, and have float32 distances.
+    """
     X = rng.random((8, 3))
     order = np.argsort(cdist(X, X), axis=1)
     found = order[:, :4].copy()
@@ -450,7 +460,7 @@ def test_approximate_without_pynndescent(monkeypatch, rng):
 
 
 def test_the_sketch_turns_to_the_largest_directions(monkeypatch, rng):
-    """Four passes find directions close to those of an exact decomposition."""
+    """Check that a sketch of X is close to its leading singular directions after four passes."""
     monkeypatch.setattr(_sketch, "WIDTH", 6)
     left, right = (np.linalg.qr(rng.normal(size=(n, 30)))[0] for n in (80, 40))
     data = as_data((left * 0.9 ** np.arange(30)) @ right.T)
@@ -463,7 +473,7 @@ def test_the_sketch_turns_to_the_largest_directions(monkeypatch, rng):
     assert 0.97 < caught <= 1 + 1e-6
 
 
-# --- given graphs -----------------------------------------------------------------------------
+# --- graphs passed by the user ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("make", [np.asarray, *SPARSE])
@@ -500,7 +510,10 @@ def test_check_graph_evens_out_roundings():
 @pytest.mark.parametrize("size", [1e-8, 1.0, 1e8])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_check_graph_tells_roundings_from_differences(dtype, size):
-    """An asymmetry of about a hundred rounding errors of the largest weight is accepted."""
+    """Check that `check_graph` accepts an asymmetry of about a hundred rounding errors.
+
+    The rounding errors are those of the largest weight; twice this asymmetry is refused.
+    """
     eps = float(np.finfo(dtype).eps)
     W = np.array([[0, 1, 0.5], [1, 0, 0], [0.5, 0, 0]], dtype=dtype)
     W[2, 0] += dtype(150 * eps)

@@ -1,4 +1,4 @@
-"""Tests of labels of every kind, and of the map A against the matrix it represents."""
+"""Tests of `encode_labels`, which reads labels of every type, and of refused labels."""
 
 import datetime as dt
 import pickle
@@ -15,7 +15,7 @@ from partwise.knowledge.labels import Labels, encode_labels
 
 NAN = float("nan")
 
-# y, expected classes, expected codes
+# Each case: y, the expected classes, and the expected class code of each sample.
 KINDS = {
     "integers": (np.array([5, -1, 2, 5]), [2, 5], [1, -1, 0, 1]),
     "list of integers": ([5, -1, 2, 5], [2, 5], [1, -1, 0, 1]),
@@ -129,7 +129,7 @@ def test_unhashable_labels_are_refused():
 
 
 def test_labels_need_no_compiler():
-    """Labels are read without importing numba or pynndescent."""
+    """Check that labels are read without importing numba or pynndescent, which takes long."""
     code = (
         "import sys; from partwise.knowledge.labels import encode_labels;"
         "print(encode_labels(['b', None, float('nan'), 'a'], 4).codes.tolist());"
@@ -151,7 +151,7 @@ def test_round_trip(y):
     assert labels.classes.tolist() == sorted({v for v in y if v is not None})
 
 
-# --- A ----------------------------------------------------------------------------------------
+# --- pickling, and values that are refused ----------------------------------------------------
 
 
 def test_pickle():

@@ -1,4 +1,4 @@
-"""Tests of must-links and cannot-links in every estimator, and of contradictions."""
+"""Tests of must-links and cannot-links in every estimator, and of contradictory links."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MUST = [(0, 1), (5, 1), (7, 9)]
 CANNOT = [(0, 2), (3, 4), (9, 11), (2, 5), (6, 3)]
 
 
-# -- input checks ---------------------------------------------------------------------------------
+# -- checks of the input --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_pairs_count_once_and_groups_are_unions():
     assert codes[14] == 0 and codes[13] == 1  # the classes come first
 
 
-# -- the term --------------------------------------------------------------------------------------
+# -- the penalty of cannot-links -------------------------------------------------------------------
 
 
 def term(weight=0.7):
@@ -132,7 +132,7 @@ def test_a_step_that_counts_on_convexity_refuses():
     ]
 
 
-# -- clusters that keep links ----------------------------------------------------------------------
+# -- clusters that obey the links ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -173,7 +173,7 @@ def test_first_groups_are_few_and_keep_linked_samples_alone(monkeypatch):
     assert sorted(np.bincount(few)) == [1] * 6 + [2] * 2
 
 
-# -- in the estimators -----------------------------------------------------------------------------
+# -- links in the estimators -----------------------------------------------------------------------
 
 ALL = (NMF, GNMF, SemiGNMF, CNMF, CDNMF, NMFDC, NSNMF, ConstrainedNMF)
 LOSSES = ("frobenius", "kullback-leibler")
@@ -213,7 +213,10 @@ def test_multiplicative_updates_are_the_naive_ones(soft):
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("make", ALL)
 def test_links_in_every_estimator(make, loss):
-    """Hard must-links share rows, the objective equals the formula, and histories descend."""
+    """Check links in every estimator.
+
+    Hard must-links give equal part weights, the objective equals the formula, and it never rises.
+    """
     kl_graph = loss == LOSSES[1] and make in (GNMF, SemiGNMF)
     if kl_graph:
         with pytest.raises(ValueError, match="cannot_link"):
@@ -258,7 +261,7 @@ def test_without_links_it_is_the_plain_model_to_the_last_bit(make):
 
 @quiet
 def test_must_links_within_labels_are_those_labels():
-    """CNMF with labels equals CNMF with the same must-links."""
+    """Check that CNMF with labels equals ConstrainedNMF with must-links within these labels."""
     labels = fit(CNMF, Y, links=False)
     pairs = ConstrainedNMF(K, random_state=0, max_iter=60, tol=0)
     pairs.fit(X, must_link=[(12, 13), (14, 15)])
@@ -309,7 +312,10 @@ def test_pairs_do_not_survive_cross_validation():
 
 @quiet
 def test_links_and_gaps_and_weights_and_known_parts_together():
-    """Links, missing values, weights and known parts combine; the objective is the formula."""
+    """Check links together with missing values, sample weights and fixed parts.
+
+    The objective equals the formula.
+    """
     G = X.copy()
     G[3, 4] = G[8, 1] = np.nan
     fixed = np.full((1, P), np.nan)

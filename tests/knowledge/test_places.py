@@ -1,4 +1,4 @@
-"""Tests of spatial graphs."""
+"""Tests of `spatial_graph`, which connects samples by their positions, and of its uses."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from partwise.graph import join_graphs, morans_i, neighbor_graph, pixel_places, 
 
 
 def naive(places, k, radius=np.inf):
-    """Return max(N, Nᵀ) of the k nearest other places within the radius."""
+    """Return max(N, Nᵀ), where N connects each position to its k nearest ones within the radius."""
     d = np.linalg.norm(places[:, None] - places, axis=2)
     np.fill_diagonal(d, np.inf)
     N = np.zeros(d.shape)
@@ -29,7 +29,7 @@ def test_the_nearest_places_are_neighbours(dim):
     np.testing.assert_array_equal(
         spatial_graph(places, None, radius=0.2).toarray(), naive(places, 40, 0.2)
     )
-    # what neighbor_graph finds by all pairs; distances in another order of summation
+    # neighbor_graph searches all pairs; its distances differ only in the order of summation.
     np.testing.assert_allclose(
         spatial_graph(places, 4, weighting="heat").toarray(),
         neighbor_graph(places, 4, weighting="heat").toarray(),
@@ -96,7 +96,7 @@ def test_moran_is_the_formula():
 
 
 def tissue(side=20, p=40, seed=0):
-    """Return counts of a tissue of four quadrants, and the quadrant of each cell."""
+    """Return simulated counts of a tissue of four quadrants, and where each cell lies."""
     rng = np.random.default_rng(seed)
     places = pixel_places((side, side))
     domain = (places[:, 0] >= side / 2) * 2 + (places[:, 1] >= side / 2)
@@ -122,7 +122,7 @@ def test_the_weight_of_places_is_chosen_by_hidden_entries():
     model = GNMF(4, beta_loss="kullback-leibler", tol=1e-3, max_iter=100)
     found = select(X, model, {"graph_reg": [0, 1]}, graph=W, share=0.2, n_splits=3, random_state=0)
     assert found.by == "entries" and found.best == {"graph_reg": 1}
-    # without the graph of places every fit would have made one of expression
+    # Without the graph of positions, every fit would have used a graph of the expression data.
     other = select(X, model, {"graph_reg": [0, 1]}, share=0.2, n_splits=3, random_state=0)
     assert not np.allclose(found.errors[1], other.errors[1], rtol=1e-6)
     with pytest.raises(ValueError, match="400"):
@@ -139,7 +139,7 @@ def test_the_classifier_takes_a_graph_of_places():
     np.testing.assert_array_equal(near.graph_.toarray(), W.toarray())
     rights = [(model.transduction_ == domain).mean() for model in (plain, near)]
     assert rights[1] > rights[0] and rights[1] > 0.9
-    # samples in another order, the same answer
+    # The order of the samples does not change the predictions.
     turn = np.random.default_rng(1).permutation(400)
     again = PartsClassifier().fit(X[turn], y[turn], graph=W[turn][:, turn])
     assert (again.transduction_ == near.transduction_[turn]).mean() > 0.99

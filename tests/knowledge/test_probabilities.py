@@ -1,4 +1,4 @@
-"""Tests of y as class probabilities, and of LpCNMF."""
+"""Tests of class probabilities instead of labels as y, and of LpCNMF, which propagates labels."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Q = make_problem(seed=4, n=30, p=19)
 N = len(Q.X)
 START = {"W": Q.V, "H": Q.U.T.copy()}
 rng = np.random.default_rng(0)
-#: Probabilities of three classes; a third of the samples unknown.
+#: Class probabilities of three classes; one third of the samples is unknown.
 P = rng.dirichlet(0.3 * np.ones(3), size=N)
 P[rng.random(N) < 0.4] = np.nan
 P[0], P[1], P[2] = [1, 0, 0], [0, 0.5, 0.5], np.nan
@@ -43,7 +43,7 @@ def one_hot(y, c=3):
     return np.where((y >= 0)[:, None], np.eye(c)[y], NAN)
 
 
-# -- what y may be --------------------------------------------------------------------------------
+# -- accepted and refused forms of y --------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -100,13 +100,13 @@ def test_any_probabilities_make_rows_that_add_up_to_one(shares, data):
     rows = MixedRows(labels.probabilities)
     dense = rows.A.toarray()
     np.testing.assert_allclose(dense.sum(axis=1), 1, rtol=1e-12)
-    # what steps rely on: diag(Aᵀ1) - AᵀA has no negative eigenvalue
+    # The solvers require that diag(Aᵀ1) - AᵀA has no negative eigenvalue.
     assert np.linalg.eigvalsh(np.diag(rows.counts) - dense.T @ dense).min() >= -1e-10
     Z = np.arange(2.0 * rows.n_rows).reshape(-1, 2)
     np.testing.assert_allclose(rows.reduce(rows.expand(Z)), rows.gram() @ Z, atol=1e-9)
 
 
-# -- costs by probability -------------------------------------------------------------------------
+# -- class costs weighted by probabilities --------------------------------------------------------
 
 
 @pytest.mark.parametrize("k, per_class", [(4, 1), (2, 1), (5, 2), (3, 2)])
@@ -167,7 +167,11 @@ def test_methods_of_certain_labels_name_another(estimator, instead):
 
 @quiet
 def test_labels_in_doubt_are_weighed_with_what_the_codes_say(tmp_path):
-    """Part weights correct three samples whose probabilities prefer a wrong class."""
+    """Check that predicted labels combine class probabilities with the part weights.
+
+    Three samples have probabilities that prefer a wrong class, and are corrected. A fourth one has
+    a wrong label with probability 1, which is kept.
+    """
     member = np.arange(60) % 3
     X = 5.0 * np.eye(3)[member] @ np.kron(np.eye(3), np.ones(4)) + 0.3 * rng.random((60, 12))
     y = np.where((np.arange(60) < 30)[:, None], 0.9 * np.eye(3)[member] + 0.1 / 3, NAN)
@@ -219,7 +223,7 @@ def test_lpcnmf_repeats_the_naive_update(loss, weighed):
 @pytest.mark.parametrize("solver", ["hals", "nesterov", "mu"])
 @pytest.mark.parametrize("term", [False, True])
 def test_steps_on_mixed_rows_end_where_lbfgs_does(solver, term):
-    """Steps for Z with fixed U reach the minimum of L-BFGS-B and never rise."""
+    """Check that solving for Z with fixed U reaches the minimum that L-BFGS-B finds."""
     ridge = [Ridge(np.full((1, 1), 0.3))] if term else []
     model = FactorModel(
         as_data(Q.X), make_loss(FROBENIUS), rows=MixedRows(np.nan_to_num(P)), terms_V=ridge
@@ -248,7 +252,10 @@ def test_steps_on_mixed_rows_end_where_lbfgs_does(solver, term):
 @pytest.mark.parametrize("loss, solver", [(FROBENIUS, "hals"), (FROBENIUS, "nesterov"),
                                           (FROBENIUS, "mu"), (KL, "mu")])  # fmt: skip
 def test_mixing_that_is_certain_is_sharing(loss, solver):
-    """One-hot probabilities give the result of shared rows, to 1e-10."""
+    """Check that one-hot probabilities give the same fit as labels, to 1e-10.
+
+    Labels use `SharedRows` and probabilities use `MixedRows`.
+    """
     ends = []
     labels = encode_labels(Q.y, N)
     for rows in (SharedRows(labels.codes, N), MixedRows(labels.probabilities)):
@@ -320,13 +327,13 @@ def test_lpcnmf_refuses_what_does_not_descend(params, given, message):
         LpCNMF(3, **params).fit(Q.X, P, **given)
 
 
-# -- labels that the rest contradicts -------------------------------------------------------------
+# -- labels that the other samples contradict -----------------------------------------------------
 
 
 @quiet
 @pytest.mark.parametrize("estimator", [CDNMF, CNMF, LpCNMF])
 def test_wrong_labels_are_listed(estimator, tmp_path):
-    """Four wrong labels among clear groups are listed."""
+    """Check that four wrong labels among clearly separated groups are listed as doubtful."""
     draw = np.random.default_rng(3)
     member = np.arange(90) % 3
     X = 5.0 * np.eye(3)[member] @ np.kron(np.eye(3), np.ones(4)) + 0.3 * draw.random((90, 12))

@@ -35,7 +35,7 @@ def chunked(X, kind):
 
 @pytest.fixture(autouse=True)
 def never_here(monkeypatch):
-    """Fail if more than a few numbers per sample are loaded into this process."""
+    """Fail the test if more than a few numbers per sample are loaded into this process."""
     compute, run = da.Array.compute, dask_runners.Threads.run
 
     def small(X, **how):
@@ -111,7 +111,7 @@ def test_refit_solves_by_chunks(kind, loss):
     assert V.chunks == ((ROWS,) * 3, (3,))
     here = refit(counts(), H, threshold=0.1, beta_loss=loss)
     blocks = np.concatenate([V[i : i + ROWS].compute() for i in range(0, N, ROWS)])
-    # a divergence is minimised to tol=1e-4, from the mean of a chunk
+    # The KL divergence is minimised to tol=1e-4, starting from the mean of a chunk.
     np.testing.assert_allclose(
         blocks, here, atol=1e-9 if loss == "frobenius" else 1e-2 * here.max()
     )
@@ -133,7 +133,7 @@ def test_intervals_refuse_with_the_memory_that_they_need():
 
 
 def test_weights_and_missing_values_are_applied_by_chunks():
-    """Weights and masks are applied to each chunk, with the result of an ndarray."""
+    """Check weights and missing values of a Dask array against the fit of an ndarray."""
     X, rng = counts() + 1, np.random.default_rng(0)
     X[rng.random(X.shape) < 0.2] = np.nan
     given = {"sample_weight": rng.random(N) + 0.5, "entry_weight": rng.random(X.shape) + 0.5}
@@ -159,7 +159,10 @@ def test_weights_and_missing_values_are_applied_by_chunks():
     ],
 )
 def test_what_lies_here_is_refused_where_memory_is_short(fit, need, monkeypatch):
-    """Fits that need part weights or features of all samples in memory are refused."""
+    """Check that X is refused if a step that needs arrays in memory would exceed the free memory.
+
+    Such arrays are part weights or features of all samples.
+    """
     X = chunked(counts(), None)
     monkeypatch.setattr(memory, "free_memory", lambda: need - 1.0)
     with pytest.raises(ValueError, match=rf"{N} samples.* {memory.in_units(need)}"):

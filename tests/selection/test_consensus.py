@@ -1,4 +1,4 @@
-"""Tests of many starts at once, consensus parts, and the choice of their number."""
+"""Tests of simultaneous restarts, `consensus`, and `choose_k`."""
 
 import warnings
 from dataclasses import replace
@@ -46,7 +46,7 @@ from partwise.solvers.loop import alternate
 
 
 def planted(n=60, p=40, k=3, *, noise=0.05, seed=0):
-    """Return X >= 0 of k sparse parts, the parts, and the part weights."""
+    """Return X >= 0 made of k sparse parts, the parts, and the part weights."""
     rng = np.random.RandomState(seed)
     V = rng.gamma(0.5, size=(n, k))
     H = rng.gamma(0.5, size=(k, p)) * (rng.uniform(size=(k, p)) < 0.5)
@@ -60,7 +60,7 @@ def one_by_one(model, starts, settings):
 
 
 def ends(estimator, X, **given):
-    """Return the result of every start, and the fitted estimator."""
+    """Return the result of every restart, and the fitted estimator."""
     what = fitting.described(estimator)
     problem = fitting.state(what, fitting.check(estimator, what, X, fitting.FitInputs(**given)))
     found = list(solving.solutions(problem, Progress(estimator, X, None, len(problem.starts))))
@@ -114,7 +114,8 @@ def test_labels_graphs_gaps_and_projections_go_side_by_side_too(make, monkeypatc
     many, _ = ends(make(3, **args), X, **given)
     monkeypatch.setattr(solving, "solve_many", one_by_one)
     single, _ = ends(make(3, **args), X, **given)
-    # alone, a start keeps its filling for both half-steps; side by side each has a fresh one
+    # A single fit keeps the values that fill missing entries for both halves of an iteration;
+    # simultaneous fits compute them for each half.
     rtol = 2e-2 if make is gappy else 1e-9
     for one, other in zip(many, single, strict=True):
         assert (np.diff(one.history) <= 0).all()
@@ -130,7 +131,7 @@ def test_a_group_is_as_wide_as_memory_allows(monkeypatch):
 
 
 def cosines(A, B):
-    """Return the cosines of the rows of A with the matched rows of B."""
+    """Return the cosines of the rows of A with the rows of B that match them best."""
     A, B = (M / np.linalg.norm(M, axis=1, keepdims=True) for M in (A, B))
     C = A @ B.T
     rows, columns = linear_sum_assignment(-C)
@@ -147,7 +148,7 @@ def test_planted_parts_come_back(kind):
     assert found.pooled.shape == (36, 40)
     np.testing.assert_allclose(np.linalg.norm(found.pooled, axis=1), 1)
     np.testing.assert_allclose(found.spectra.sum(axis=1), 1)
-    # in the units of X usages and parts fit it nearly as well as a fit does
+    # In the units of X, usages and parts fit X nearly as well as a single fit does.
     found = consensus(kind(X), 3, n_runs=6, unit_variance=False, random_state=0)
     left = np.linalg.norm(X - found.usages @ found.parts)
     assert left < 1.01 * NMF(3, random_state=0).fit(X).reconstruction_err_
@@ -167,7 +168,10 @@ def test_a_part_that_never_comes_back_is_an_outlier():
 
 
 def test_spectra_are_medians_of_their_groups_and_parts_fit_their_usages():
-    """Spectra are medians, which one deviating run does not change."""
+    """Check that spectra are medians over runs, which one deviating run does not change.
+
+    Usages are least-squares fits to these spectra.
+    """
     X, _, _ = planted()
     found = consensus(X, 3, n_runs=8, density_threshold=2, random_state=0)
     for j in range(3):
@@ -197,13 +201,13 @@ def test_density_is_the_mean_distance_to_the_nearest(neighbors):
     pooled = unit_rows(np.random.default_rng(0).random((300, 5)))
     d = np.linalg.norm(pooled[:, None] - pooled, axis=2)
     naive = [np.sort(np.delete(row, i))[:neighbors].mean() for i, row in enumerate(d)]
-    # distances are roots of 2 - 2 cos: half of the digits
+    # Distances are computed as roots of 2 - 2 cos, so only half of the digits are correct.
     np.testing.assert_allclose(local_density(pooled, neighbors), naive, atol=1e-7)
 
 
 @pytest.mark.parametrize("make", [NMF, partial(GNMF, n_neighbors=3), partial(CF, init="random")])
 def test_every_run_has_a_start_of_its_own(make):
-    """After one iteration all runs differ."""
+    """Check that all runs have different initial values: they differ after one iteration."""
     X, _, _ = planted(n=30)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -323,7 +327,10 @@ def test_an_answer_at_the_end_of_the_range_warns():
 
 
 def test_stability_is_a_number_however_few_parts_differ():
-    """The silhouette is 0 if groups are single parts, or if all parts are equal."""
+    """Check that the stability is a number even for very few different parts.
+
+    The silhouette is 0 if groups are single parts or if all parts are equal.
+    """
     same = np.tile(np.eye(1, 4), (6, 1))
     np.testing.assert_array_equal(group_silhouettes(same, np.zeros(6, int), 2), [0, 0])
     np.testing.assert_array_equal(group_silhouettes(np.eye(2, 4), np.array([0, 1]), 2), [0, 0])
@@ -335,7 +342,10 @@ def test_stability_is_a_number_however_few_parts_differ():
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
 @pytest.mark.parametrize("shape", [(2, 2), (3, 3), (2, 9)])
 def test_a_number_of_parts_for_very_few_samples(kind, shape):
-    """With nine entries, one is hidden although a tenth is less than one."""
+    """Check `choose_k` for very few samples.
+
+    With nine entries, one is hidden although a tenth is less than one.
+    """
     X = np.random.default_rng(0).random(shape) + 0.1
     X[-1] = 2 * X[0]  # one part
     found = choose_k(kind(X), [1, 2, 3], n_splits=3, n_runs=2, random_state=0)
@@ -419,12 +429,15 @@ KINDS = [as_torch, as_csr_tensor, as_coo_tensor, as_tensor_of_a_network, as_inte
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_other_kinds_of_arrays_are_brought_here(kind):
-    """Arrays of other libraries are converted explicitly, since numpy.asarray may fail."""
+    """Check selection functions on Torch tensors and Dask arrays, which are converted explicitly.
+
+    numpy.asarray may fail for such arrays.
+    """
     X = np.random.default_rng(0).poisson(2, size=(50, 12)).astype(float)
     given = {"n_runs": 0, "n_splits": 2, "random_state": 0}
     sparse = kind in (as_csr_tensor, as_coo_tensor)
     expected = choose_k(sp.csr_array(X) if sparse else X, [1, 2], **given)
-    # the same entries are hidden; fits by blocks end elsewhere within tol=1e-3
+    # The same entries are hidden. Fits to a Dask array end elsewhere within tol=1e-3.
     rtol = 0.05 if kind is as_dask else 1e-7
     found = choose_k(kind(X), [1, 2], **given)
     np.testing.assert_allclose(found.errors, expected.errors, rtol=rtol)
@@ -449,7 +462,10 @@ FACTORIZERS = [name for name in ESTIMATORS if not name.endswith("Classifier")]
 @pytest.mark.parametrize("name", FACTORIZERS)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_runs_are_fits_of_the_estimator_itself(name):
-    """Starts run together only if the estimator's `fit` is the standard one."""
+    """Check that the runs of `consensus` are fits of the given estimator.
+
+    Runs are computed together only if the estimator has the standard `fit`.
+    """
     if name == "NTF":
         pytest.importorskip("tensorly", reason="tensorly is not installed: partwise[tensor]")
     model = getattr(partwise, name)(max_iter=5)
@@ -469,7 +485,7 @@ def test_runs_are_fits_of_the_estimator_itself(name):
 
 
 def test_fits_side_by_side_have_room(monkeypatch):
-    """The number of parallel fits depends on memory, cores and the amount of work."""
+    """Check that the number of parallel fits depends on memory, cores and the amount of work."""
     X = np.ones((100, 50))
     monkeypatch.setattr(rank, "allowed", lambda: 8)
     monkeypatch.setattr(rank, "ALONE", 1)
@@ -488,7 +504,7 @@ def test_patience_is_a_count():
 
 @pytest.mark.parametrize("kind", [as_torch, as_dask])
 def test_parts_under_a_divergence_are_those_of_an_ndarray(kind):
-    """The consensus of a Dask array under KL equals that of an ndarray."""
+    """Check that the consensus under KL is the same for Torch, Dask and NumPy arrays."""
     X, _, V = planted()
     refits = Refits(NMF(beta_loss="kullback-leibler"), "here")
     here = refits.parts(X, V)
@@ -501,7 +517,7 @@ def test_parts_under_a_divergence_are_those_of_an_ndarray(kind):
 
 
 def ratings(seed=0, n=90, p=30, seen=0.5):
-    """Return ratings of three parts with most entries missing, and the complete table."""
+    """Return ratings made of three parts with most entries missing, and the complete table."""
     rng = np.random.default_rng(seed)
     whole = rng.gamma(1, size=(n, 3)) @ rng.gamma(0.5, size=(3, p)) + 0.01
     return np.where(rng.random((n, p)) < seen, whole, 0), whole
@@ -509,7 +525,10 @@ def ratings(seed=0, n=90, p=30, seen=0.5):
 
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
 def test_unseen_ratings_are_no_zeros(kind):
-    """Missing ratings are not zeros, which would change the number of parts and their size."""
+    """Check that missing ratings are not treated as zeros.
+
+    Zeros would change the chosen number of parts and their size.
+    """
     X, whole = ratings()
     model = NMF(missing_values=0, tol=1e-3)
     choice = choose_k(kind(X), [1, 2, 3, 4], estimator=model, n_runs=0, n_splits=3, random_state=0)
@@ -521,7 +540,7 @@ def test_unseen_ratings_are_no_zeros(kind):
 
 
 def test_known_parts_are_in_the_units_of_x():
-    """Known parts are given in the units of X, also with unit_variance."""
+    """Check that fixed parts are given and returned in the units of X, also with unit_variance."""
     X, H, _ = planted(noise=0.01)
     scale = np.geomspace(0.01, 100, X.shape[1])  # features of different sizes
     found = consensus(
@@ -550,7 +569,7 @@ def test_counts_drawn_as_zero_are_still_seen():
     X = rng.poisson(1.0, size=(60, 12)) * 1.0
     how = {"n_runs": 4, "bootstrap": "poisson", "density_threshold": 2, "unit_variance": False}
     found = consensus(sp.csr_array(X), 1, estimator=NMF(missing_values=0), random_state=0, **how)
-    # the runs see Poisson counts around seen ones: their mean is that of the seen ones
+    # The runs see Poisson counts with the observed counts as means.
     naive = NMF(1, missing_values=0).fit(sp.csr_array(X))
     unit = naive.components_ / np.linalg.norm(naive.components_)
     assert np.abs(found.pooled.mean(axis=0) - unit).max() < 0.1
@@ -570,7 +589,10 @@ def test_missing_values_need_dense_scaling_by_hand_on_tensors():
 
 
 def test_a_checkpoint_of_one_fit_serves_no_search_of_several(tmp_path):
-    """A search fits other data with one checkpoint, which is refused by name."""
+    """Check that a grid search refuses an estimator with `checkpoint`.
+
+    The search fits different data, but a checkpoint belongs to one fit.
+    """
     from sklearn.model_selection import GridSearchCV
 
     X = planted()[0]

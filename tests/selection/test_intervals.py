@@ -1,4 +1,4 @@
-"""Tests of intervals for parts and part weights."""
+"""Tests of `bootstrap_intervals`, the confidence intervals of parts and part weights."""
 
 import numpy as np
 import pytest
@@ -69,7 +69,7 @@ def second_derivative(loss, at, step=1e-4):
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_curvature_is_the_second_derivative(weighted):
-    """Compare with finite differences of the KL loss at an inner point."""
+    """Compare the standard errors with finite differences of the KL loss."""
     rng = np.random.default_rng(0)
     V, H = rng.gamma(2, size=(30, 2)) + 0.5, rng.gamma(2, size=(2, 6)) + 0.5
     X = V @ H  # the residual is zero, so slopes vanish
@@ -87,7 +87,7 @@ def test_curvature_is_the_second_derivative(weighted):
         mu = v @ H
         return float((w[i] * (mu - X[i] * np.log(mu))).sum())
 
-    # differences of numbers of size 1e3 over 1e-8: five digits
+    # Numbers of size 1e3 are subtracted and divided by 1e-8, so about five digits are correct.
     wanted = np.sqrt(np.diag(np.linalg.inv(second_derivative(of_part, H[:, 3]))))
     np.testing.assert_allclose(parts[:, 3], wanted, rtol=1e-3)
     wanted = np.sqrt(np.diag(np.linalg.inv(second_derivative(of_code, V[5]))))
@@ -108,7 +108,7 @@ def standard_errors(A, b, w):
 
 @pytest.mark.parametrize("case", ["plain", "weights of samples", "missing", "all weights"])
 def test_least_squares_errors_are_those_of_a_regression(case, monkeypatch):
-    """Standard errors equal those of regressions, also for blocks of a few rows."""
+    """Compare standard errors with those of linear regressions, also for blocks of a few rows."""
     rng = np.random.default_rng(1)
     n, p, k = 12, 7, 3
     V, H = rng.normal(size=(n, k)), rng.normal(size=(k, p))
@@ -194,7 +194,10 @@ def test_weights_and_missing_values_of_the_fit_are_repeated(name):
 
 @pytest.mark.parametrize("draw", ["samples", "poisson", "multinomial"])
 def test_missing_counts_are_drawn_by_no_one(draw):
-    """With a third of the entries missing, intervals are wider by √(3/2)."""
+    """Check that missing counts are not drawn.
+
+    With a third of the entries missing, intervals are wider by about √(3/2).
+    """
     X, _, _ = planted(n=60)
     hidden = np.random.default_rng(0).random(X.shape) < 1 / 3
     widths = []

@@ -1,4 +1,4 @@
-"""Tests of parameter selection by held-out data, and of continued searches."""
+"""Tests of `select` and `choose_k`, which choose parameters by held-out data, and of resuming."""
 
 import json
 
@@ -35,7 +35,7 @@ def stopped(after):
 
 
 def counted(monkeypatch, cls=NMF):
-    """Count the fits."""
+    """Count the fits of an estimator class."""
     calls = []
     fit = cls.fit
     monkeypatch.setattr(cls, "fit", lambda self, *a, **k: calls.append(1) or fit(self, *a, **k))
@@ -72,7 +72,11 @@ def test_a_choice_that_was_stopped_goes_on_to_the_same_answer(tmp_path, monkeypa
 
 
 def test_many_parts_are_found_where_their_mean_is_large():
-    """With NNDSVD's filled start, hidden entries once diverged at the right number."""
+    """Check that `choose_k` finds 20 planted parts.
+
+    Regression test: with the start of NNDSVD, which fills zeros, fits once predicted huge values
+    for hidden entries at the right number of parts.
+    """
     rng = np.random.default_rng([2001, 20, 1, 0])
     Y = rng.gamma(0.5, size=(300, 20)) @ rng.gamma(0.3, size=(20, 150))
     X = rng.poisson(10 * Y.mean() / Y.var() * Y).astype(float)
@@ -93,7 +97,7 @@ def test_numbers_end_where_they_only_get_worse():
 
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
 def test_fits_side_by_side_change_no_digit(kind, monkeypatch):
-    """Parallel fits change no digit and try no further numbers."""
+    """Check that parallel fits give identical results and try the same numbers of parts."""
     found = []
     for threads in (1, 3):
         monkeypatch.setattr(rank, "at_once", lambda X, k, threads=threads: threads)
@@ -119,7 +123,7 @@ def test_labels_tell_which_graph_is_right(tmp_path, monkeypatch):
     assert found.by == "labels"
     assert found.errors.shape == (2, 3)
     assert found.best in found.good
-    # by hand: the labels of a fold, hidden, and what the model calls these samples
+    # Compute the error independently: predict the labels of a fold that the fit does not see.
     rows = np.flatnonzero(given >= 0)
     rng = np.random.RandomState(json.loads(path.read_text().split("\n")[0])["seed"])
     fold = label_folds(given[rows], 3, rng)

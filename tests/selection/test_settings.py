@@ -1,8 +1,8 @@
-"""Every function that repeats a fit x every setting of the estimator and of its fit.
+"""Tests of every function that repeats a fit with every setting of the estimator and of its `fit`.
 
-Each cell is "honoured", and compares numbers with a computation written out here, or "refused", and
-expects an error that names the setting. ``python tests/selection/test_settings.py`` prints the
-table of all cells for the documentation.
+Each combination is "honoured", and compares numbers with a computation written out here, or
+"refused", and expects an error that contains the setting. ``python
+tests/selection/test_settings.py`` prints the table of all combinations for the documentation.
 """
 
 import csv
@@ -61,7 +61,7 @@ KNOWN[0, 3] = np.nan
 
 @dataclass
 class Setting:
-    """An estimator with one unusual setting, the arguments of its fit, and the data for it."""
+    """An estimator with one unusual setting, the arguments of its fit, and its data."""
 
     estimator: Any = field(default_factory=NMF)
     given: dict[str, Any] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class Setting:
 
     @property
     def weights(self):
-        """The weight of each entry, as the loss has it: observed, of entries, of samples."""
+        """Weight of each entry in the loss: observed or not, times entry and sample weights."""
         w = self.seen * 1.0
         if "entry_weight" in self.given:
             entries = self.given["entry_weight"]
@@ -108,7 +108,7 @@ def missing(value, kind=np.asarray):
     return Setting(NMF(missing_values=value, **short()), X=X, seen=SEEN)
 
 
-#: One row of the table each.
+#: Settings to test, one per row of the documented table.
 SETTINGS = {
     "plain": lambda: Setting(NMF(**short())),
     "missing_values=nan": lambda: missing(np.nan),
@@ -165,11 +165,11 @@ SETTINGS = {
 }
 
 
-# -- the numbers, written out -----------------------------------------------------------------
+# -- independent computations of the expected numbers -----------------------------------------
 
 
 def losses(setting, X, Y):
-    """Return the loss at each entry."""
+    """Return the loss at each entry of X."""
     beta = setting.parameter("beta_loss")
     if beta == KL:
         return np.where(X > 0, X * np.log(np.where(X > 0, X, 1) / Y), 0) - X + Y
@@ -179,7 +179,7 @@ def losses(setting, X, Y):
 
 
 def objective(setting, X, V, H, *, weights):
-    """Return the loss of X ≈ V S H and the penalties on both factors."""
+    """Return the loss of X ≈ V S H plus the penalties on both factors."""
     delta = setting.parameter("smoothing") or 0
     mixed = (1 - delta) * H + delta * H.mean(axis=0)
     Y = V @ mixed
@@ -204,7 +204,10 @@ def _alpha_H(setting):
 
 
 def lowest(function, start, *, free=False, held=None):
-    """Minimise a function of one factor by L-BFGS-B; some entries may be fixed."""
+    """Return the minimum of a function of one factor, found by L-BFGS-B.
+
+    Entries of `held` that are not NaN are fixed.
+    """
     known = np.zeros(start.shape, bool) if held is None else ~np.isnan(held)
     full = np.where(known, 0 if held is None else held, start)
 
@@ -237,13 +240,13 @@ def quiet():
         yield
 
 
-# -- the functions -----------------------------------------------------------------------------
+# -- a check for each function -----------------------------------------------------------------
 
 
 def by_entries(setting, seed, settings, split=0, n_splits=2):
-    """Return the error of one fit to the entries that one split hides."""
+    """Return the error of one fit at the entries that one split hides."""
     seeds = np.random.RandomState(seed).randint(2**31 - 1, size=(n_splits, 2))
-    # every marker but the zeros of a sparse X becomes NaN
+    # Every marker of missing entries becomes NaN, except for the zeros of a sparse X.
     value = setting.parameter("missing_values")
     sparse = sp.issparse(setting.X)
     X = setting.X if value is None or sparse else np.where(setting.seen, setting.dense, np.nan)
@@ -355,7 +358,7 @@ def check_consensus(setting, n_runs=4):
     how = {"n_runs": n_runs, "density_threshold": 2, "random_state": 0}
     with quiet():
         found = consensus(setting.X, K, estimator=setting.estimator, **how, **setting.given)
-    # each feature over its standard deviation, over observed and weighted entries
+    # Each feature is divided by its standard deviation over the observed and weighted entries.
     w, X = setting.weights, np.where(setting.seen, setting.dense, 0)
     if setting.parameter("sample_weighting"):
         w = np.ones_like(w)  # a matter of the loss alone
@@ -369,7 +372,7 @@ def check_consensus(setting, n_runs=4):
     settings = {name: setting.parameter(name) * scale for name in
                 ("fixed_components", "seed_components")
                 if setting.parameter(name) is not None}  # fmt: skip
-    # the runs are fits of the estimator with all that it was given
+    # The runs are fits of the estimator with all its settings.
     settings |= {"n_components": K, **random_start(setting)}
     settings |= {} if value is None or sparse else {"missing_values": np.nan}
     start = np.random.RandomState(0)
@@ -386,7 +389,7 @@ def check_consensus(setting, n_runs=4):
         runs = found.pooled.reshape(n_runs, K, P)
         # the best start of a fit is solved further, and runs are in single precision at most
         assert np.abs(runs - unit).max(axis=(1, 2)).min() < 1e-6
-    # usages and parts are minima of the objective with the other factor fixed
+    # The best restart of a fit is solved further, and runs use single precision at most.
     w = setting.weights
     free = setting.parameter("free_parts") or isinstance(setting.estimator, SemiNMF)
     of_V = partial(objective, setting, X * scale, H=found.spectra, weights=w / _gamma(setting))
@@ -396,7 +399,7 @@ def check_consensus(setting, n_runs=4):
         known = ~np.isnan(fixed[0])
         usages[:, 0] *= fixed[0][known].sum() / found.spectra[0][known].sum()
         np.testing.assert_array_equal(found.parts[0][known], fixed[0][known])
-        # the spectrum of the part that was fixed in all runs, in their units
+        # All runs use the fixed part in scaled units, so its spectrum is a multiple of it.
         there = found.spectra[0][known] / (fixed[0] * scale)[known]
         np.testing.assert_allclose(there, there[0], rtol=1e-6)
         usages = None  # scaled by a number that the next check does not need
@@ -408,7 +411,7 @@ def check_consensus(setting, n_runs=4):
 
 
 def _gamma(setting):
-    """Weights of samples, which do not change the part weights of one sample."""
+    """Return the sample weights per entry; they do not change the part weights of a sample."""
     w = np.where(setting.seen, 1.0, 1)
     if "sample_weight" in setting.given:
         return w * setting.given["sample_weight"][:, None]
@@ -446,7 +449,7 @@ def check_bootstrap_intervals(setting, n_draws=10):
 
 
 def curvature_errors(setting, V, H):
-    """Return standard errors of the parts by the curvature of the loss, feature by feature."""
+    """Return standard errors of the parts from the curvature of the loss, feature by feature."""
     found, w = np.zeros(H.shape), setting.weights
     for j in range(P):
         x, mu = np.where(w[:, j] > 0, setting.dense[:, j], 0), V @ H[:, j]
@@ -523,7 +526,7 @@ FUNCTIONS = {
     "stability": check_stability,
 }
 
-#: Cells that are refused, and the name that the error has.
+#: Combinations of function and setting that are refused, and a word of the expected error.
 REFUSED = {
     **{(function, "unknown"): "unknown" for function in FUNCTIONS},
     **{(function, "masked, complete"): "X" for function in FUNCTIONS},
@@ -553,7 +556,7 @@ REFUSED = {
 
 
 def answer(function, name):
-    """Run one cell: "honoured", or "refused" where that is expected; an error otherwise."""
+    """Run one combination and return "honoured", or "refused" where an error is expected."""
     setting, wanted = SETTINGS[name](), REFUSED.get((function, name))
     if wanted is None:
         FUNCTIONS[function](setting)
@@ -573,7 +576,7 @@ def test_settings_are_honoured_or_refused_by_name(function, name, tmp_path, monk
 
 
 def table():
-    """Return the rows of the table of all cells in docs/reference/repeated_fits.rst."""
+    """Return the rows of the table of all combinations in docs/reference/repeated_fits.rst."""
     rows = [["Setting", *FUNCTIONS]]
     for name in SETTINGS:
         cells = ["refused" if (one, name) in REFUSED else "yes" for one in FUNCTIONS]

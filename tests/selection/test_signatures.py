@@ -1,4 +1,4 @@
-"""Tests of counts: resampled runs, few parts per sample, and matching with known parts."""
+"""Tests of count data: `consensus` with bootstrap, `refit` with few parts, and `match_parts`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def test_counts_that_are_drawn_again_have_their_mean_and_spread(kind):
     drawn = np.array([resample(X, kind, rng) for _ in range(4000)])
     total = X.sum(axis=1, keepdims=True)
     spread = X if kind == "poisson" else X * (1 - X / np.maximum(total, 1))
-    # five standard errors of a mean over 4,000 draws; a variance has √(2/4000) and more
+    # The tolerance is five standard errors of a mean over 4,000 draws. The relative standard error
+    # of a variance is √(2/4000) or more.
     np.testing.assert_allclose(drawn.mean(axis=0), X, atol=5 * np.sqrt(X.max() / 4000))
     np.testing.assert_allclose(drawn.var(axis=0), spread, rtol=0.15)
     if kind == "multinomial":
@@ -58,7 +59,7 @@ def test_what_is_no_count_is_refused():
 
 
 def naive_refit(x, H, threshold):
-    """Solve least squares repeatedly, each time without the smallest negligible part."""
+    """Solve least squares repeatedly, each time removing the smallest negligible part."""
     used = np.ones(len(H), bool)
     while True:
         v = np.zeros(len(H))
@@ -107,14 +108,15 @@ def test_bad_input_is_answered(call, words):
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("scale", [1.0, 1e-12, 1e12])
 def test_codes_of_parts_that_are_alike_are_least_squares_all_the_same(dtype, scale, rng):
-    """Similar parts still give least squares: nearly collinear ones, and one of zeros."""
+    """Check that `refit` is exact for nearly collinear parts and for a part of zeros."""
     H = np.array([[0.338, 0.0], [0.077, 0.475], [0.368, 0.0], [0.444, 0.004], [0.0, 0.0]])
     X = scale * np.vstack([[[2.0, 0.0], [1.0, 0.0]], rng.random((20, 2))])
     V = refit(X.astype(dtype), H, threshold=0)
     assert V.dtype == dtype and not V[:, -1].any()
     for x, v in zip(X, V.astype(float)):
         best = nnls(H.T, x / scale)[1]
-        # a singular problem is solved beside a ridge of a hundred eps: its root is left of it
+        # For a singular problem, `refit` adds a ridge of a hundred eps, so the residual may exceed
+        # the minimum by the square root of this ridge.
         left = 1e-6 + 10 * len(H) * np.finfo(dtype).eps * np.linalg.norm(x / scale)
         assert np.linalg.norm(x - v @ H) / scale <= best + left
 

@@ -1,4 +1,4 @@
-"""Tests of checkpoints: they continue the problem that wrote them, and refuse any other."""
+"""Tests of checkpoints: they continue the fit that wrote them, and are refused by any other."""
 
 from __future__ import annotations
 
@@ -69,7 +69,10 @@ def test_another_parameter_is_named(tmp_path):
 
 
 def test_the_same_problem_in_another_form_goes_on(tmp_path):
-    """Sums may be rounded differently, and the same graph may have another sparse format."""
+    """Check that a checkpoint continues if X and the graph have another sparse format.
+
+    Sums may then be rounded differently.
+    """
     fit = {"max_iter": 10, "tol": 0, "random_state": 0}
     whole = GNMF(3, **{**fit, "max_iter": 20}).fit(X, graph=GRAPH)
     GNMF(3, checkpoint=tmp_path, **fit).fit(X, graph=GRAPH)
@@ -96,7 +99,10 @@ def test_a_checkpoint_holds_the_fields_of_the_state(tmp_path):
 
 
 def test_what_defines_an_object_can_be_said():
-    """Custom objects are compared by ``identity()``, or else by their attributes."""
+    """Check how custom objects are compared with those of a checkpoint.
+
+    They are compared by ``identity()`` if they have it, or else by their attributes.
+    """
 
     class Piece:
         def __init__(self, weight, cache):

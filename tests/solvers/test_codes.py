@@ -1,4 +1,4 @@
-"""Tests of the last solve for the part weights V, against non-negative least squares."""
+"""Tests of the last solve for the part weights V against non-negative least squares."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_solve_codes_is_non_negative_least_squares(rng, name):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_wide_problem_is_solved_to_the_end(rng, dtype, weighted):
-    """Compare with scipy's active-set method, on a Hessian for which sweeps are slow."""
+    """Compare with scipy's active-set method on a Hessian for which coordinate descent is slow."""
     n, k = 70, 40
     B = (rng.uniform(size=(60, k)) + 2).astype(dtype)  # near-parallel columns
     X = rng.uniform(size=(n, 60)).astype(dtype)
@@ -60,7 +60,11 @@ def test_a_wide_singular_problem_still_goes_to_its_minimum(rng):
 @pytest.mark.parametrize("loss", [2, 1])
 @pytest.mark.parametrize("size", [1e25, 1e-25])
 def test_the_length_of_a_part_does_not_matter(size, loss):
-    """Fits with k > p can end with parts that differ by 27 orders of magnitude."""
+    """Check that part weights do not depend on the norm of a part.
+
+    Fits with more parts than features can end with parts whose norms differ by 27 orders of
+    magnitude.
+    """
     rng = np.random.default_rng(0)
     X, H = 5 * rng.gamma(0.5, size=(30, 5)), rng.gamma(0.5, size=(8, 5))
     model = partwise.NMF(8, beta_loss=loss, init="custom", max_iter=1, tol=0.0)

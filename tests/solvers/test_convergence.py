@@ -1,4 +1,4 @@
-"""Tests of convergence in float32 and float64, and of histories that equal the objective."""
+"""Tests of convergence in float32 and float64, and that the reported objective is exact."""
 
 from __future__ import annotations
 
@@ -50,7 +50,10 @@ def fall(history):
 
 @pytest.fixture(scope="module")
 def plain():
-    """Fit long enough in float32 to reach the rounding of ½‖X‖², 0.1% of the objective."""
+    """Return X and fits in float64 and float32 that reach the rounding of ½‖X‖² in float32.
+
+    This rounding is 0.1% of the objective.
+    """
     X = planted(3000, 300, 10, 0.05)
     fits = [NMF(10, tol=0, max_iter=150, random_state=0).fit(X.astype(t)) for t in (float, "f4")]
     return X, *fits
@@ -76,7 +79,11 @@ def test_the_objective_is_the_factors_own_in_float32(plain):
 
 
 def test_the_last_solve_under_an_offset_is_worth_what_it_says():
-    """In float32 the change of V is computed from a difference of products with X."""
+    """Check the reported objective of a float32 fit to X with a large constant offset.
+
+    The change of V in the last solve is computed from a difference of products with X, which
+    cancels.
+    """
     X = (1000 + planted(1000, 200, 6, 1.0)).astype("f4")
     model = NMF(6, random_state=0, max_iter=20)
     assert model.fit(X).objective_ == pytest.approx(loss_of(model, X), rel=1e-5)
@@ -87,7 +94,10 @@ OFFSET = 1000 + planted(200, 60, 3, 1.0)
 
 @BOTH
 def test_an_offset_does_not_hide_the_gradient(dtype):
-    """X = 1000 + structure: both halves of the gradient are a thousand times their difference."""
+    """Check convergence for X = 1000 + structure.
+
+    Both halves of the gradient are a thousand times their difference.
+    """
     X = OFFSET.astype(dtype)
     model = NMF(4, random_state=0).fit(X)
     without = NMF(4, random_state=0).fit(OFFSET - 1000)  # sweeps reach 2,500 in 4,000 steps
@@ -100,7 +110,10 @@ def test_an_offset_does_not_hide_the_gradient(dtype):
 
 @BOTH
 def test_codes_beside_an_offset_are_the_best_ones(dtype):
-    """The parts are nearly collinear, so sweeps used to stop far above the minimum."""
+    """Check that part weights are optimal for X with a large offset.
+
+    The parts are nearly collinear, so coordinate descent once stopped far above the minimum.
+    """
     X = OFFSET.astype(dtype)
     model = NMF(3, random_state=0, max_iter=20).fit(X)
     H, best = model.components_.astype(float), np.full(len(X), np.inf)
@@ -150,7 +163,10 @@ def test_a_strong_graph_does_not_hide_the_gradient(dtype):
 
 
 def test_a_heavy_graph_in_float32():
-    """With weights of 1e6, D V - W V cancels: neighbours differ by millionths of a part weight."""
+    """Check GNMF in float32 with graph weights of 1e6.
+
+    Neighbours differ by millionths of a part weight, so D V - W V would cancel.
+    """
     X = 16.0 * load_digits(n_class=3).data
     double, single = (
         GNMF(3, weighting="dot", random_state=0, max_iter=100, tol=0).fit(X.astype(dtype))
@@ -187,7 +203,10 @@ def divergence_of(model, X):
 @pytest.mark.parametrize("kind", [np.asarray, csr_array])
 @pytest.mark.parametrize("loss", ["frobenius", KL])
 def test_an_offset_does_not_hide_anything_in_float32(kind, loss, monkeypatch):
-    """Σ x log y is ten million times the loss, so products must be computed in float64."""
+    """Check fits of X with a large offset in float32 against float64.
+
+    For KL, Σ x log y is ten million times the loss, so products must be computed in float64.
+    """
     monkeypatch.setattr("partwise.backends.SMALL_SPARSE", 0)
     X = OFFSET.astype(np.float32)
     weights = np.linspace(1, 2, len(X))
@@ -239,7 +258,10 @@ def test_converged_means_the_same_for_every_loss(make):
 
 @pytest.mark.parametrize("solver", ["mu", "auto"])
 def test_an_offset_does_not_hide_the_gradient_under_kl(solver):
-    """The halves of the gradient agree to five digits long before the end."""
+    """Check KL fits of X with a large offset.
+
+    The halves of the gradient agree to five digits long before the end.
+    """
     options = {"beta_loss": KL, "solver": solver, "random_state": 0, "max_iter": 200}
     model, all_of_them = (NMF(4, tol=tol, **options).fit(OFFSET) for tol in (1e-4, 0))
     assert model.objective_ <= 1.01 * all_of_them.objective_
@@ -260,7 +282,7 @@ def test_a_graph_under_kl_in_float32_does_not_depend_on_the_unit_of_X(scale):
 @pytest.mark.parametrize("weight", [1e12, 1e-12])
 @pytest.mark.parametrize("kind", [np.asarray, csr_array, "torch"])
 def test_heavy_samples_do_not_lift_the_floor_under_the_model(kind, weight):
-    """Multiplying λ and the sample weights by one number does not change the problem."""
+    """Check that multiplying λ and all sample weights by one number does not change the fit."""
     X = np.random.RandomState(0).gamma(1, 1, (40, 12)).astype(np.float32)
     W = neighbor_graph(X, 5)
     if kind == "torch":
@@ -276,7 +298,10 @@ def test_heavy_samples_do_not_lift_the_floor_under_the_model(kind, weight):
 
 @BOTH
 def test_a_strong_graph_under_kl_falls(dtype):
-    """If neighbours agree, the cost λ ⟨v, ∇⟩ of longer parts must not be only rounding errors."""
+    """Check a KL fit with a graph so strong that all neighbours agree.
+
+    The cost λ ⟨v, ∇⟩ of longer parts must not consist of rounding errors.
+    """
     X = np.random.RandomState(0).gamma(1, 1, (40, 12)).astype(dtype)
     W = csr_array(np.ones((40, 40)) - np.eye(40))
     options = {"beta_loss": KL, "init": "random", "random_state": 0, "tol": 0, "max_iter": 20}
@@ -287,7 +312,10 @@ def test_a_strong_graph_under_kl_falls(dtype):
 
 @pytest.mark.parametrize("labels", [None, [0] * 5 + [-1] * 5])
 def test_tensors_have_the_laplacian_of_differences(labels):
-    """Neighbours agree to the last digits within two distant groups, so D z - W z would cancel."""
+    """Check the Laplacian of Torch tensors for neighbours that agree to the last digits.
+
+    There are two distant groups of such neighbours, so D z - W z would cancel.
+    """
     torch = pytest.importorskip("torch")
     W = csr_array(np.kron(np.eye(2), np.ones((5, 5)) - np.eye(5)))
     known = None if labels is None else Labels(np.arange(1), np.array(labels))
@@ -319,9 +347,11 @@ def test_a_fit_passes_over_x_little_more_often_than_it_iterates(rng, monkeypatch
         monkeypatch.setattr(DenseData, name, counted(name, getattr(DenseData, name)))
     X = (rng.random((60, 5)) @ rng.random((5, 40)) + 0.1 * rng.random((60, 40))).astype(dtype)
     model = NMF(4, init="random", tol=0, max_iter=7, random_state=0).fit(X)
-    # The start, the values before and after, the last part weights and the final residual.
+    # The products are the start, the values before and after, the last part weights and the final
+    # residual.
     assert passes["dot"] <= 7 + 2 and passes["tdot"] <= 7 + 3
-    # At the end, when the value is small, and after part weights that moved far in float32.
+    # The residuals are summed at the end, when the value is small, and after part weights that
+    # moved far in float32.
     assert passes["row_sq_residuals"] <= (2 if dtype == np.float64 else 3)
     assert model.objective_ == pytest.approx(loss_of(model, X), rel=1e-5)
 

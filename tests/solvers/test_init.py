@@ -1,4 +1,4 @@
-"""Tests that a start depends on the seed and X, but not on precision, processor or back end."""
+"""Tests that a start depends on the seed and X, but not on precision or array type."""
 
 from __future__ import annotations
 
@@ -24,14 +24,17 @@ def random_start(data, k=5):
 
 
 def same(found, expected):
-    """Assert that numbers agree up to the rounding of float32."""
+    """Check that pairs of arrays agree up to the rounding of float32."""
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=2 * EPS, atol=EPS * b.max())
 
 
 @pytest.mark.parametrize("kind", ["csr", "dense"])
 def test_float32_begins_where_float64_does(kind):
-    """X is so wide that a projection in float32 has no correct digit after the decimal point."""
+    """Check that float32 and float64 data have the same random start.
+
+    X is so wide that a projection in float32 would have no correct digit after the decimal point.
+    """
     X = sp.random_array(
         (500, 100_000), density=2e-4, format="csr", random_state=0, dtype=np.float32
     )
@@ -58,7 +61,7 @@ def test_every_back_end_begins_alike(kind, dtype, tmp_path):
 @pytest.mark.parametrize("seen", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_gaps_are_filled_alike(kind, seen, tmp_path):
-    """Missing entries are filled with means of observed entries, in the same precision."""
+    """Check that the start fills missing entries with means for every array type."""
     hidden = np.random.default_rng(1).random(X.shape) < 0.2
 
     def masked(kind, dtype, folder):
@@ -75,9 +78,9 @@ def test_gaps_are_filled_alike(kind, seen, tmp_path):
 
 
 def test_many_starts_on_a_device_share_a_pass_over_X(monkeypatch):
-    """Draw the starts of many runs in one pass over X.
+    """Check that the starts of many runs are drawn in one pass over X on a device.
 
-    Otherwise the conversion to float64 takes hundreds of kernels per pass. For 1,100 runs on a
+    Otherwise the conversion to float64 takes hundreds of GPU kernels per pass. For 1,100 runs on a
     million cells, the starts took longer than the runs.
     """
     torch = pytest.importorskip("torch")
@@ -134,14 +137,17 @@ def test_nndsvd_recovers_rank_one_and_agrees_with_an_exact_svd(rng):
             (np.outer(np.maximum(e * left[:, j], 0), np.maximum(e * right[j], 0)) for e in (1, -1)),
             key=np.linalg.norm,
         )
-        # The randomised SVD is exact for rank 4; entries below 1e-6 of the maximum are dropped.
+        # The randomised SVD is exact for rank 4, and entries below 1e-6 of the maximum are dropped.
         np.testing.assert_allclose(np.outer(V[:, j], U[:, j]), s[j] * best, atol=1e-5 * s[0])
 
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_back_end_has_the_nndsvd_of_ndarrays(kind, weighted, tmp_path):
-    """With two groups of samples without a common feature, singular vectors are zero on one."""
+    """Check NNDSVD for every array type on two groups of samples without a common feature.
+
+    Singular vectors are zero on one of the groups.
+    """
     rng = np.random.default_rng(2)  # for this seed, the negative halves of two pairs are larger
     A, B = factors(rng, 60, 40, 6)
     X = A @ B.T
@@ -153,12 +159,16 @@ def test_every_back_end_has_the_nndsvd_of_ndarrays(kind, weighted, tmp_path):
     )
     for Z, Z0 in zip(found, expected, strict=True):
         assert (Z0 > 0).any(axis=0).all()
-        # The randomised SVD finds six digits of these entries: 10 columns of rank 12.
+        # The randomised SVD has six correct digits of these entries, with 10 columns for a rank of
+        # 12.
         np.testing.assert_allclose(to_numpy(Z), Z0, atol=1e-5 * Z0.max())
 
 
 def test_kmeans_sums_in_one_order(rng, monkeypatch):
-    """With several OpenMP threads, equally good starts would win in random order."""
+    """Check that k-means as start uses one OpenMP thread.
+
+    With several threads, which of equally good k-means runs wins would be random.
+    """
     import sklearn.cluster
     from threadpoolctl import threadpool_info
 

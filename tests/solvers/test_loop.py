@@ -1,4 +1,4 @@
-"""Tests of the functions of the loop, and of lengths in models and terms, by naive formulas.
+"""Tests of the internal functions of the solver loop against naive formulas.
 
 Fits still descend if a schedule or a stopping rule is wrong. These are therefore compared with
 their documentation here.
@@ -47,7 +47,7 @@ def plain(**fields):
 
 
 def moved(V, U, weight):
-    """Return factors that moved to (V, U), without a precomputed extrapolation."""
+    """Return the state after a step to (V, U), without a precomputed extrapolation."""
     half = loop.HalfStep(U)
     return loop.Moved({"V": V, "U": U}, V, half, None, weight, 1.0, True, np.inf)
 
@@ -132,7 +132,11 @@ def small_model(rng, **kw):
 
 
 def test_weights_grow_by_a_twentieth_and_fall_by_a_third(rng):
-    """Ang & Gillis: γ = 1.05, its ceiling 1.01, η = 1.5."""
+    """Check how the extrapolation weight changes, as in the paper of Ang and Gillis.
+
+    It grows by γ = 1.05 up to a ceiling, which grows by 1.01, and is divided by η = 1.5 after a
+    failure.
+    """
     model, V, U = small_model(rng)
     at = State({"V": V, "U": U}, {}, {"V": V, "U": U}, 1.0, weight=0.5, ceiling=0.51)
     loop._accept(model, at, moved(V, U, 0.5), plain())
@@ -161,7 +165,7 @@ def test_a_start_that_fits_perfectly_is_told_without_cancellation(rng):
     _, V, U = small_model(rng)
     model = FactorModel(as_data(V @ U.T), Frobenius())
     value = loop.begin(model, V, U, plain()).value
-    # Each entry is a sum of two products, which is rounded twice on either side.
+    # Each entry is a sum of two products, so it is rounded twice on either side.
     entries = 4 * np.finfo(float).eps * (V @ U.T)
     assert 0 <= value <= 0.5 * (entries**2).sum()
 
@@ -175,7 +179,7 @@ def test_parts_beyond_the_last_step_have_length_one_too(rng):
     np.testing.assert_allclose(np.linalg.norm(at.y["U"], axis=0), 1, rtol=1e-14)
 
 
-# -- stopping ----------------------------------------------------------------------------------
+# -- stopping rules ----------------------------------------------------------------------------
 
 
 class Sized:
@@ -187,7 +191,8 @@ def test_the_fall_is_that_of_ten_iterations_over_where_it_is():
     assert loop._fallen(Sized, state(history=history[:10]), 1e-4) == np.inf
     assert loop._fallen(Sized, state(history=history[:11]), 1e-4) == pytest.approx(10 / 90)
     assert loop._fallen(Sized, state(history=history), 1e-4) == pytest.approx(10 / 71)
-    # For a nearly perfect fit, the fall is relative to the smallest misfit, or tol² of the size.
+    # For a nearly perfect fit, the fall is relative to the smallest misfit, or to tol² of the size
+    # of X.
     tiny = [1e-6 * (20 - i) for i in range(20)]
     assert loop._fallen(Sized, state(history=tiny), 1e-4) == pytest.approx(1e-5 / 1e-4)
     assert loop._fallen(Sized, state(history=tiny), 0.1) == pytest.approx(1e-5 / 1.0)
@@ -212,7 +217,10 @@ def test_the_residual_is_the_worse_of_both_halves(rng):
 
 @pytest.mark.parametrize("every", [1, 5, 7])
 def test_it_is_looked_at_every_so_many_iterations(rng, every, monkeypatch):
-    """The loop stops at a multiple, once the residual and the fall of ten iterations are small."""
+    """Check that the loop tests convergence only in every n-th iteration.
+
+    It stops once the residual and the fall of the objective over ten iterations are small.
+    """
     model, V, U = small_model(rng)
     found = alternate(model, V, U, exact, Settings(max_iter=500, tol=1e-3, check_every=every))
     assert found.converged and found.n_iter % every == 0 and found.n_iter == len(found.history) > 10
@@ -232,7 +240,11 @@ def test_it_is_looked_at_every_so_many_iterations(rng, every, monkeypatch):
 @pytest.mark.parametrize("order", ["VU", "UV"])
 @pytest.mark.parametrize("tol", [1e-9, 2.0])
 def test_an_iteration_tells_the_residual_where_it_begins(rng, order, tol):
-    """It is that of the first half-step; of both if the first is below tol, as always for tol=2."""
+    """Check the KKT residual that an iteration reports for the point where it begins.
+
+    It is the residual of the first factor, or the larger one of both factors if the first is below
+    tol, which is always the case for tol=2.
+    """
     model, V, U = small_model(rng)
     settings = Settings(max_iter=5, tol=tol, order=order, extrapolate=False)
     at = loop.begin(model, V, U, settings)
@@ -266,7 +278,7 @@ def test_what_an_iteration_gained_says_how_the_next_is_measured(rng, monkeypatch
 
 
 class Exact:
-    """A model with a known objective."""
+    """Model whose exact objective is a given number."""
 
     least, size = 1e-6, 100.0
 
@@ -300,7 +312,7 @@ def test_a_callback_ends_the_loop(rng):
     assert found.status == "stopped by a callback after 4 iterations"
 
 
-# -- lengths, scales, weights of a model -------------------------------------------------------
+# -- norms, scales and weights of a model ------------------------------------------------------
 
 
 @pytest.mark.parametrize("norm", [1, 2])
@@ -352,7 +364,7 @@ def test_known_parts_keep_their_length(rng):
     np.testing.assert_allclose(model.lengths(2 * U), [2, 1])  # known parts keep their length
 
 
-# -- penalties on the length of parts ----------------------------------------------------------
+# -- penalties on the norm of parts ------------------------------------------------------------
 
 
 def price(first, second):
@@ -400,11 +412,11 @@ def test_the_bound_of_lengths_touches_and_is_nowhere_below(rng, norm, first, sec
     np.testing.assert_allclose(slope[:, 1], numeric[:, 1], atol=1e-6)
 
 
-# -- custom terms --------------------------------------------------------------------------------
+# -- custom penalty terms ------------------------------------------------------------------------
 
 
 class Quartic(Term):
-    """The term Σ z⁴, whose Hessian has no upper bound."""
+    """Penalty term Σ z⁴, whose Hessian has no upper bound."""
 
     def value(self, Z):
         return float((Z**4).sum())
@@ -414,7 +426,7 @@ class Quartic(Term):
 
 
 class Bowl(Term):
-    """The term ½ ‖Z - 2‖²."""
+    """Penalty term ½ ‖Z - 2‖²."""
 
     quadratic = True
 
@@ -485,7 +497,10 @@ def test_unit_sums_under_kullback_leibler(rng):
 
 
 def test_rough_steps_end_where_exact_ones_do(rng, monkeypatch):
-    """Rough steps are used on the way; the last digits come from the exact step."""
+    """Check that fits with low-precision steps end at the objective of exact steps.
+
+    Low-precision steps are used on the way, and the last digits come from the exact step.
+    """
     monkeypatch.setattr("partwise.backends.numpy.dense.ROUGH_WORK", 0)
     X = rng.random((60, 5)) @ rng.random((5, 40)) + 0.05 * rng.random((60, 40))
     V, U = factors(rng, 60, 40, 5, np.float64)
@@ -546,19 +561,23 @@ def test_loop_stops_on_change_where_fixed_points_are_not_stationary(rng):
 
 
 def test_loop_undoes_a_step_that_rises(rng):
-    """A step that always increases the objective is undone and finally replaced by mu."""
+    """Check that a step that always increases the objective is undone and then replaced by "mu"."""
     model, _, Z, U = make_case(rng, "plain", Frobenius())
     settings = Settings(max_iter=40, tol=0.0)
     start = model.value(Z, U)
     result = alternate(model, Z, U, Step("up", lambda sub, A: 10 * A, {}), settings)
     assert (np.diff(result.history) <= 0).all()
-    # The start is summed separately, and the history is shifted to its exact end value.
+    # The objective of the start is summed separately, and the history is shifted to its exact end
+    # value.
     assert result.history[0] <= start + model.data.X.size * model.eps * model.size
     assert result.history[-1] == pytest.approx(model.value(result.Z, result.U), rel=1e-12)
 
 
 def test_a_shifted_history_never_rises(rng):
-    """``value + (exact - value)`` may differ from exact in the last bit, in either direction."""
+    """Check that shifting the history to the exact objective never makes it rise.
+
+    ``value + (exact - value)`` may differ from ``exact`` in the last bit, in either direction.
+    """
     below = 0
     for value, exact in rng.uniform(0.1, 1.0, (200, 2)):
         below += value + (exact - value) < exact
@@ -587,7 +606,7 @@ def test_what_a_device_begins_before_its_value_is_known_is_taken_back(rng, monke
 
 
 class Recorder:
-    """A DataMatrix that counts the calls of its products."""
+    """Wrapper of a DataMatrix that counts the calls of its products."""
 
     PRODUCTS = ("dot", "tdot", "kl_dot", "kl_tdot", "kl_newton", "beta_dot", "beta_tdot")
 
@@ -635,7 +654,7 @@ def test_products_per_iteration(rng, solver, loss):
 
 @pytest.fixture
 def plain_start(rng):
-    """Return a model of planted parts, and a start."""
+    """Return a model of data made of four parts, and random initial factors."""
     X = rng.random((70, 4)) @ rng.random((4, 30)) + 0.1 * rng.random((70, 30))
     return FactorModel(as_data(X), Frobenius()), rng.random((70, 4)), rng.random((30, 4))
 
@@ -666,9 +685,11 @@ def test_a_callback_can_end_the_loop(plain_start):
 @pytest.mark.parametrize("power", [50, -50])
 @pytest.mark.filterwarnings("ignore:CDNMF.*no known label")
 def test_the_residual_does_not_depend_on_the_unit_of_x(power, rng):
-    """Squares of float32 overflow or underflow; a penalty without labels prevents scaling of X.
+    """Check that scaling X by 2^±50 scales the parts and changes nothing else.
 
-    For values far from one, products are computed in float64, so only roundings to float32 differ.
+    Squares of float32 would overflow or underflow, and a penalty without labels prevents that the
+    fit rescales X. For such values, products are computed in float64, so only roundings to float32
+    differ.
     """
     X = (rng.random((40, 3)) @ rng.random((3, 12)) + 0.1 * rng.random((40, 12))).astype(np.float32)
     one, other = (
@@ -685,7 +706,10 @@ def test_the_residual_does_not_depend_on_the_unit_of_x(power, rng):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_part_whose_squares_hardly_are_numbers_stays(dtype, rng):
-    """The inverse of a subnormal curvature is infinite, which made part weights NaN."""
+    """Check that part weights stay finite if the curvature of a part is subnormal.
+
+    Its inverse is infinite, which once made part weights NaN.
+    """
     X = rng.random((7, 4)) * (rng.random((7, 4)) < 0.5)
     X[:, 2] = 8e-28 if dtype == np.float32 else 8e-161
     model = partwise.NMF(20, max_iter=5, random_state=0, tol=0).fit(X.astype(dtype))

@@ -1,4 +1,4 @@
-"""Tests of the table of solvers: a registered solver works in a fit like the others."""
+"""Tests of the table of solvers: a solver that a test registers works in a fit like the others."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from partwise.solvers import steps
 
 
 def gradient_step(sub, Z):
-    """Take one projected gradient step of length 1/L."""
+    """Take one projected gradient step of length 1/L, where L bounds the curvature."""
     bound = largest(namespace(Z).sum(namespace(Z).abs(sub.G), axis=0))
     bound += sum(term.lipschitz() for term in sub.terms)
     return namespace(Z).maximum(Z - sub.gradient(Z) / (bound or 1.0), 0)

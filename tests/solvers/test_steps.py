@@ -1,4 +1,4 @@
-"""Tests that steps descend, change no argument, and converge to the minimum of a half-step."""
+"""Tests that solver steps descend, do not change their arguments, and reach the minimum."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from partwise.model.terms import Linear, Ridge
 from partwise.solvers.steps import STEPS, hals, mu, nesterov, newton
 from problems import MODELS, STEP_LOSS, make_case
 
-# Newton steps need terms that do not couple rows, KL has a separate graph term, and the other
-# divergences are only supported by the plain model.
+# Newton steps need terms that do not couple rows, KL has its own graph term, and the other
+# divergences are supported only by the plain model.
 STEP_CASES = [
     pytest.param(step, loss, name, id=f"{step}-{loss.beta:g}-{name}")
     for step, loss in STEP_LOSS
@@ -56,12 +56,16 @@ def test_steps_descend_are_pure_and_stay_non_negative(rng, step, loss, name):
     ids=["hals", "nesterov", "newton"],
 )
 def test_steps_solve_the_convex_half(rng, name, step, loss, rounds):
-    """With a fixed basis, every step converges to a KKT point, which is the unique minimum."""
+    """Check that every step, repeated with a fixed basis, converges to the minimum.
+
+    The problem in V is convex, so the minimum is a KKT point.
+    """
     model, _, Z, U = make_case(rng, name, loss)
     for _ in range(rounds):
         Z = STEPS[step](model.subproblem("V", Z, U), Z)
     gradient = np.subtract(*model.subproblem("V", Z, U).split(Z)[::-1])
-    # Gradients are of order one. From a stationary start, Nesterov converges linearly to 1e-7.
+    # Gradients are of order one. From a stationary start, Nesterov's method converges linearly to
+    # 1e-7.
     assert gradient.min() > -1e-6
     assert np.abs(gradient * Z).max() < 1e-6
 
@@ -92,7 +96,10 @@ def test_nesterov_without_curvature_stays():
 
 @pytest.mark.parametrize("beta", [-0.5, 0.0, 0.5, 1.0, 1.3, 1.8])
 def test_em_with_ridge_solves_its_equation(rng, beta):
-    """Solve cost q^max(β-1,0) + ridge Z q = product q^min(β-2,0) by bisection and compare."""
+    """Compare the multiplicative step with a ridge with the root found by bisection.
+
+    The equation is cost q^max(β-1,0) + ridge Z q = product q^min(β-2,0).
+    """
     Z, product, cost = (rng.uniform(0.05, 3.0, (6, 4)) for _ in range(3))
     ridge = 0.7
     sub = Divergence(
@@ -116,7 +123,10 @@ def test_em_with_ridge_solves_its_equation(rng, beta):
 
 
 def test_newton_needs_few_sweeps_of_a_poisson_mean():
-    """With one coordinate and many counts, the minimiser is Σx / Σb; the start is far away."""
+    """Check that Newton steps reach the minimiser Σx / Σb from distant starts in six sweeps.
+
+    It is the mean of Poisson counts for a single coordinate.
+    """
     x, b = np.array([[3.0, 1.0, 5.0, 2.0]]), np.array([[1.0, 0.5, 2.0, 1.0]]).T
     model = FactorModel(DenseData(x), KullbackLeibler())
     for start in (1e-4, 1.0, 1e4):
@@ -127,7 +137,10 @@ def test_newton_needs_few_sweeps_of_a_poisson_mean():
 
 
 def test_zero_times_a_ratio_beyond_the_range_is_zero():
-    """A link to a part weight that tends to zero leads to the smallest possible denominator."""
+    """Check the multiplicative update of a cannot-link between a zero and a tiny part weight.
+
+    The update multiplies zero by a ratio that overflows; the result must be zero.
+    """
     C = np.array([[0.0, 1.0], [1.0, 0.0]])
     Z = np.array([[0.0], [2e-38]], dtype=np.float32)
     neg, G = np.full((2, 1), 10, dtype=np.float32), np.ones((1, 1), dtype=np.float32)
@@ -138,7 +151,10 @@ def test_zero_times_a_ratio_beyond_the_range_is_zero():
 
 @pytest.mark.parametrize("how", ["exact", "graph", "plain"])
 def test_coordinate_descent_takes_factors_by_columns(rng, how):
-    """Products of numpy may be stored by column, but the kernels need rows."""
+    """Check that coordinate descent gives the same result for factors stored by columns.
+
+    Products of NumPy may be stored by columns, but the compiled kernels need rows.
+    """
     F = rng.random((40, 3)) + (0.0 if how == "graph" else 30.0)  # + 30: nearly collinear
     C, Z = rng.random((20, 40)) @ F, rng.random((20, 3))
     W = sp.csr_array(np.ones((20, 20)) - np.eye(20))
@@ -156,7 +172,10 @@ def test_coordinate_descent_takes_factors_by_columns(rng, how):
 @pytest.mark.parametrize("n, k", [(1, 1), (64, 4), (150, 5), (200, 33)])
 @pytest.mark.parametrize("weight", [0.0, 0.7])
 def test_a_half_step_is_the_step_its_extrapolation_and_both_changes(rng, dtype, n, k, weight):
-    """Test blocks that are not full, and widths that are not a multiple of four."""
+    """Compare the combined kernel with a step, its extrapolation, and the changes of both.
+
+    The sizes include incomplete blocks and widths that are not a multiple of four.
+    """
     B, V = rng.random((60, k)).astype(dtype), rng.random((n, k)).astype(dtype)
     Z, old = rng.random((2, n, k)).astype(dtype)
     if k > 1:

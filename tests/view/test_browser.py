@@ -17,7 +17,7 @@ HOSTILE = "<img src=x onerror=document.title='caught'>"
 
 @pytest.fixture(scope="module")
 def browser():
-    """Yield a headless Chromium, or skip with the reason."""
+    """Yield a headless Chromium, or skip the tests with the reason."""
     pytest.importorskip("plotly", reason="the report needs plotly")
     webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
     names = ("chromium", "chromium-browser", "google-chrome")
@@ -31,7 +31,7 @@ def browser():
     for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"):
         options.add_argument(argument)
     options.add_argument("--window-size=1200,1000")
-    # nothing but files answers: what the page asks of a network would be an error in its console
+    # Only files can be loaded, so a request of the page to a network is an error in its console.
     options.add_argument("--host-resolver-rules=MAP * ~NOTFOUND")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     service = webdriver.ChromeService(executable_path=driver)
@@ -42,7 +42,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def page(digits, tmp_path_factory):
-    """Return a report on 150 digits with a few labels and hostile names."""
+    """Return the path of a report on 150 digits with a few labels and malicious class names."""
     n = 150
     X = digits.X[:n] / 16.0
     truth = np.array([f"digit {v}" for v in digits.y[:n]], dtype=object)
@@ -189,13 +189,13 @@ def test_prints_every_section(opened):
     pdf = base64.b64decode(opened.print_page())
     assert pdf.startswith(b"%PDF")
     assert pdf.count(b"/Type /Page\n") + pdf.count(b"/Type/Page\n") >= 3
-    # and the page is as it was
+    # After printing, the page shows the same tab as before.
     shown = [s.get_attribute("id") for s in elements(opened, "[role=tabpanel]") if s.is_displayed()]
     assert shown == ["map"]
 
 
 def test_every_tab_fits_a_phone(browser, digits, tmp_path, few_trees):
-    """At 390 pixels wide content scrolls in its own box, and the page does not."""
+    """Check that on a screen of 390 pixels wide content scrolls in its own box, not the page."""
     from partwise import PartsClassifier
 
     X, truth = digits.X[:150] / 16.0, digits.y[:150].astype(str).astype(object)
@@ -222,7 +222,7 @@ def test_every_tab_fits_a_phone(browser, digits, tmp_path, few_trees):
 
 @pytest.mark.parametrize("width", [390, 1000, 1400])
 def test_names_of_the_confusion_chart_are_not_cut(browser, tmp_path, width):
-    """Long names of many classes end within the chart."""
+    """Check that long names of many classes end within the confusion chart."""
     from partwise import PartsClassifier
 
     names = [f"class number {j} with a long name" for j in range(9)]

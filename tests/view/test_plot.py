@@ -136,7 +136,7 @@ def test_parameter_path(ax):
 
 
 def test_parts_of_a_data_set_are_upright(rng):
-    """The data set states that its pixels are stored by columns."""
+    """Check that images of a data set are drawn upright if it stores pixels by columns."""
     from partwise.io.datasets.matrix_files import Dataset
 
     picture = np.triu(np.ones((4, 4)))
@@ -148,7 +148,7 @@ def test_parts_of_a_data_set_are_upright(rng):
 
 
 def test_forty_classes_stay_readable(rng):
-    """Forty classes have distinct styles, a legend in columns, and legible rows."""
+    """Check that forty classes have distinct styles, a legend in columns, and legible rows."""
     codes = np.repeat(np.arange(40), 4)
     V = np.column_stack([codes, codes % 7]) + 0.01 * rng.random((160, 2))
     ax = plot.embedding(V, codes)

@@ -30,7 +30,7 @@ HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&{{ 
 
 
 def fitted(samples, model=None, **settings):
-    """Return arguments of `report_page` for a quick fit."""
+    """Return arguments of `report_page` for a quickly fitted model."""
     plain = NSNMF if samples.y is None else CNMF
     model = plain(3, random_state=0, tol=1e-2) if model is None else model
     model.fit(samples.X, samples.y)
@@ -58,7 +58,7 @@ def labels(digits, n=60, given=20):
 
 
 class Page(HTMLParser):
-    """Parser of tags, their texts, and embedded JSON."""
+    """Parser that collects the tags, texts and embedded JSON of a report."""
 
     def __init__(self, text):
         super().__init__()
@@ -232,7 +232,7 @@ def test_own_thumbnails_are_used_and_large_ones_left_out(digits):
 
 
 def run(lines):
-    """Return the names that the lines of "Repeat it" define."""
+    """Run the code of the report's section "Repeat it" and return the names that it defines."""
     found = {}
     exec(lines, found)
     return found
@@ -240,7 +240,7 @@ def run(lines):
 
 @pytest.mark.parametrize("labels", ["none", "all", "share", "some"])
 def test_lines_of_the_report_repeat_the_run(labels, tmp_path, monkeypatch):
-    """The lines fit the same model to the same labels, even if labels were held out."""
+    """Check that the code in the report repeats the fit, even if labels were held out."""
     monkeypatch.chdir(tmp_path)
     iris = load_iris()
     rows = [",".join(map(str, [*x, f"class {y}"])) for x, y in zip(iris.data, iris.target)]
@@ -273,7 +273,10 @@ def test_lines_of_the_report_repeat_links(tmp_path, monkeypatch):
 
 
 def test_the_headline_is_the_accuracy(digits):
-    """The page begins with the measured accuracy, or the expected one, and counts samples."""
+    """Check that the page begins with the measured or the expected accuracy.
+
+    It also states the number of samples.
+    """
     truth = labels(digits, 60, 60)
     given = labels(digits)
     samples = images(digits, y=truth)
@@ -343,7 +346,10 @@ def test_signed_and_coloured_parts(rng):
 
 
 def test_classes_whose_names_begin_alike_keep_rows_of_their_own():
-    """A category axis of plotly merges names that are cut to the same text."""
+    """Check that classes with similar long names keep separate rows in the confusion chart.
+
+    A category axis of plotly would merge names that are cut to the same text.
+    """
     labels = ["talk.politics.mideast", "talk.politics.misc", "talk.politics.misc "]
     clusters = ["a cluster with a long name 1", "a cluster with a long name 2", "b"]
     table = np.arange(1, 10).reshape(3, 3)
@@ -402,7 +408,10 @@ def test_the_script_of_the_charts_is_packed():
 
 @pytest.fixture(scope="module")
 def customers(tmp_path_factory):
-    """Return a report on customer data, by classes and by clusters; the amount decides."""
+    """Return a table of customers, and reports on it with classes and with clusters.
+
+    The class depends on the column of amounts.
+    """
     path = studio_inputs.table(tmp_path_factory.mktemp("table") / "k.csv", 90)
     samples = read_samples(path)
     y = np.array([("low", "high", "top")[i % 3] if i < 30 else None for i in range(90)], object)
@@ -416,7 +425,7 @@ def customers(tmp_path_factory):
 
 
 def cards(page):
-    """Return headings and rows of the tables in the section of classes or clusters."""
+    """Yield the headings and rows of each table in the section of classes or clusters."""
     section = page[page.index('<section id="clusters"') :].partition("</section>")[0]
     for table in re.findall(r'<table class="rows">(.*?)</table>', section, re.S):
         heads = re.findall(r"<th scope[^>]*>(.*?)</th>", table)
@@ -468,7 +477,7 @@ def test_parts_with_signs_have_two_sides():
     assert two_sides(abs(H), ["a", "b", "c"])[1] == ["a", "b", "c"]
 
 
-# -- notes, texts, names -------------------------------------------------------------------------
+# -- notes, texts and class names ----------------------------------------------------------------
 
 
 def test_the_report_mentions_what_was_skipped_dropped_and_filled(digits):
