@@ -1,4 +1,4 @@
-"""Tests of ``partwise choose`` and of ``-k auto``."""
+"""Tests of ``partwise choose``, and of ``-k auto`` in other commands."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from partwise.apps.cli import main
 
 @pytest.fixture
 def counts(tmp_path):
-    """Write a table with three parts."""
+    """Write a table of counts that are made of three parts, and return its path."""
     rng = np.random.default_rng(1)
     Y = rng.gamma(0.5, size=(60, 3)) @ rng.gamma(0.4, size=(3, 25))
     path = tmp_path / "counts.npz"

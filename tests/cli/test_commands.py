@@ -1,4 +1,4 @@
-"""Tests of cluster, fit, transform, predict, methods and compare as a user types them."""
+"""Tests of the commands cluster, classify, fit, transform, predict, methods and compare."""
 
 import csv
 import io
@@ -25,7 +25,10 @@ QUICK = ("--no-report", "--max-iter", "60")
 
 @pytest.fixture
 def refused(command, tmp_path):
-    """Run a command that must fail with one line, exit code 2 and no new file."""
+    """Return a function that runs a command that must fail.
+
+    The command prints one line, has exit code 2, and writes no new file.
+    """
 
     def run(*arguments):
         before = sorted(str(path) for path in tmp_path.rglob("*"))
@@ -40,7 +43,7 @@ def refused(command, tmp_path):
 
 @pytest.fixture(scope="session")
 def photo_folder(tmp_path_factory):
-    """Write 90 digits of three classes as 16x16 images into sub-folders."""
+    """Write 90 digits of three classes as images of 16 x 16 pixels into one folder per class."""
     image = pytest.importorskip("PIL.Image", reason="images need pillow")
     folder = tmp_path_factory.mktemp("digits") / "photos"
     X, y = load_digits(n_class=3, return_X_y=True)
@@ -135,7 +138,11 @@ def test_cluster_a_table(command, iris, tmp_path):
 
 
 def test_colours_are_kept_where_labels_need_them(command, tmp_path):
-    """Colours are kept for equally bright red and blue, but not for squares that differ in grey."""
+    """Check that `classify` keeps colours only if they separate the labels better.
+
+    Blue and red are equally bright here, so they need colour; squares that differ in brightness do
+    not.
+    """
     image = pytest.importorskip("PIL.Image", reason="images need pillow")
     rng = np.random.default_rng(0)
     folder = tmp_path / "photos"
@@ -156,7 +163,10 @@ def test_colours_are_kept_where_labels_need_them(command, tmp_path):
 
 
 def test_one_class_with_a_single_label_keeps_the_colours(command, tmp_path):
-    """The two other classes show that colour is needed."""
+    """Check that colours are kept if one class has a single label.
+
+    The labels of the two other classes show that colours are needed.
+    """
     image = pytest.importorskip("PIL.Image", reason="images need pillow")
     rng = np.random.default_rng(0)
     hues = {"blue": (30, 30, 220), "green": (20, 85, 20), "red": (140, 20, 20)}
@@ -223,7 +233,7 @@ def test_nothing_is_overwritten_without_force(command, refused, iris, tmp_path):
     assert (out / "summary.json").read_bytes() == old
     assert command(*again, "--method", "nmf", "--force")[0] == 0
     assert (out / "summary.json").read_bytes() != old
-    # a folder with anything else in it is never replaced
+    # A folder that contains any other file is never replaced.
     (out / "thesis.tex").write_text("mine")
     assert "thesis.tex" in refused(*again, "--force")
     assert (out / "thesis.tex").read_text() == "mine"
@@ -340,7 +350,10 @@ def test_settings_of_the_method(command, refused, iris, tmp_path):
 
 
 def test_settings_beside_the_data(command, refused, iris, tmp_path):
-    """Options on the command line override the settings file, and both are in `repeat.py`."""
+    """Check that command-line options override a settings file next to the data.
+
+    The file `repeat.py` contains the settings of both.
+    """
     settings = tmp_path / "partwise.toml"
     settings.write_text('k = 4\nreport = false\nexclude = ["a"]\n\n[set]\ngraph_reg = 0.5\n')
     out = ("--out", tmp_path / "out", "--runs", "0", "--max-iter", "40", "--json")
@@ -423,7 +436,7 @@ def test_models_know_their_kind_of_data(command, refused, iris, mails, photo_fol
     model = tmp_path / "m.partwise"
     texts = ("--text-column", "body", "--label-column", "topic", "--label-share", "0.1")
     assert command("fit", mails, *texts, "--out", model, "--max-iter", "60")[0] == 0
-    # the model stores the text column
+    # The model file stores the name of the text column.
     code, text, _ = command("predict", model, mails, "--label-column", "topic", "--json")
     assert code == 0 and json.loads(text)["scores"]["matched_accuracy"] > 0.9
     assert "no column 'body'" in refused("predict", model, iris)
@@ -492,7 +505,7 @@ def test_names_by_class_with_what_to_expect(command, iris, tmp_path):
     assert summary["method"] == "classify" and summary["naming"]["held_out"] == 15
     low, high = summary["naming"]["interval"]
     assert 0 <= low <= summary["naming"]["expected"] <= high <= 1
-    # given labels are unchanged, and most other labels are correct
+    # Given labels are unchanged, and most other predictions are correct.
     found = [row["predicted_label"] for row in rows(out / "assignments.csv")]
     names = load_iris().target_names[load_iris().target]
     assert np.mean(np.array(found) == names) > 0.85
@@ -501,7 +514,7 @@ def test_names_by_class_with_what_to_expect(command, iris, tmp_path):
     assert len(listed) == 10 and not {row["id"] for row in listed} & {
         f"flower {i}" for i in range(0, 150, 10)
     }
-    # the completed list is a label file; empty rows have no label
+    # The list of samples to label next is also a label file, in which an empty cell means unknown.
     assert {row["label"] for row in listed} == {""}
     listed[3]["label"] = "virginica"
     with (tmp_path / "filled.csv").open("w", newline="") as file:
@@ -517,7 +530,7 @@ def test_names_by_class_with_what_to_expect(command, iris, tmp_path):
 
 
 def test_compare_texts_with_k_means(command, mails):
-    """k-means runs on sparse texts."""
+    """Check that `compare` runs k-means on sparse tf-idf weights of texts."""
     chosen = ("--text-column", "body", "--label-column", "topic", "--label-share", "0.1")
     code, text, err = command("compare", mails, *chosen, "--methods", "k-means", "--runs", "1")
     assert code == 0 and "k-means" in text, err
@@ -533,7 +546,7 @@ def test_compare_without_labels(command, refused, tmp_path, rng):
     assert code == 0 and "stability" in found["scored"]
     assert [row["stability"] for row in found["methods"]] == [1.0, 1.0]
     assert all(row["matched_accuracy"] is None for row in found["methods"])
-    # a method that cannot use the data is reported, and the others continue
+    # A method that cannot use the data is reported, and the others continue.
     code, text, _ = command(*data, "--methods", "nmf,cnmf", "--runs", "1")
     assert code == 0 and "needs labels" in " ".join(text.split())
     assert "'x'" in refused(*data, "--methods", "x")
@@ -568,7 +581,7 @@ def test_the_score_looks_at_unseen_labels_only():
     assert work.scores(None, None, ["a"] * 5) is None
 
 
-# -- the shell ------------------------------------------------------------------------------------
+# -- help texts, piped output and progress --------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["cluster", "fit", "transform", "predict", "methods", "compare"])
@@ -578,7 +591,7 @@ def test_help_has_an_example(command, name):
 
 
 def test_quiet_when_piped(iris, tmp_path):
-    """Piped output has results only: no progress bar, colours or warnings."""
+    """Check that piped output contains results only: no progress bar, colours or warnings."""
     code = "from partwise.apps.cli import main; main()"
     arguments = ["cluster", iris, "-k", "3", "--out", "out", "--json", "--runs", "0", *QUICK]
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Tests of ``partwise consensus`` as a user types it, and of folders in cnmf's format."""
+"""Tests of the command ``partwise consensus``, and of folders in the format of cnmf."""
 
 import csv
 import json
@@ -27,7 +27,7 @@ def made(n=60, p=40, k=3, seed=0):
 
 @pytest.fixture
 def cells(tmp_path):
-    """Write a .h5ad file of 60 cells and 40 genes with three programmes."""
+    """Write a .h5ad file of 60 cells and 40 genes with three gene programs."""
     import pandas as pd
 
     obs, var = (
@@ -102,7 +102,7 @@ def test_a_stopped_command_goes_on(cells, command, tmp_path, monkeypatch):
     code, _, err = command(cells, "--parts", "3", *QUICK, "--out", cut)
     assert not code and "3 runs: about" in err
     a, b = tables(whole, 3), tables(cut, 3)
-    # runs that share a computation differ in the last digits of single precision
+    # Runs that are computed together differ in the last digits of single precision.
     np.testing.assert_allclose(a.spectra, b.spectra, atol=1e-3 * a.spectra.max())
     code, _, err = command(cells, "--parts", "3", *QUICK, "--out", cut)
     assert not code and "All runs are done" in err
@@ -110,7 +110,7 @@ def test_a_stopped_command_goes_on(cells, command, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("forks", FORKS)
 def test_several_k_at_once_stop_and_go_on(cells, command, tmp_path, monkeypatch, forks):
-    """On an interrupt, every process finishes and keeps its current run."""
+    """Check that on an interrupt every process finishes and keeps its current run."""
     out, write = tmp_path / "x", CnmfFolder.write_run
 
     def stopped(self, k, number, H, genes):
@@ -130,7 +130,7 @@ def test_several_k_at_once_stop_and_go_on(cells, command, tmp_path, monkeypatch,
 
 
 def test_cores_change_no_digit(cells, command, tmp_path, monkeypatch):
-    """Results do not depend on the number of cores, nor on threads or processes."""
+    """Check that results do not depend on the number of cores, nor on threads or processes."""
     ways = [(1, False), (3, False), *((3, True) for forks in FORKS if forks)]
     for number, (cores, forks) in enumerate(ways):
         (tmp_path / str(number)).mkdir()
@@ -159,7 +159,10 @@ def test_runs_of_other_counts_are_not_mixed_in(cells, command, tmp_path):
 
 
 def test_a_folder_of_cnmf_is_gone_on_with(cells, command, tmp_path):
-    """Pickled names and seeds in cnmf's files are not needed to continue."""
+    """Check that an unfinished folder of cnmf is continued.
+
+    The pickled names and seeds in cnmf's files are not needed.
+    """
     ours = tmp_path / "ours"
     assert command(cells, "--parts", "3", *QUICK, "--out", ours)[0] == 0
     theirs = tmp_path / "theirs"
@@ -202,14 +205,17 @@ def test_all_that_cnmf_looks_for_is_there(cells, command, tmp_path):
 
 
 def starcat(out):
-    """Return the table for starCAT: programmes, genes and numbers."""
+    """Return the names of the programs, the genes and the values of the table for starCAT."""
     with (out / f"{out.name}.starcat_spectra.k_3.dt_0_5.txt").open() as file:
         (_, *genes), *rows = csv.reader(file, delimiter="\t")
     return [row[0] for row in rows], genes, np.array([row[1:] for row in rows], dtype=float)
 
 
 def test_the_reference_for_starcat_is_over_deviations(cells, command, tmp_path):
-    """Programmes are scaled to a million and divided by the deviations of the genes used."""
+    """Check the table for starCAT: programs are scaled to a million and divided by deviations.
+
+    The deviations are those of the genes used in the runs.
+    """
     out = tmp_path / "x"
     assert command(cells, "--parts", "3", *QUICK, "--out", out)[0] == 0
     names, genes, values = starcat(out)
@@ -233,7 +239,7 @@ def test_the_reference_for_starcat_is_what_cnmf_makes_of_the_folder(cells, comma
     cnmf.cNMF(output_dir=str(tmp_path), name="x").build_reference(3, density_threshold=0.5)
     names, genes, values = starcat(out)
     assert (names, genes) == ours[:2]
-    # cnmf reads parts of nine digits, and so is their sum; ours are rounded when they are written
+    # cnmf reads parts with nine digits and sums them; our sums are rounded when they are written.
     np.testing.assert_allclose(ours[2], values, rtol=3 * 5e-9)
 
 
@@ -309,7 +315,10 @@ def test_a_gpu_that_is_not_there_is_said(cells, command, tmp_path):
 
 
 def test_tensors_find_the_same_programmes(cells, command, tmp_path):
-    """Device "cpu" uses numpy; "cpu:0" uses tensors on the CPU, with the code for a GPU."""
+    """Check that --device cpu:0, which runs the code for a GPU, finds the same programs.
+
+    The device "cpu" uses NumPy; "cpu:0" uses Torch tensors on the CPU.
+    """
     pytest.importorskip("torch")
     plain, tensors = tmp_path / "plain", tmp_path / "tensors"
     assert command(cells, "--parts", "3", *QUICK, "--out", plain)[0] == 0
@@ -388,7 +397,10 @@ def test_more_programmes_than_cells_are_refused(cells, command, tmp_path):
     ],
 )
 def test_a_folder_of_cnmf_keeps_its_own_settings(words, name, cells, command, tmp_path):
-    """Programmes are refitted under the loss of the runs, not of the command."""
+    """Check that a second command on a folder of cnmf refuses settings that differ from its runs.
+
+    Programs are refitted with the loss of the runs, not of the second command.
+    """
     out = tmp_path / "x"
     assert command(cells, "--parts", "3", *QUICK, "--out", out)[0] == 0
     code, _, err = command(out, "--parts", "3", *words)

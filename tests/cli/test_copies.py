@@ -1,4 +1,7 @@
-"""Tests of tasks in processes and threads: equal results, even if one of them fails."""
+"""Tests of `copies.spread`, which runs tasks in processes or threads.
+
+Results are equal, and errors, interrupts and killed processes leave nothing behind.
+"""
 
 import os
 import signal

@@ -15,7 +15,7 @@ RUN = CliRunner()
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
-    """Digits with the labels "even" and "high" of the first 50, and with the truth."""
+    """Return a table of digits of which 50 have the labels "even" and "high", and the truth."""
     X, y = load_digits(return_X_y=True)
     X, y = X[:300], y[:300]
     Y = np.stack([y % 2 == 0, y > 4], axis=1)

@@ -1,4 +1,4 @@
-"""Tests of ``--for-predict``, which writes a model file without training samples."""
+"""Tests of the option ``--for-predict``, which writes a model file without training samples."""
 
 import csv
 import os

@@ -1,4 +1,4 @@
-"""Tests of topics: numbers against naive formulas, and the command on a table."""
+"""Tests of topics: numbers against naive formulas, and the command ``partwise topics``."""
 
 import itertools
 import json
@@ -22,7 +22,10 @@ WORDS = {
 
 @pytest.fixture
 def mails(tmp_path):
-    """Return 90 texts of three topics; sport increases over the years, groups have one topic."""
+    """Write a table of 90 texts on three topics, and return its path.
+
+    The share of sport increases over the dates, and each group has one topic.
+    """
     rng, rows = np.random.default_rng(0), []
     for i in range(90):
         topic = list(WORDS)[int(rng.choice(3, p=[i / 120, (1 - i / 120) / 2, (1 - i / 120) / 2]))]

@@ -1,8 +1,9 @@
-"""The laboratory's program with numpy and scikit-learn's k-means alone, for tests.
+"""Independent version of the GNMF authors' program, without an import of Partwise.
 
-`GNMF.m`, `GNMF_Multi.m` and `litekmeans.m` as they are published, without an import of Partwise:
-ten starts of 30 iterations, of which the start with the lowest objective goes on until the
-program's own rule stops it. `tests/papers/test_independent.py` runs cells of the papers with it.
+It uses numpy and scikit-learn's k-means and follows the published files `GNMF.m`, `GNMF_Multi.m`
+and `litekmeans.m`. Ten starts run for 30 iterations, and the one with the lowest objective goes on
+until the program's own rule stops it. `tests/papers/test_independent.py` compares cells of the
+papers' tables with it.
 """
 
 import numpy as np
@@ -14,13 +15,13 @@ TINY = np.finfo(np.float64).tiny
 
 
 def unit_rows(X):
-    """Scale rows to unit length; rows of zeros are unchanged."""
+    """Scale each row to unit length; rows of zeros are unchanged."""
     lengths = np.linalg.norm(X, axis=1, keepdims=True)
     return X / np.where(lengths > 0, lengths, 1.0)
 
 
 def neighbor_graph(X, n_neighbors=5):
-    """Return the graph with 0-1 weights of nearest neighbours (GNMF, section 3.1)."""
+    """Return the graph of nearest neighbours with weights 0 and 1 (GNMF paper, section 3.1)."""
     near = NearestNeighbors(n_neighbors=n_neighbors + 1, algorithm="brute").fit(X)
     W = near.kneighbors_graph(X).toarray()
     np.fill_diagonal(W, 0.0)
@@ -37,20 +38,23 @@ def with_labels(W, y, label_weight):
 
 
 def label_matrix(y):
-    """Return A of CNMF (3): a column per class, then one per unlabelled sample."""
+    """Return the label matrix A of the CNMF paper, equation (3).
+
+    It has a column per class, and one per unlabelled sample.
+    """
     first = y.max() + 1
     index = np.where(y >= 0, y, first - 1 + np.cumsum(y < 0))
     return np.eye(index.max() + 1)[index]
 
 
 def unit_columns(V, U):
-    """Scale the columns of U to unit length by GNMF (16)."""
+    """Scale the columns of U to unit length, and V inversely (GNMF paper, equation (16))."""
     lengths = np.linalg.norm(U, axis=0)
     return V * lengths, U / lengths
 
 
 class Method:
-    """NMF, GNMF (``W``, ``lam``), CNMF (``A``) or NMF weighted by the normalised cut (``ncw``)."""
+    """NMF, GNMF (``W``, ``lam``), CNMF (``A``), or NMF weighted by the normalised cut (``ncw``)."""
 
     def __init__(self, X, *, W=None, lam=0.0, A=None, ncw=False):
         self.X = X
@@ -68,20 +72,20 @@ class Method:
         return self.A.T @ V / self.A.sum(axis=0)[:, None], U
 
     def step_V(self, Z, U):
-        """Update V by GNMF (15), or by CNMF (11) with a label matrix."""
+        """Update V by (15) of the GNMF paper, or (11) of the CNMF paper with a label matrix."""
         A, G, V = self.A, self.gamma[:, None], self.A @ Z
         up = A.T @ (G * (self.X @ U) + self.lam * self.W @ V)
         down = A.T @ (G * (V @ (U.T @ U)) + self.lam * self.degrees @ V)
         return Z * up / np.maximum(down, TINY)
 
     def step_U(self, Z, U):
-        """Update U by GNMF (14) or CNMF (10)."""
+        """Update U by (14) of the GNMF paper, or (10) of the CNMF paper with a label matrix."""
         V = self.A @ Z
         GV = self.gamma[:, None] * V
         return U * (self.X.T @ GV) / np.maximum(U @ (V.T @ GV), TINY)
 
     def step(self, Z, U):
-        """Run one iteration: V before U as in the program; for CNMF U before Z, as printed."""
+        """Run one iteration: V before U as in the program, but for CNMF U before Z as printed."""
         if len(self.A.T) < len(self.A):
             U = self.step_U(Z, U)
             return self.step_V(Z, U), U
@@ -89,14 +93,14 @@ class Method:
         return Z, self.step_U(Z, U)
 
     def objective(self, Z, U):
-        """Return half of the objective GNMF (6)."""
+        """Return half of the objective (6) of the GNMF paper."""
         V = self.A @ Z
         loss = np.sum(self.gamma[:, None] * (self.X - V @ U.T) ** 2)
         return 0.5 * (loss + self.lam * np.sum(V * ((self.degrees - self.W) @ V)))
 
 
 def fit(method, starts):
-    """Return V, U and the number of iterations, as `GNMF_Multi.m` chooses it."""
+    """Return V, U and the number of iterations of the start that `GNMF_Multi.m` would choose."""
     trials = []
     for V, U in starts:
         Z, U = method.begin(V, U)

@@ -1,4 +1,4 @@
-"""Tests of the cdNMF paper's image features on synthetic pictures."""
+"""Tests of the image features of the cdNMF paper, on synthetic images."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Image = pytest.importorskip("PIL.Image", reason="pictures need pillow")
 
 
 def _picture(kind, rng):
-    """Return stripes in the direction of the class, with noise."""
+    """Return an image of stripes in the direction of the class, with noise."""
     y, x = np.mgrid[:48, :64]
     angle = np.pi * kind / 3
     wave = np.sin(0.7 * (x * np.cos(angle) + y * np.sin(angle)) + rng.uniform(0, 6))
@@ -39,7 +39,8 @@ def test_the_largest_categories_without_the_background(folder):
 
 
 def test_the_printed_number_of_pictures_says_which_categories():
-    # Caltech-101's own sizes, largest first; two sets of the same faces and the background.
+    # These are the sizes of the categories of Caltech-101, largest first. Two categories show the
+    # same faces, and one is the background.
     sizes = {"airplanes": 800, "Motorbikes": 798, "BACKGROUND_Google": 468, "Faces": 435,
              "Faces_easy": 435, "watch": 239, "Leopards": 200, "bonsai": 128, "car_side": 123,
              "ketch": 114, "chandelier": 107, "hawksbill": 100}  # fmt: skip
@@ -48,7 +49,7 @@ def test_the_printed_number_of_pictures_says_which_categories():
 
 
 def _by_hand(image, top, left):
-    """Compute one descriptor pixel by pixel."""
+    """Compute one image descriptor pixel by pixel."""
     dy, dx = np.gradient(image)
     histogram = np.zeros((4, 4, 8))
     for i in range(16):
@@ -82,7 +83,7 @@ def test_a_folder_makes_the_data_of_the_tables(folder, tmp_path, capsys, monkeyp
     X, y, names = caltech.features(folder, words=20, categories=3)
     assert X.shape == (22, 20) and names == ["stripes", "slants", "bars"]
     np.testing.assert_allclose(X.sum(axis=1), 1.0)
-    # The words separate directions, so the nearest other picture has the same class.
+    # The visual words separate directions, so the nearest other image has the same class.
     gaps = np.linalg.norm(X[:, None] - X, axis=2) + 10 * np.eye(len(X))
     assert np.mean(y[gaps.argmin(axis=1)] == y) > 0.9
     for name, value in (("WORDS", 20), ("CATEGORIES", 3)):

@@ -1,4 +1,7 @@
-"""Tests of table cells with the laboratory's full protocol against a numpy-only program."""
+"""Tests that cells of the papers' tables equal the results of an independent program.
+
+Each cell follows the full protocol of the GNMF authors' laboratory.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ CELLS = [
 
 
 def the_method(cell, sample):
-    """Return the cell's column in the independent program."""
+    """Return the method of a table cell in the independent program."""
     X = laboratory.unit_rows(np.asarray(sample.X))
     estimator, params = cell.column.method.estimator, cell.column.params(cell.data.name)
     if estimator == "CNMF":
@@ -61,7 +64,8 @@ def test_a_cell_is_that_of_an_independent_program(table, column, data, dataset):
     y = sample.shown(cell.budget) if cell.column.method.labels else None
     params = cell.column.params(cell.data.name)
     ours = fit(FitTask(sample, y, cell.k, cell.column.method, params))
-    # hundreds of multiplicative updates carry rounding on; entries that vanish are far below
+    # Hundreds of multiplicative updates carry rounding errors on. Entries that vanish are far below
+    # the tolerance.
     assert ours.n_iter == n_iter
     np.testing.assert_allclose(ours.embedding, V, rtol=1e-6, atol=1e-9 * V.max())
     np.testing.assert_allclose(ours.components, U.T, rtol=1e-6, atol=1e-9)

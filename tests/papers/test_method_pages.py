@@ -1,4 +1,4 @@
-"""Tests that the estimator call of each method page repeats the paper's naive updates."""
+"""Tests that the estimator call on the page of each method repeats the paper's naive updates."""
 
 import re
 from pathlib import Path
@@ -42,7 +42,7 @@ NAIVE = {
 
 
 def call(name):
-    """Return the estimator of a page, with the sizes of this problem and a given start."""
+    """Return the estimator that a documentation page calls, set up for this test's problem."""
     page = (PAGES / f"{name.removesuffix('-kl')}.rst").read_text(encoding="utf-8")
     calls = re.findall(r"(?:model = |``)([A-Z]+\w*\(3, .*\))(?:$|``)", page, re.M)
     text = calls[name.endswith("-kl")]
@@ -62,14 +62,15 @@ def test_the_call_of_a_page_repeats_the_printed_updates(name):
         V, other = reference.normalize_columns(V, other, 1 if name == "cdnmf-kl" else 2)
     elif name == "cnmf":  # without a penalty, part weights end with a mean square of one
         V, other = reference.unit_weights(V, other)
-    # fifty updates amplify rounding; a setting that is wrong by a millionth exceeds 1e-8
+    # Fifty updates amplify rounding errors, but a parameter that is wrong by a millionth would
+    # exceed 1e-8.
     for ours, theirs in ((model.embedding_, V), (found, other)):
         np.testing.assert_allclose(ours, theirs, rtol=1e-8, atol=1e-8 * np.abs(theirs).max())
     np.testing.assert_allclose(model.objective_history_, history, rtol=1e-8)
 
 
 def test_guided_semi_supervised_nmf_is_nmf_of_a_block_matrix(rng):
-    """Guided NMF's updates of four factors equal those of NMF on a block matrix."""
+    """Check that Guided NMF's updates of four factors equal those of NMF on a block matrix."""
     n, p, k, mu, lam = 30, 20, 4, 2.0, 5.0
     X, seeds, known = rng.random((n, p)), 1.0 * (rng.random((2, p)) < 0.2), rng.random((n, 1)) < 0.4
     Y = np.where(known, np.eye(3)[rng.integers(0, 3, n)], np.nan)

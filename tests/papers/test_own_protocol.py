@@ -1,4 +1,4 @@
-"""Tests of user-defined protocols: exported from a table, edited, and run with new methods."""
+"""Tests of user-defined protocols: exported from a paper's table, edited, and run."""
 
 from dataclasses import replace
 
@@ -71,7 +71,10 @@ def test_an_export_overwrites_nothing_and_needs_methods(tmp_path):
 
 @pytest.fixture
 def own(tmp_path, monkeypatch):
-    """Copy LCF's synthetic figure, with a printed average and three additional methods."""
+    """Return a copy of a protocol of the LCF paper, with three additional methods.
+
+    The protocol has synthetic data and a printed average.
+    """
     (tmp_path / "partwise_own_method.py").write_text(METHOD)
     monkeypatch.syspath_prepend(tmp_path)
     path = tmp_path / "mine.toml"

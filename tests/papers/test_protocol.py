@@ -1,4 +1,4 @@
-"""Tests of the protocols: transcription, settings, random draws, verdicts and counts."""
+"""Tests of the papers' protocols: transcribed numbers, settings, random draws, and claims."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ NAMES = (
     *(f"cdnmf/{n}" for n in ("table1", "table2", "table3")),
     *(f"cdnmf/fig{n}" for n in range(1, 6)),
 )
-# metrics x (cluster numbers + average) x methods, and a row of running times where there is one
+# Numbers per table: metrics x (cluster numbers + average) x methods, plus a row of running times
+# where a table has one.
 PRINTED_CELLS = {
     "cnmf/table1": 2 * 10 * 5,
     "cnmf/table2": 2 * 10 * 5,
@@ -75,7 +76,10 @@ def test_every_cell_is_transcribed_once(name):
 
 @pytest.mark.parametrize("name", PRINTED_CELLS)
 def test_average_rows_follow_from_their_columns_or_are_listed_as_misprints(name):
-    """Averages agree to one unit of the last digit, since two papers truncate them."""
+    """Check that printed averages equal the mean of their columns or are listed as misprints.
+
+    They agree to one unit of the last digit, since two papers truncate averages.
+    """
     protocol, wrong = load_protocol(name), set()
     for average in (n for n in protocol.printed if n.k == "avg" and n.metric != "seconds"):
         key = (average.metric, average.method)
@@ -89,7 +93,7 @@ def test_average_rows_follow_from_their_columns_or_are_listed_as_misprints(name)
 
 @pytest.mark.parametrize("name", PRINTED_CELLS)
 def test_average_deviations_are_the_mean_of_the_deviations(name):
-    """CNMF and LCF print mean deviations; they agree to one unit of the last digit."""
+    """Check the mean deviations that CNMF and LCF print, to one unit of the last digit."""
     cells_ = load_protocol(name).printed
     for average in (c for c in cells_ if c.k == "avg" and c.sd is not None):
         sds = [
@@ -101,7 +105,7 @@ def test_average_deviations_are_the_mean_of_the_deviations(name):
 
 
 def test_columns_that_one_paper_takes_from_another():
-    """Columns that a paper copied from another are equal, as the protocols state."""
+    """Check that columns that a paper copied from another one are equal, as the protocols state."""
     pairs = {"NMF": "NMF", "GNMF": "GNMF", "SemiGNMF": "sGNMF", "CNMF": "CNMF-F",
              "CNMF-KL": "CNMF-KL"}  # fmt: skip
     for later, earlier in (("nmfdc/table2", "cdnmf/table3"), ("nmfdc/table4", "cdnmf/table1")):
@@ -138,7 +142,7 @@ def test_protocols_are_complete(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_graph_methods_name_their_graph(name):
-    """λ and p of a paper are explicit, so that the library's defaults do not matter."""
+    """Check that protocols state λ and p of a paper, so that defaults of Partwise do not matter."""
     for method in load_protocol(name).methods:
         if method.estimator in ("GNMF", "SemiGNMF"):
             named = {*method.params, *method.grid, *method.sweep}
@@ -179,7 +183,7 @@ def test_names_that_are_not_there():
         load_protocol("gnmf/table99")
 
 
-# The random part -----------------------------------------------------------------------------
+# Tests of random draws ----------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -235,7 +239,7 @@ def test_made_data():
     assert gaps[same].max() < gaps[~same].min()
 
 
-# Judging -------------------------------------------------------------------------------------
+# Tests of claims in the printed tables ------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -259,7 +263,7 @@ def test_claims_in_the_printed_table_itself(name, words, holds):
     assert chosen and all(v.printed is holds and v.measured == NOT_RUN for v in chosen)
 
 
-# Counting ------------------------------------------------------------------------------------
+# Tests of operation counts ------------------------------------------------------------------
 
 SIZES = {"M": 12, "N": 10, "K": 3, "p": 4, "q": 6}
 
@@ -284,14 +288,14 @@ def test_where_printed_operation_counts_of_gnmf_differ():
     NK = SIZES["N"] * SIZES["K"]
     assert _printed("frobenius", "GNMF", "fladd") - counted["fladd"] == NK
     assert _printed("frobenius", "GNMF", "flmlt") == counted["flmlt"]
-    # A conjugate gradient step takes p + 6 of each here, and not p + 4: three vector updates, two
-    # inner products and the diagonal.
+    # A conjugate gradient step needs p + 6 of each operation here, and not p + 4: three vector
+    # updates, two inner products and the diagonal.
     counted = count("divergence", "GNMF", SIZES)
     extra = counted["flmlt"] - _printed("divergence", "GNMF", "flmlt")
     assert extra == 2 * SIZES["q"] * NK
 
 
-# What is installed ----------------------------------------------------------------------------
+# Tests that the protocols are installed with the package ------------------------------------
 
 ROOT = Path(__file__).parents[2]
 LOOK = (
@@ -302,7 +306,7 @@ LOOK = (
 
 
 def test_settings_and_printed_numbers_are_package_data():
-    # The wheel takes what lies under src/partwise, but leaves out what git ignores.
+    # The wheel contains what lies under src/partwise, but not the files that git ignores.
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
     assert wheel["targets"]["wheel"] == {"packages": ["src/partwise"]}
     folder = resources.files("partwise.apps.papers")

@@ -1,4 +1,7 @@
-"""Tests of the runner with a stand-in method: resuming, two processes, full disks, output."""
+"""Tests of the runner of the papers' tables: resuming, processes, full disks, output.
+
+A small table with stand-in methods replaces the tables of the papers.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +105,7 @@ def table(tmp_path):
 
 
 def contents(folder):
-    """Return all results without times."""
+    """Return all stored results without running times."""
     found = {}
     for path in sorted((folder / "cells").rglob("*.json")):
         result = json.loads(path.read_text())
@@ -115,7 +118,7 @@ def _accuracies(result, attempt=0):
 
 
 def one_thread(table, out):
-    """Run a table in this process, since starting Python takes longer than the runs."""
+    """Run a table in this process, because starting Python takes longer than the runs."""
     with threadpool_limits(1):
         runner.reproduce(table, out, jobs=1)
 
@@ -149,14 +152,15 @@ def test_more_processes_give_the_same(table, tmp_path):
     one, two = contents(tmp_path / "1"), contents(tmp_path / "2")
     assert one.keys() == two.keys()
     for name in one:
-        # One thread and two may add in another order: the last digits of an objective.
+        # One thread and two threads may add in another order, which changes the last digits of an
+        # objective.
         accuracies = [_accuracies(found[name]) for found in (one, two)]
         assert accuracies[0] == pytest.approx(accuracies[1], abs=0.5)
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    """Return the results of one process that is never interrupted."""
+    """Return the results of a process that is never interrupted."""
     folder = tmp_path_factory.mktemp("calm")
     (folder / "mine.toml").write_text(PROTOCOL)
     (folder / "mine.csv").write_text(CSV)
@@ -268,7 +272,7 @@ def test_a_failing_method_leaves_the_others(table, tmp_path):
 
 
 class Balanced(html.parser.HTMLParser):
-    """Parser that checks that every element is closed."""
+    """Parser that checks that every HTML element is closed."""
 
     def __init__(self):
         super().__init__()
@@ -307,7 +311,7 @@ def test_what_comes_out(table, tmp_path):
     assert re.search(r"NMF beats Kmeans \| holds \| (holds|fails|undecided)", text)
     lines = (folder / "results.csv").read_text().splitlines()
     assert len(lines) == 1 + 20 and "unlabelled_ac" in lines[0]
-    # One requested table writes one page, and the terminal prints its numbers too.
+    # For one requested table the command writes one page, and also prints its numbers.
     assert not (out / "index.html").exists()
     parser = Balanced()
     parser.feed((folder / "table.html").read_text())

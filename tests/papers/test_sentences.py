@@ -1,4 +1,4 @@
-"""Tests of the printed sentences: each has a verdict or a computation."""
+"""Tests of the sentences printed in the papers: each has a verdict or a computation."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_what_is_computed_and_what_is_not_ours():
     assert ours and all(s.number for s in ours)
 
 
-# Sentences of README and the documentation ----------------------------------------------------
+# Tests of numbers in the documentation ------------------------------------------------------
 
 ROOT = Path(__file__).parents[2]
 NUMBERS = ROOT / "docs" / "papers" / "numbers.json"

@@ -1,4 +1,7 @@
-"""Tests of variants, readouts, verdicts, causes, and findings about the printed tables."""
+"""Tests of protocol variants, of how labels are read from fits, and of verdicts and causes.
+
+They also test findings about the printed tables.
+"""
 
 from __future__ import annotations
 
@@ -112,7 +115,7 @@ def test_variants_have_the_same_subsets():
     np.testing.assert_allclose(one.X, two.X / lengths)
 
 
-# Readouts ------------------------------------------------------------------------------------
+# Tests of readouts: how clusters are read from a fit ----------------------------------------
 
 
 @pytest.fixture
@@ -141,7 +144,7 @@ def test_where_samples_lie_beside_the_parts_they_use(rng):
             total += V[i, k] * lengths[k] * sum((H[k] / lengths[k] - X[i]) ** 2)
             weight += V[i, k] * lengths[k]
     assert locality(V, H, X) == pytest.approx(total / weight)
-    # the length of a part does not matter
+    # The norm of a part does not matter.
     assert locality(V / [2, 5], H * [[2], [5]], X) == pytest.approx(locality(V, H, X))
     assert locality(np.eye(2), H, H / lengths[:, None]) == pytest.approx(0, abs=1e-12)
 
@@ -168,7 +171,7 @@ def test_a_device_gives_the_same_numbers(task, monkeypatch):
     monkeypatch.setattr(representations, "WORTH_MOVING", 0)
     monkeypatch.setenv(representations.DEVICE, "cpu")
     there = fit_estimator(task, "NMF", task.params)
-    # 30 multiplicative updates in float64, sums in another order
+    # The tolerance allows for 30 multiplicative updates in float64 with sums in another order.
     np.testing.assert_allclose(there.embedding, here.embedding, rtol=1e-9, atol=1e-12)
 
 
@@ -215,7 +218,10 @@ def test_the_authors_rule_stops_where_the_objective_settles(task, monkeypatch):
     ],
 )
 def test_the_start_with_the_lowest_objective_goes_on(task, estimator, extra):
-    """The objective is that of the factors before the columns of U get unit length."""
+    """Check that the restart with the lowest objective is continued.
+
+    The objective is computed before the columns of U get unit length.
+    """
     params = {"solver": "mu", "max_iter": 40, **extra}
     weights = "ncw" if estimator == "NMF" else ""
     method = Method("m", estimator, params, restarts=4, weights=weights)
@@ -268,7 +274,7 @@ def test_sparse_samples_have_the_clusters_of_lloyd(task):
     np.testing.assert_array_equal(fit(many).labels, fit(lloyd).labels)
 
 
-# Errors and verdicts -------------------------------------------------------------------------
+# Tests of standard errors and of verdicts on claims ----------------------------------------
 
 
 def test_the_error_of_an_average_is_that_of_a_mean_of_means():
@@ -290,7 +296,8 @@ def test_within_two_standard_errors_nothing_is_decided():
 
 def test_many_comparisons_fail_no_more_often_than_one():
     assert critical(1, 9) == CLEAR
-    # 36 comparisons of ten runs: Student's 1 - 0.02275/36 quantile at 9 degrees of freedom
+    # At 36 comparisons of ten runs, the limit is Student's 1 - 0.02275/36 quantile for 9 degrees of
+    # freedom.
     assert critical(36, 9) == pytest.approx(stats.t.ppf(1 - stats.norm.sf(2) / 36, 9))
     rng = np.random.default_rng(0)
     failed = 0
@@ -310,7 +317,10 @@ def test_a_sentence_of_several_holds_where_each_does():
 
 @pytest.mark.parametrize("means", [[1.0], [1.0, 4.0], [-1.0], [3.0, -2.0, -0.5]])
 def test_an_undecided_claim_gives_the_runs_that_decide_it(means):
-    """With the stated number of runs and the same means, the claim is decided."""
+    """Check that an undecided claim states a number of runs that would decide it.
+
+    With that number of runs and the same means, the claim is decided.
+    """
 
     def with_runs(n):
         return [Stat(m, 5.0, round(n), 5.0 / np.sqrt(n)) for m in means]
@@ -343,7 +353,7 @@ def _run(method, values, seconds=1.0, data="yale", run=0):
 
 @pytest.mark.parametrize(("by", "state"), [(20, FAILS), (40, HOLDS)])
 def test_convergence_is_a_share_of_the_fall(by, state):
-    """Convergence is a share of the fall, not of the remaining value."""
+    """Check that convergence is measured as a share of the total fall of the objective."""
     protocol = load_protocol("gnmf/fig5")
     claim = {**protocol.claims[0], "by": by}
     curve = [1.0 + 0.9**i for i in range(1, 200)]
@@ -410,7 +420,7 @@ def test_sometimes_worse_is_the_opposite_of_always_better():
 
 
 def _results(values):
-    """Return results of the two methods of lcf/fig5 with given accuracies."""
+    """Yield results of the two methods of lcf/fig5 with the given accuracies."""
     for method, column in values.items():
         for run, ac in enumerate(column):
             cell = {"data": "synthetic:gaussians", "k": 3, "run": run, "method": method,
@@ -473,7 +483,7 @@ def test_a_share_of_labels_is_rounded_up(size, shown):
     assert Budget("10%", share=0.1).count(size) == shown
 
 
-# Causes --------------------------------------------------------------------------------------
+# Tests of causes of differences between printed and measured numbers -----------------------
 
 
 def _compared(variant, measured, se=0.5, printed=70.0):
@@ -536,11 +546,14 @@ def test_noise_comes_before_a_declared_cause_and_a_quick_run_shows_none():
     assert misses([far, back], [far], (cause,), quick=True)[0].whose == "too few runs"
 
 
-# Findings about print -----------------------------------------------------------------------
+# Tests of findings about the printed numbers ------------------------------------------------
 
 
 def test_printed_averages_that_a_single_clustering_has():
-    """Five of eight printed averages are possible values of one clustering of 20 samples."""
+    """Check that five of eight printed averages could be the values of one clustering.
+
+    They are among the possible values for 20 samples in two clusters.
+    """
     truth, values = np.repeat([0, 1], 10), set()
     for a, b in np.ndindex(11, 11):
         found = np.concatenate([np.arange(10) >= a, np.arange(10) >= b]).astype(int)
@@ -570,7 +583,7 @@ def test_with_one_label_a_class_the_dual_constraints_are_one(monkeypatch):
     assert all(len(set(b["objective"])) == 1 for b in blocks) and len(blocks) == 3
 
 
-# Tables without runs -------------------------------------------------------------------------
+# Tests of tables and figures that need no fits, or few --------------------------------------
 
 
 def test_sizes_of_the_data_are_those_printed(dataset):
@@ -581,7 +594,7 @@ def test_sizes_of_the_data_are_those_printed(dataset):
 
 @pytest.mark.parametrize("clusters", [2, 3])
 def test_the_printed_formula_of_the_index_is_the_librarys(rng, clusters):
-    """Compare with (32) of the NMF-DC paper, term by term."""
+    """Compare `adjusted_rand` with equation (32) of the NMF-DC paper, term by term."""
     truth, found = rng.integers(0, 3, 40), rng.integers(0, clusters, 40)
     counts = np.zeros((3, clusters))
     np.add.at(counts, (truth, found), 1)

@@ -1,4 +1,4 @@
-"""Fixtures of the studio: a prepared project, and a client of its server."""
+"""Fixtures of the studio tests: a prepared project, and a client of its server."""
 
 import shutil
 
@@ -22,7 +22,7 @@ def samples():
 
 @pytest.fixture(scope="session")
 def kept(tmp_path_factory):
-    """Store a project with part weights and a map, so that it opens immediately."""
+    """Return a stored project with part weights and a map, so that the studio opens immediately."""
     from partwise.apps.studio.workspace import Workspace
 
     folder = tmp_path_factory.mktemp("studio") / "project"

@@ -1,4 +1,4 @@
-"""Tests with hundreds of damaged files, full disks, killed processes, cookies and containers.
+"""Tests with hundreds of damaged files, full disks, killed processes, and foreign cookies.
 
 Everything that may crash runs in a new process. A failure prints the seed that creates the same
 file again.
@@ -39,7 +39,7 @@ def matrix():
 
 
 def write(path, X, layout="csr"):
-    """Write X in the format of the file name."""
+    """Write X in the file format that the suffix of the path states."""
     if path.suffix == ".npz":
         sp.save_npz(path, X.asformat(layout), compressed=False)
     elif path.suffix == ".mat":
@@ -59,7 +59,7 @@ def write(path, X, layout="csr"):
 
 
 def torn(rng, data):
-    """Return the bytes with some changed, removed, doubled or moved."""
+    """Return the bytes with some of them changed, removed, doubled or moved."""
     data = bytearray(data)
     for _ in range(rng.integers(1, 4)):
         at, length = int(rng.integers(len(data))), int(rng.integers(1, 9))
@@ -78,7 +78,7 @@ def torn(rng, data):
 
 
 def misfit(rng, X, ways=(0, 1, 2, 3, 4)):
-    """Return CSR arrays with one impossible index or pointer."""
+    """Return CSR arrays of X with one impossible index or pointer."""
     p = {"data": X.data.copy(), "indices": X.indices.copy(), "indptr": X.indptr.copy()}
     at = int(rng.integers(1, X.indptr.size - 1))
     far = int(rng.choice([X.shape[1], X.shape[1] + 9, 2**30, -1, -(2**31)]))
@@ -149,7 +149,7 @@ for path in sys.argv[1:]:
 
 
 def read_all(paths, seconds=600):
-    """Read each file in a new process, and report a file that ends the process."""
+    """Read each file in a new process, and report every file that ends the process."""
     env = os.environ | {"OMP_NUM_THREADS": "1"}
     run = subprocess.run(
         [sys.executable, "-X", "faulthandler", "-c", READER, *map(str, paths)],
@@ -169,7 +169,10 @@ def read_all(paths, seconds=600):
 
 @pytest.mark.parametrize("suffix", [".npz", ".mat", ".h5ad", ".mtx", ".partwise"])
 def test_torn_files(tmp_path, suffix):
-    """Each file is refused by name or gives a valid matrix, without a crash or large memory."""
+    """Check that damaged files are refused or give a valid matrix.
+
+    They must not crash the process or need much memory.
+    """
     write(tmp_path / f"whole{suffix}", matrix())
     whole = (tmp_path / f"whole{suffix}").read_bytes()
     paths = []
@@ -183,7 +186,7 @@ def test_torn_files(tmp_path, suffix):
 
 @pytest.mark.parametrize("suffix", [".npz", ".h5ad"])
 def test_indices_that_cannot_be(tmp_path, suffix):
-    """Files with impossible indices are refused."""
+    """Check that .npz and .h5ad files with impossible indices are refused."""
     paths = []
     write(tmp_path / f"whole{suffix}", matrix())
     for number in range(FILES):
@@ -194,7 +197,7 @@ def test_indices_that_cannot_be(tmp_path, suffix):
 
 
 def test_indices_that_cannot_be_in_mat(tmp_path):
-    """MATLAB files with impossible indices are refused."""
+    """Check that MATLAB files with impossible indices are refused."""
     X = sp.csc_array(matrix())
     write(tmp_path / "whole.mat", X)
     whole = (tmp_path / "whole.mat").read_bytes()
@@ -202,7 +205,7 @@ def test_indices_that_cannot_be_in_mat(tmp_path):
     assert all(whole.count(part) == 1 for part in arrays)
     paths = []
     for number in range(FILES):
-        # pointers that end early are no damage there: MATLAB keeps room for more entries
+        # Pointers that end early are allowed in .mat files, which reserve space for more entries.
         p = misfit(np.random.default_rng(number), sp.csr_array(X.T), (0, 1, 2, 4))
         data = whole
         for old, name in zip(arrays, ("indices", "indptr")):
@@ -212,11 +215,11 @@ def test_indices_that_cannot_be_in_mat(tmp_path):
     assert set(read_all(paths)) == {"refused"}
 
 
-# -- containers ------------------------------------------------------------------------------------
+# -- the same samples in several file formats ------------------------------------------------------
 
 
 def test_every_container_gives_the_same_samples(tmp_path):
-    """Every container gives the same samples, in the order of its rows."""
+    """Check that every file format gives the same samples, in the order of the rows."""
     X, order = matrix(), np.random.default_rng(1).permutation(40)
     names = ["a.npz", "b.npz", "c.mat", "d.mtx", "e.h5ad", "f.h5ad", "g.npy"]
     for name in names:
@@ -232,7 +235,8 @@ def test_every_container_gives_the_same_samples(tmp_path):
             dense, other = (A.toarray() if sp.issparse(A) else np.asarray(A) for A in (read, moved))
             if scale == "none":
                 assert np.array_equal(dense, X.toarray()), name
-            # sums over a row in another order of memory: a few units in the last place
+            # Sums over a row have another order in memory, so they differ by a few units in the
+            # last place.
             np.testing.assert_allclose(other, dense[order], rtol=1e-14, atol=0)
 
 
@@ -345,7 +349,7 @@ def test_a_full_disk_and_the_studio(small_disk):
     again.close()
 
 
-# -- kills -----------------------------------------------------------------------------------------
+# -- killed processes ------------------------------------------------------------------------------
 
 WRITER = """
 import sys
@@ -361,7 +365,10 @@ for i in range(first, first + 100_000):
 
 @pytest.mark.skipif(os.name == "nt", reason="signals and limits of POSIX")
 def test_kills_lose_and_double_nothing(tmp_path):
-    """Every acknowledged action is stored once, and at most one further line."""
+    """Check that a killed studio has stored every acknowledged action exactly once.
+
+    At most one further action per kill may be stored.
+    """
     from partwise.apps.studio.journal import Journal
 
     rng, told = np.random.default_rng(0), []
@@ -413,7 +420,7 @@ def test_kills_leave_whole_files(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
 
 
-# -- cookies, on a real line -----------------------------------------------------------------------
+# -- cookies over a real connection ----------------------------------------------------------------
 
 
 def test_a_jar_of_other_programs_cookies(tmp_path):

@@ -1,4 +1,4 @@
-"""Tests that the command predicts new data with a model exported by the studio."""
+"""Tests that `partwise predict` accepts a model that the studio exported."""
 
 import csv
 import io
@@ -40,6 +40,6 @@ def test_predict_takes_the_exported_model(kind, tmp_path, capsys):
     assert not ended.value.code, capsys.readouterr().err
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [row["predicted_label"] for row in rows] == [CLASSES[i % 3] for i in range(30)]
-    # in Python, new data are prepared by the recipe in the file
+    # In Python, new data are prepared by the recipe in the model file.
     again = read_samples(new, recipe=tmp_path / "model.partwise")
     assert again.X.shape == (30, workspace.samples.X.shape[1])

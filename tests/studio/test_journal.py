@@ -1,4 +1,4 @@
-"""Tests of the journal, which keeps every action on disk, and of reviews of labels."""
+"""Tests of the studio's journal, a file that stores every action, and of reviews of labels."""
 
 import errno
 import subprocess
@@ -62,7 +62,7 @@ def test_a_torn_last_line_is_no_line(tmp_path, cut):
     (tmp_path / "j").write_bytes(content[:-cut])
     again = Journal(tmp_path / "j")
     assert again.labels == {"a": "x"}
-    # cut off immediately, so that the file always has complete lines
+    # The incomplete line is removed immediately, so that the file always has complete lines.
     assert (tmp_path / "j").read_bytes() == content.splitlines(keepends=True)[0]
     again.set({"c": "y"}, window="1")
     again.close()
@@ -83,7 +83,10 @@ def test_a_damaged_journal_names_its_line(tmp_path):
 
 
 def test_every_act_is_on_the_disk_before_it_is_acknowledged(tmp_path, monkeypatch):
-    """Write each action with flush and then with fsync, which writes it to the disk."""
+    """Check that each action is on the disk before it is acknowledged.
+
+    It is written with flush and then with fsync.
+    """
     import os
 
     journal, seen = Journal(tmp_path / "j"), []
@@ -138,7 +141,10 @@ def test_undo_of_a_skip_and_of_an_act_whose_labels_others_changed(tmp_path):
 
 @pytest.mark.parametrize("number", [1, 3, "2", None])
 def test_a_line_of_another_number_is_no_line_of_this_journal(tmp_path, number):
-    """A journal with joined files or lost lines is refused, since labels would be wrong."""
+    """Check that a journal with lost lines or two joined journals is refused.
+
+    Its labels would be wrong.
+    """
     import json
 
     journal = Journal(tmp_path / "j")
@@ -162,7 +168,7 @@ def test_classes_that_were_not_met_count_as_wrong():
     assert with_unseen((0.9, 0.8, 0.95), dict(enumerate("aabb"))).accuracy == 0.9
 
 
-# a full disk
+# Tests of a full disk.
 
 
 class Full:
@@ -223,7 +229,10 @@ journal.close()
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals and limits of POSIX")
 def test_a_limit_of_the_system_locks_nothing(tmp_path):
-    """With a limit of the kernel, one write is cut and the next one fails."""
+    """Check that the journal works again after the system limited the file size.
+
+    With this limit, one write is incomplete and the next one fails.
+    """
     pytest.importorskip("resource", reason="limits of files are for Unix")
     run = subprocess.run(
         [sys.executable, "-c", LIMITED, str(tmp_path / "j")], capture_output=True, text=True

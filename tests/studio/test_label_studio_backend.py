@@ -1,4 +1,4 @@
-"""Tests of the backend for Label Studio with request bodies of its protocol."""
+"""Tests of the server for Label Studio, with requests as Label Studio sends them."""
 
 import base64
 import shutil
@@ -59,7 +59,7 @@ def client(workspace):
 
 
 def task(workspace, i, **data):
-    """Return a task as Label Studio sends it."""
+    """Return a labelling task in the format of Label Studio."""
     return {
         "id": 100 + i,
         "data": data or {"body": workspace.samples.whole_texts[i]},
@@ -132,7 +132,10 @@ def test_the_same_event_counts_once(client, workspace):
 
 
 def test_one_answer_comes_from_one_model(workspace, monkeypatch):
-    """A review that ends during a request must not change the predictions of later tasks."""
+    """Check that all predictions of one request come from the same model.
+
+    A review that ends during the request must not change the predictions of later tasks.
+    """
     backend = label_studio.Backend(workspace)
     backend.webhook(annotation(workspace, 0, "food"))
     backend.webhook(annotation(workspace, 1, "sport"))

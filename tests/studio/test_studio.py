@@ -1,4 +1,4 @@
-"""Tests of the studio: access, workspace, attacks, parts, exports and reviews."""
+"""Tests of the studio: access, labels, attacks, edited parts, exports and reviews."""
 
 import json
 import re
@@ -30,7 +30,7 @@ from studio_inputs import HERE, HOST, made
 NASTY = '<script>alert("x")</script>&<img src=x onerror=alert(1)>'
 
 
-# the project
+# Tests of the project folder.
 
 
 def test_project_refuses_other_data_and_a_second_studio(samples, tmp_path):
@@ -90,7 +90,7 @@ def test_numbered_rows_keep_their_labels_only_behind_the_same_texts(tmp_path):
             Project(tmp_path / "p", rows(other))
 
 
-# the workspace
+# Tests of labels, skips and windows.
 
 
 def test_labels_change_the_answer_and_stay(workspace, samples):
@@ -144,7 +144,7 @@ def test_many_threads_lose_nothing(workspace):
     again.close()
 
 
-# attacks
+# Tests of attacks.
 
 
 def test_without_the_token_nothing(workspace):
@@ -323,7 +323,7 @@ def test_fifty_clients(client, workspace):
     assert len(workspace.labels) == 60
 
 
-# parts
+# Tests of edited parts.
 
 
 def test_parts_are_named_frozen_merged_split_and_forbidden(workspace):
@@ -353,7 +353,7 @@ def test_parts_are_named_frozen_merged_split_and_forbidden(workspace):
     assert after < 0.5 * users[part]
     found = np.array([workspace.predictions.classes[c] for c in workspace.predictions.label])
     assert (found == np.array([f"g{g}" for g in group])).mean() > 0.9  # answers go on
-    # a restart restores everything: edits made before the new fit, and the curve
+    # A restart restores everything: the edits of parts before the new fit, and the accuracy curve.
     folder, samples, history = (
         workspace.project.folder,
         workspace.samples,
@@ -428,7 +428,10 @@ def test_exports_repeat_the_answer(client, workspace, tmp_path):
 
 
 def test_vectors_beside_the_samples_are_heard(tmp_path):
-    """Embeddings are used in addition to X, and separate classes that X does not."""
+    """Check that the studio uses embeddings in addition to X.
+
+    They separate classes that X does not.
+    """
     told, group = made()
     noise = np.random.default_rng(1).uniform(0, 1, size=(60, 8))
     both = replace(told, X=noise, also=told.X)
@@ -476,7 +479,7 @@ def test_reviews_in_another_process_find_the_same(workspace, monkeypatch):
     assert workspace._last_review.history[-1].labels == 13
 
 
-# what an attack found
+# Tests of faults that earlier attacks found.
 
 
 def test_a_label_before_the_codes_is_refused_and_not_kept(samples, tmp_path):
@@ -566,7 +569,7 @@ def test_odd_queries_get_a_sentence(workspace, query):
     assert client.get(f"/api/list?{query}").status_code == 400
 
 
-#: Cookies of other programs on other ports of this machine, which browsers send as well.
+#: Cookies of other programs on other ports of this machine, which browsers send to the studio too.
 COOKIES = [
     'settings={"a":1}',
     "x/y=1",
@@ -648,7 +651,10 @@ def test_many_addresses_take_no_memory():
 
 
 def test_no_more_listeners_than_are_allowed(samples, kept, tmp_path):
-    """The limit holds if all clients ask before any stream has begun."""
+    """Check that the number of open event streams is limited.
+
+    The limit also holds if all clients connect before any stream has begun.
+    """
     import socket
 
     from partwise.studio import start
@@ -688,7 +694,7 @@ class NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def cookie_of(studio):
-    """Return the cookie that the first visit sets."""
+    """Return the cookie that the studio sets on the first visit."""
     with pytest.raises(urllib.error.HTTPError) as welcome:
         urllib.request.build_opener(NoRedirect).open(studio.url)
     welcome.value.close()
@@ -736,7 +742,7 @@ def test_with_a_full_disk_the_studio_still_starts_and_says_so(samples, tmp_path,
 
 @pytest.mark.parametrize("how", ["missing", "damaged", "of other codes", "killed in between"])
 def test_wishes_about_parts_survive_lost_codes(workspace, how):
-    """Edits of parts in the journal are applied again if the part weights are lost."""
+    """Check that edits of parts in the journal are applied again if the part weights are lost."""
     for i in range(6):
         workspace.label([i], f"g{i % 3}", window="w")
     workspace.edit_part({"do": "name", "part": 5, "name": "five"}, window="w")
@@ -827,7 +833,7 @@ def test_a_second_start_knows_open_windows(samples, kept, tmp_path):
         refused.value.close()
 
 
-# classes at the workspace
+# Tests of renamed, merged and deleted classes.
 
 
 def test_classes_are_renamed_merged_and_deleted(client, workspace):
@@ -895,7 +901,10 @@ def test_a_text_is_there_as_a_whole(tmp_path):
 
 
 def test_a_studio_that_ends_before_it_is_up_closes_its_door(samples, tmp_path, monkeypatch):
-    """The socket is closed if the server ends while starting, which uvicorn 0.34 does not do."""
+    """Check that the socket is closed if the server ends while it starts.
+
+    uvicorn 0.34 does not close it.
+    """
     from partwise.apps.studio import server
 
     monkeypatch.setattr("uvicorn.Server.run", lambda self, sockets: None)

@@ -17,7 +17,7 @@ pytest.importorskip("starlette", reason="the studio needs starlette and uvicorn"
 pytest.importorskip("uvicorn", reason="the studio needs starlette and uvicorn")
 pytestmark = pytest.mark.browser
 
-#: The studio with every answer delayed by two seconds.
+#: Program that starts the studio with every answer delayed by two seconds.
 LATE = (
     """
 import asyncio
@@ -37,7 +37,10 @@ Guard.__call__ = late
 
 @pytest.fixture
 def serve(browser, digits, tmp_path):
-    """``serve()`` starts ``partwise studio`` on 150 digits and gives (process, address)."""
+    """Yield a function that starts ``partwise studio`` on 150 digits.
+
+    The function returns the process and the address.
+    """
     chosen = np.flatnonzero(digits.y < 4)[:150]
     np.savez(tmp_path / "digits.npz", X=digits.X[chosen] / 16.0)
     arguments = ["digits.npz", "--image-shape", "8x8"]
@@ -46,7 +49,7 @@ def serve(browser, digits, tmp_path):
 
 @pytest.fixture
 def serve_texts(browser, tmp_path):
-    """Open the studio on 120 short texts of four classes."""
+    """Yield a function that starts the studio on 120 short texts of four classes."""
     rng = np.random.default_rng(0)
     words = [
         "goal team match league",
@@ -73,7 +76,7 @@ def test_a_person_at_work(browser, serve, tmp_path):
     person = Numbered(browser, serve.truth)
     person.open(url)
     assert "token" not in browser.current_url
-    # a picture is enlarged
+    # Enlarge an image.
     here = person.sample()
     browser.find_element("css selector", "#cardBody .zoom").click()
     picture = wait_for(lambda: browser.find_element("css selector", "dialog.whole img"))
@@ -83,7 +86,7 @@ def test_a_person_at_work(browser, serve, tmp_path):
     person.keys(Keys.ESCAPE)
     wait_for(lambda: not browser.find_elements("css selector", "dialog.whole"))
     assert person.sample() == here
-    # it is none of these, and then not
+    # Mark a sample as belonging to none of the classes, and undo this.
     person.with_alt("0")
     wait_for(lambda: person.find("saved").text == "Saved")
     assert journal_labels(tmp_path)[0] == {here: "none of these"}
@@ -92,29 +95,30 @@ def test_a_person_at_work(browser, serve, tmp_path):
     for _ in range(10):
         person.label_by_keyboard()
     wait_for(lambda: int(browser.execute_script("return document.body.dataset.painted")) > 5)
-    # undo, and again
+    # Undo the last label and give it again.
     last = person.sample()
     undone = person.given[-1]
     person.keys(Keys.ARROW_LEFT)
     wait_for(lambda: person.labels() == 9)
     assert person.sample() == undone != last  # back at the sample whose label was taken away
     person.label_by_keyboard()
-    # a new class whose name begins another's: Enter takes what was typed; then it is taken back
+    # The new class is the beginning of another class name. Enter accepts the typed name; then undo.
     person.keys("digit", Keys.ENTER)
     wait_for(lambda: "digit (" in person.find("legend").text)
     person.keys(Keys.ARROW_LEFT)
     wait_for(lambda: "digit (" not in person.find("legend").text and person.labels() == 10)
-    # a lasso around the map, then let go: labelling them all would leave nothing to ask for
+    # Draw a lasso around the whole map and release it. Labelling all samples would leave none to
+    # ask for.
     assert person.lasso() > 100
     person.find("selection").find_elements("tag name", "button")[1].click()
-    # a part is frozen
+    # Freeze a part.
     person.find("tab-parts").click()
     part = wait_for(lambda: browser.find_elements("css selector", "#partGrid .part"))[0]
     part.find_elements("tag name", "button")[1].click()
     wait_for(lambda: browser.find_elements("css selector", ".part.frozen"))
     person.find("tab-progress").click()
     wait_for(lambda: person.find("advice").text)
-    # killed immediately; a second start is fast and has lost nothing
+    # Kill the studio immediately; a second start is fast and has lost nothing.
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     _, url = serve()
@@ -135,7 +139,7 @@ def test_a_person_at_work(browser, serve, tmp_path):
 
 
 class Numbered(Person):
-    """Page with samples whose ids are numbers."""
+    """Page of a studio whose sample ids are numbers."""
 
     def __init__(self, browser, truth):
         super().__init__(browser, truth)
@@ -153,12 +157,12 @@ class Numbered(Person):
 
 
 def journal_labels(folder):
-    """Return the labels by the number of the sample, and the number of entries."""
+    """Return the labels by the number of their sample, and the number of journal entries."""
     labels, entries = journal(folder)
     return {int(name): label for name, label in labels.items()}, entries
 
 
-#: Class names that begin with former shortcut keys, or with each other.
+#: Class names that begin with former shortcut keys, or with another class name.
 NAMES = {"photos": ["sound", "unix", "so", "u"], "texts": ["7", "3D", "sports", "sport"]}
 
 
@@ -168,8 +172,8 @@ def test_letters_and_digits_are_typed(browser, serve_texts, tmp_path):
     _, url = serve_texts()
     person = Numbered(browser, serve_texts.truth)
     person.open(url)
-    # Once a class begins with a digit, digits are typed. A class just named counts before the
-    # server has answered: the next name may begin with one.
+    # If a class name begins with a digit, digits are typed instead of choosing a class. A new class
+    # counts before the server has answered, so the next name may begin with a digit.
     names = ["sea", "sky", "7", "1D"]
     for two in (names[:2], names[2:]):  # the last two where nothing waits to be saved
         person.keys(*(key for name in two for key in (name, Keys.ENTER)))
@@ -182,13 +186,13 @@ def test_letters_and_digits_are_typed(browser, serve_texts, tmp_path):
         given[here] = name
         wait_for(lambda: person.sample() not in (None, here))  # noqa: B023
     wait_for(lambda: person.find("saved").text == "Saved")
-    # a class that was written otherwise is the class that is there
+    # A typed name that differs only in case is the existing class.
     given = {i: {"U": "u", "S": "s"}.get(name, name) for i, name in given.items()}
     assert journal_labels(tmp_path) == (given, 15)
     person.keys(Keys.ARROW_RIGHT)  # skips
     wait_for(lambda: journal_labels(tmp_path)[1] == 16)
     assert journal_labels(tmp_path)[0] == given
-    # a text is read on, and is none of these
+    # Read a long text to its end, and mark it as belonging to none of the classes.
     wait_for(lambda: person.sample() is not None)
     here = person.sample()
     assert f"end {here}" not in person.find("cardBody").text
@@ -203,7 +207,7 @@ def test_letters_and_digits_are_typed(browser, serve_texts, tmp_path):
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", ["photos", "texts"])
 def test_thirty_labels_while_the_server_comes_and_goes(browser, request, kind, tmp_path):
-    """Nothing is lost with delayed answers, a killed server and a stopped one."""
+    """Check that no label is lost if answers are delayed and the server is killed or stopped."""
     from selenium.webdriver.common.keys import Keys
 
     serve = request.getfixturevalue("serve" if kind == "photos" else "serve_texts")
@@ -228,7 +232,7 @@ def test_thirty_labels_while_the_server_comes_and_goes(browser, request, kind, t
         mark = "document.getElementById('cardBody').firstChild.dataset"
         browser.execute_script(f"{mark}.seen = arguments[0]", here)
         person.keys(*name)  # key by key, with news coming in between
-        # the card is not drawn again, so its scroll position stays
+        # The card is not drawn again, so its scroll position stays.
         assert person.sample() == here
         assert browser.execute_script(f"return {mark}.seen") == str(here)
         person.keys(Keys.ENTER)
@@ -249,7 +253,7 @@ def test_thirty_labels_while_the_server_comes_and_goes(browser, request, kind, t
     assert lines <= 34  # thirty labels, and two that were taken back and given again
     assert found == given
     assert all(names[serve.truth[i]] == label for i, label in found.items())
-    # the server has the same data after another kill
+    # The server has the same data after another kill.
     second.kill()
     second.wait()
     wait_for(lambda: person.find("trouble").is_displayed(), 30)
@@ -260,7 +264,7 @@ def test_thirty_labels_while_the_server_comes_and_goes(browser, request, kind, t
 
 @pytest.mark.long
 def test_classes_and_labels_in_the_list(browser, serve_texts, tmp_path):
-    """Search, withdraw a label, and rename, merge and delete a class by clicks."""
+    """Search, remove a label, and rename, merge and delete a class by clicks."""
     from selenium.webdriver.common.keys import Keys
 
     _, url = serve_texts()
@@ -280,21 +284,21 @@ def test_classes_and_labels_in_the_list(browser, serve_texts, tmp_path):
 
     say, choose = person.answer, person.choose_in_list
 
-    # search: the text of one labelled sample
+    # Search for the text of one labelled sample.
     some = next(iter(given))
     person.find("listSearch").send_keys("protein")
     wait_for(lambda: rows() and all("protein" in row.text for row in rows()))
     person.find("listSearch").clear()
     person.find("listSearch").send_keys(Keys.SPACE)
     wait_for(lambda: len(rows()) == 40)
-    # take one label back
+    # Remove one label.
     choose(given[some])
     box = wait_for(lambda: browser.find_element("css selector", f'#rows input[value="{some}"]'))
     box.click()
     person.find("listTake").click()
     wait_for(lambda: person.labels() == 11)
     name = given.pop(some)
-    # rename, then merge into another, then delete that
+    # Rename the class, merge it into another one, and delete that one.
     others = [n for n in dict.fromkeys(given.values()) if n != name]
     choose(others[0])
     person.find("classRename").click()
@@ -313,7 +317,7 @@ def test_classes_and_labels_in_the_list(browser, serve_texts, tmp_path):
     wait_for(lambda: person.labels() == sum(n != others[1] for n in merged.values()))
     wait_for(lambda: person.find("saved").text == "Saved")
     assert journal_labels(tmp_path)[0] == {i: n for i, n in merged.items() if n != others[1]}
-    # undo, from the page of cards
+    # Undo on the page with the cards.
     person.find("tab-label").click()
     person.find("undo").click()
     wait_for(lambda: person.labels() == 11)

@@ -22,13 +22,16 @@ pytestmark = [
     pytest.mark.skipif(os.name == "nt", reason="signals of POSIX"),
 ]
 
-#: Names with digits and spaces; "2" alone must never choose the second class.
+#: Class names with digits and spaces; typing "2" must not choose the second class.
 CLASSES = ("2 spots", "red ladybird beetle", "3D print")
 N, NEW = 90, 30
 
 
 def write(kind, path, n, start=0):
-    """Write n samples; the class of sample i is i modulo 3."""
+    """Write n samples of a kind and return their path and ids.
+
+    The class of sample i is i modulo 3.
+    """
     if kind == "photos":
         return photos(path, n, start, side=40), [f"{i:03}.png" for i in range(start, start + n)]
     if kind == "texts":
@@ -38,7 +41,7 @@ def write(kind, path, n, start=0):
 
 
 class Walk:
-    """Page with a record of the labels given."""
+    """A studio in a browser, with a record of the labels given."""
 
     def __init__(self, browser, serve, kind):
         self.person, self.browser, self.serve, self.kind = Person(browser), browser, serve, kind
@@ -47,7 +50,7 @@ class Walk:
         self.person.open(self.url)
 
     def label(self, number):
-        """Label the card: type, accept, click, or press Alt and a digit."""
+        """Label a sample: type a name, accept the suggestion, click, or press Alt and a digit."""
         from selenium.webdriver.common.keys import Keys
 
         person, here = self.person, self.person.sample()
@@ -79,7 +82,7 @@ class Walk:
         self.check()
 
     def check(self):
-        """Check that the journal has the labels that were given, and no others."""
+        """Check that the journal has exactly the labels that were given."""
         self.person.saved()
         assert journal(self.serve.folder)[0] == self.given
         wait_for(lambda: self.person.labels() == len(self.given))
@@ -100,7 +103,7 @@ class Walk:
         wait_for(lambda: self.person.sample() is not None)
 
     def second_tab(self):
-        """Both tabs show the same card; the label of the first one to give it stays."""
+        """Label one sample in two tabs: the first label stays, and the second is refused."""
         from selenium.webdriver.common.keys import Keys
 
         first = self.browser.current_window_handle
@@ -113,7 +116,7 @@ class Walk:
             self.reload()
             return self.person.sample()
 
-        # a card stays on its page, and the queue may have changed since it came
+        # Each tab keeps its sample, and the queue may have changed since.
         wait_for(lambda: here_in(first) == here_in(second))
         here = self.person.sample()
         name = self.classes[self.serve.truth[here]]
@@ -136,7 +139,7 @@ class Walk:
         self.check()
 
     def rename(self, old, new):
-        """Rename a class in the list, or merge it into another."""
+        """Rename a class in the list, or merge it into another one."""
         self.person.find("tab-list").click()
         self.person.choose_in_list(old)
         self.person.find("classRename").click()
@@ -148,7 +151,7 @@ class Walk:
         self.check()
 
     def restart(self):
-        """Continue the page with a restarted studio."""
+        """Restart the studio while the page stays open."""
         self.process.send_signal(signal.SIGINT)
         self.process.wait(60)
         wait_for(lambda: self.person.find("trouble").is_displayed())
@@ -172,7 +175,7 @@ def walk(request, browser, tmp_path):
 
 
 def look_at_the_card(walk):
-    """Open the whole image, the text, or the original row."""
+    """Open the whole image, the text, or the original row of the shown sample."""
     person, here = walk.person, walk.person.sample()
     if walk.kind == "photos":
         image = person.all("#cardBody img")[0]
@@ -189,7 +192,7 @@ def look_at_the_card(walk):
 
 
 def predict(walk, model, capsys, *, least):
-    """Predict new data with the exported model and the command."""
+    """Predict new data with the exported model, and check the share of correct labels."""
     from partwise.apps.cli import main
 
     new, ids = write(walk.kind, walk.serve.folder / "new", NEW, start=N)
@@ -204,7 +207,7 @@ def predict(walk, model, capsys, *, least):
 
 
 def save_all(walk):
-    """Export everything, as the page does; return the folder of the project."""
+    """Export everything, as the page does, and return the folder of the project."""
     script = """const done = arguments[0];
     fetch('/api/save', {method: 'POST', headers: {'Content-Type': 'application/json'}, body: '{}'})
       .then(r => r.json()).then(done);"""
@@ -238,7 +241,7 @@ def test_a_walk(walk, capsys):
     walk.rename("3D print", "4 wheels of 2")
     walk.restart()
     walk.label_many(10)
-    # a mistyped class is merged into the right one
+    # Merge a mistyped class into the intended one.
     for _ in range(2):
         here = walk.person.type_label("2")
         walk.given[here] = "2"

@@ -55,7 +55,7 @@ NAMES = (
 
 @pytest.mark.usefixtures("few_trees")
 def test_every_name_that_is_accepted_survives_the_exports(workspace):
-    """labels.csv, the lines of repeat.py and the model have the same names."""
+    """Check that labels.csv, repeat.py and the exported model have the same class names."""
     given = {f"s{i}": NAMES[i % len(NAMES)] for i in range(3 * len(NAMES))}
     for name, label in given.items():
         workspace.label([int(name[1:])], label, window="w")
@@ -70,7 +70,7 @@ def test_every_name_that_is_accepted_survives_the_exports(workspace):
 
 @pytest.mark.usefixtures("few_trees")
 def test_the_lines_of_repeat_run(tmp_path, monkeypatch, capsys):
-    """`repeat.py` runs, even if class names differ only in spaces or labels came from a file."""
+    """Check that repeat.py runs for class names that differ in spaces and labels from a file."""
     path = table(tmp_path / "old.csv", 60)
     first = tmp_path / "first.csv"
     first.write_text("id,label\n10000,A b\n10007,ab\n", encoding="utf-8")
@@ -93,7 +93,7 @@ def test_the_lines_of_repeat_run(tmp_path, monkeypatch, capsys):
 
 
 def test_a_card_that_was_shown_before_overwrites_nothing(workspace):
-    """A label from a card that was shown before another window's label is refused."""
+    """Check that a label is refused if another window has labelled the sample in the meantime."""
     shown = workspace.current()["version"]
     workspace.label([5], "x", window="one", seen=shown)
     with pytest.raises(ValueError, match=r"s5 .*'x'"):
@@ -118,7 +118,7 @@ def test_a_label_that_was_taken_back_is_no_conflict(workspace):
 
 @pytest.fixture
 def coloured(tmp_path):
-    """Return a workspace on unlabelled photos that differ in colour only."""
+    """Yield the workspace of a studio on unlabelled images that differ only in colour."""
     folder = photos(tmp_path / "photos", 45, coloured=True)
     workspace = Workspace(read_samples(folder), tmp_path / "p", compare_colours=True)
     workspace.prepare()
@@ -141,7 +141,7 @@ def test_colours_are_compared_again_when_labels_arrive(coloured, tmp_path):
     assert found == [f"c{i % 3}" for i in range(45)]
     assert len(coloured.labels) == 12 and coloured.predictor.parts.shape[1] == 300
     assert read_manifest(tmp_path / "p")["rgb"] is True
-    # the next comparison is at twice as many labels
+    # The next comparison of colours is due at twice as many labels.
     coloured.label([12], "c0", window="w")
     assert not coloured._comparison_is_due()
 
@@ -177,7 +177,10 @@ def test_edited_parts_are_not_replaced_by_coloured_ones(coloured):
 
 @pytest.fixture(scope="module")
 def customers(tmp_path_factory):
-    """Return a workspace on customer data with 18 labels; only the amount matters."""
+    """Yield the workspace of a studio on a table of customers, with 18 labels.
+
+    Only the column of amounts determines the class.
+    """
     folder = tmp_path_factory.mktemp("customers")
     workspace = Workspace(read_samples(table(folder / "k.csv", 60)), folder / "p")
     workspace.prepare()
@@ -201,7 +204,7 @@ def test_the_card_shows_the_row_of_the_file(customers):
 
 
 def test_the_card_marks_the_columns_that_contribute(customers):
-    """The card marks the amount, which alone determines the class."""
+    """Check that the studio marks the column of amounts, which alone determines the class."""
     for i in range(18, 60):
         found = {name: share for name, _, share in customers.sample(i)["values"]}
         best = max(found, key=lambda name: abs(found[name]))
@@ -308,7 +311,7 @@ def test_poor_pixels_point_to_embeddings(tmp_path):
 
 
 def uses(text):
-    """Return the names that a module imports from partwise, and private attributes it uses."""
+    """Yield the names that a module imports from partwise, and the private attributes it uses."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("partwise"):
             yield from ((node.module, alias.name) for alias in node.names)
@@ -333,7 +336,7 @@ def test_the_rule_sees_what_it_forbids():
 
 @pytest.mark.parametrize("file", [*FOLDER.glob("*.py"), FOLDER.parent / "label_studio.py"])
 def test_the_studio_uses_public_names_alone(file):
-    """The studio imports only public names, readers, other applications, and file functions."""
+    """Check that the studio imports only public names, readers, other apps and file functions."""
     open_to_all = ("partwise.apps", "partwise.io", "partwise.persistence.atomic")
     for module, name in uses(file.read_text("utf-8")):
         assert module != "private", f"{name} belongs to another object"
@@ -345,7 +348,10 @@ def test_the_studio_uses_public_names_alone(file):
 
 
 def test_random_samples_come_first_and_measure_the_class_sizes(tmp_path):
-    """Two overlapping clouds of which one has nine in ten samples."""
+    """Check that labels of random samples improve the estimated class shares.
+
+    The two overlapping classes have 90% and 10% of the samples.
+    """
     from sklearn.datasets import make_blobs
 
     X, y = make_blobs([270, 30], centers=[[0.0] * 4, [1.5] * 4], random_state=0)
