@@ -29,9 +29,10 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / "anywhere"
-#: Environment variables: the file for the plugin's counts, and the share of a test file ("2/8").
+#: Environment variables: the file to which the plugin writes its counts, and the part of a test
+#: file to run, such as "2/8".
 COUNTS, SHARE = "ANYWHERE_COUNTS", "ANYWHERE_SHARE"
-#: Test files whose numbers depend on the processor and on the number of threads.
+#: Test files whose results may depend on the processor and on the number of threads.
 NUMBERS = (
     "ansnmf", "backends", "calibration", "cf", "checking", "choose", "classifiers", "codes",
     "consensus", "convergence", "crew", "cupy_data", "curvature", "dask_data", "data_matrix",
@@ -55,7 +56,7 @@ OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
 
 @dataclass(frozen=True)
 class Kind:
-    """One row of the table: the differences from this machine."""
+    """One row of the table: an environment, described by its differences from this machine."""
 
     name: str
     env: dict[str, str] = field(default_factory=dict)
@@ -72,13 +73,14 @@ def threads(n: int) -> dict[str, str]:
 
 
 def kinds(install: bool) -> list[Kind]:
-    """Return all rows that this machine can run; ``install`` creates their environments."""
+    """Return all environments that this machine can run; ``install`` creates missing ones."""
     found = [Kind("here", whole=True), Kind("no-data", {"PARTWISE_DATA": ""}, whole=True)]
     found += [
         Kind(name.lower(), {"OPENBLAS_CORETYPE": name})
         for name in ("Nehalem", "Haswell", "Zen", "SkylakeX")
     ]
-    # most desktops: fused multiply-add, no AVX-512; and a processor of which nothing is known
+    # Haswell stands for most desktops, which have fused multiply-add but no AVX-512. The other row
+    # is a processor of unknown type.
     found += [
         Kind("haswell-numba", {"OPENBLAS_CORETYPE": "Haswell", "NUMBA_CPU_NAME": "haswell"}),
         Kind("generic-numba", {"OPENBLAS_CORETYPE": "Haswell", "NUMBA_CPU_NAME": "generic"}),
@@ -95,7 +97,7 @@ def kinds(install: bool) -> list[Kind]:
 
 
 def newer_pythons() -> dict[str, str]:
-    """Return Python interpreters newer than 3.11, on the path or from pyenv."""
+    """Return Python interpreters newer than 3.11, found on the path or installed by pyenv."""
     found = {}
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     for minor in range(12, 20):
@@ -109,14 +111,14 @@ def newer_pythons() -> dict[str, str]:
     return found
 
 
-#: Extras of an environment, and the packages that the tests need.
+#: Optional extras of an environment, and the packages that the tests need.
 CORE: tuple[str, ...] = ()
 ALL = ("graph", "tensor", "cells", "parquet", "dask", "studio", "test")
 TOOLS = ("pytest>=8.3", "pytest-timeout>=2.3", "hypothesis>=6.120")
 
 
 def environment(name: str, python: str, extras: tuple[str, ...]) -> str:
-    """Return the Python of an environment with these extras; create it if it is missing."""
+    """Return the Python interpreter of an environment with these extras; create it if missing."""
     folder = BUILD / name
     own = folder / "bin" / "python"
     if not (folder / "made").exists():
@@ -132,11 +134,11 @@ def environment(name: str, python: str, extras: tuple[str, ...]) -> str:
     return str(own)
 
 
-# -- running --------------------------------------------------------------------------------------
+# -- running the test files -----------------------------------------------------------------------
 
 
 def pieces(kind: Kind, files: list[str], jobs: int, whole: bool) -> list[tuple[str, str]]:
-    """Return test files with the share that one process runs, the slowest first."""
+    """Return pairs of a test file and the part of it that one process runs, the slowest first."""
     there = sorted((ROOT / "tests").rglob("test_*.py"))
     paths = {path.stem.removeprefix("test_"): path.relative_to(ROOT).as_posix() for path in there}
     names = list(paths)
@@ -154,7 +156,7 @@ def pieces(kind: Kind, files: list[str], jobs: int, whole: bool) -> list[tuple[s
 
 
 def run(kind: Kind, piece: tuple[str, str], folder: Path, extra: list[str]) -> dict[str, Any]:
-    """Run a test file, or a share of it, in a new process."""
+    """Run a test file, or a part of it, in a new process, and return the counts of its results."""
     path, share = piece
     counts = folder / f"{Path(path).stem}-{share.replace('/', '-')}.json"
     log = counts.with_suffix(".log")
@@ -175,7 +177,7 @@ def run(kind: Kind, piece: tuple[str, str], folder: Path, extra: list[str]) -> d
 
 
 def run_kind(kind: Kind, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Run all pieces of a row, and yield the sums after each."""
+    """Run all test files in one environment, and yield the total counts after each file."""
     folder = BUILD / "runs" / kind.name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -241,7 +243,7 @@ def main() -> int:
     return int(any(row["bad"] for row in found.values()))
 
 
-# -- the plugin -----------------------------------------------------------------------------------
+# -- the pytest plugin ----------------------------------------------------------------------------
 
 
 def pytest_addoption(parser: Any) -> None:

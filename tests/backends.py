@@ -1,4 +1,4 @@
-"""Kinds of arrays for tests; a kind whose package is missing skips with the reason."""
+"""Array types for tests, and fits to them; a type whose package is missing skips the test."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def missing(package: str) -> bool:
 
 
 def needs(package: str) -> Any:
-    """Return a mark that skips a test where a package is not installed."""
+    """Return a pytest mark that skips a test if a package is not installed."""
     reason = f"{package} is not installed: partwise[{NEEDS[package]}]"
     return pytest.mark.skipif(missing(package), reason=reason)
 
@@ -36,10 +36,10 @@ ANY = [
                 smoothing=0.4, elastic=(0.004, 0.003, 0.4), weights=True, name=f"any-{loss[:1]}")
     for loss in (FROBENIUS, KL)
 ]  # fmt: skip
-#: Methods of the comparison of back ends; "any" is ConstrainedNMF with most of its options.
+#: Methods with which array types are compared; "any" is ConstrainedNMF with most of its options.
 METHODS = [m for m in NAMED if m.everywhere] + ANY
-#: Kinds of arrays in addition to ndarrays; "workers" is "dask" with two processes.
-#: Kinds of array other than ndarrays: those that numpy reads, those in row blocks, and all.
+#: Array types other than ndarrays: those that NumPy reads, those in blocks of rows, and all of
+#: them. "workers" is "dask" with two processes.
 HERE, ON_DASK = ("csr", "memmap"), ("dask", "dask-csr")
 KINDS = (*HERE, "torch", "torch-csr", *ON_DASK)
 ELSEWHERE = tuple(kind for kind in KINDS if kind not in HERE)
@@ -51,7 +51,7 @@ def method(name: str) -> Any:
 
 
 class Forms:
-    """Mapping from a kind of array to X as such an array."""
+    """Mapping from the name of an array type to X as such an array."""
 
     def __init__(self, X: np.ndarray, folder: Any) -> None:
         self.X, self.folder = X, folder
@@ -92,7 +92,8 @@ class Forms:
 
 
 def fitted(method: Any, X: Any, solver: str = "mu", scale: str = "unit", **params: Any) -> Any:
-    # two looks at the residual; with extrapolation the way is another one, and the end the same
+    # "mu" runs 10 iterations, in which the residual is checked twice. Solvers with extrapolation
+    # take another path to the same minimum, so they run 20.
     settings = {"max_iter": 10 if solver == "mu" else 20, "tol": 0.0, **params}
     model = method.make(solver, scale, init="custom", **settings)
     return model.fit(X, W=q.V, H=np.ascontiguousarray(q.U.T), **method.data(q))
@@ -103,9 +104,10 @@ def product(model: Any) -> np.ndarray:
 
 
 def two_workers(processes: bool = True) -> Any:
-    """Yield a client of two workers; use it with ``as_current()``.
+    """Yield a Dask client of two workers; use it with ``as_current()``.
 
-    Workers in this process start immediately, and all data still passes through a socket.
+    With `processes=False` the workers live in this process, which starts at once. All data still
+    passes through a socket.
     """
     from distributed import Client, LocalCluster
 
@@ -122,8 +124,8 @@ def two_workers(processes: bool = True) -> Any:
         yield client
 
 
-#: Code that measures the peak memory of a new process in MB. ru_maxrss would begin at the peak of
-#: its parent.
+#: Code that measures the peak memory of a new process in MB. ru_maxrss would include the peak of
+#: the parent process.
 PEAK = """
 def peak():
     with open("/proc/self/status") as file:

@@ -1,7 +1,7 @@
 """Compile and cache most of the numba kernels by short fits.
 
-`make test` runs this while ruff and mypy run, which leave a core free: otherwise each process of
-pytest compiles the same kernels when it first meets them.
+`make test` runs this program while ruff and mypy run, which leave a core free. Otherwise each
+process of pytest would compile the same kernels when it first needs them.
 """
 
 import contextlib

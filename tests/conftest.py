@@ -1,4 +1,7 @@
-"""Fixtures for data and commands; tests of data sets that are absent skip with a reason."""
+"""Fixtures for data and commands, shared by all tests.
+
+A test of a data set that is absent is skipped with a reason.
+"""
 
 import gc
 import os
@@ -12,11 +15,12 @@ if int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1)) > 1:  # read when numpy a
 
 import pytest
 
-# Fixtures import what they need, since the process that distributes tests waits for this file.
+# Fixtures import what they need, because the process that distributes the tests waits until this
+# file is imported.
 
 
 def _without_hypothesis():
-    """Replace hypothesis if it is missing, so that its tests skip and the others run."""
+    """Replace hypothesis by a stand-in if it is missing, so that only its tests are skipped."""
 
     def given(*_, **__):
         @pytest.mark.skip(reason="hypothesis is not installed")
@@ -38,20 +42,21 @@ try:
 except ImportError:
     _without_hypothesis()
 else:
-    # `make test` uses the same examples in every run; `make test-long` draws new ones, and
-    # prints the line that repeats a failure
+    # `make test` uses the same hypothesis examples in every run. `make test-long` draws new ones,
+    # and prints the line that repeats a failure.
     settings.register_profile("same", derandomize=True)
     settings.register_profile("new", derandomize=False, print_blob=True)
     settings.load_profile("same")
 
 
-#: Packages for reading and drawing. The library does not need them, and neither do its tests.
+#: Packages for reading files and drawing. The library does not need them, so a test file that
+#: imports a missing one is skipped.
 COMMAND = {"jinja2", "matplotlib", "pandas", "PIL", "plotly", "rich", "typer"}
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
-    """Return the number of cores that this process may use, for ``-n auto``."""
+    """Return the number of cores that this process may use, for the option ``-n auto``."""
     import joblib
 
     return joblib.cpu_count()
@@ -59,7 +64,7 @@ def pytest_xdist_auto_num_workers():
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection():
-    """Exclude modules and tests from garbage collection, which saves time."""
+    """Exclude imported modules and collected tests from garbage collection, which saves time."""
     gc.disable()
     try:
         return (yield)
@@ -70,7 +75,7 @@ def pytest_collection():
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(collector):
-    """Skip a file of tests whose imports are not installed, and report which."""
+    """Skip a test file whose imports are not installed, and report the missing package."""
     report = yield
     absent = re.search(r"No module named '(\w+)", str(report.longrepr)) if report.failed else None
     if absent and absent[1] in COMMAND:
@@ -116,7 +121,7 @@ def rng():
 
 @pytest.fixture
 def few_trees(monkeypatch):
-    """Use a tenth of the trees of `PartsClassifier`, which take most of the time."""
+    """Let `PartsClassifier` use a tenth of its trees, which take most of the time."""
     from partwise.classify import ensemble
 
     monkeypatch.setattr(ensemble, "TREES", 10)
@@ -125,7 +130,7 @@ def few_trees(monkeypatch):
 
 @pytest.fixture
 def use_threads(monkeypatch):
-    """Return a function that simulates a number of cores, with free starts of threads."""
+    """Return a function that simulates a number of cores, where threads start at no cost."""
     from partwise.backends import threads
 
     def use(count):
@@ -139,13 +144,13 @@ def use_threads(monkeypatch):
 
 @pytest.fixture(params=[1, 3], ids=["serial", "threads"])
 def threads_or_none(request, use_threads):
-    """Run the same test on one thread and on three."""
+    """Run the same test with one thread and with three."""
     use_threads(request.param)
 
 
 @pytest.fixture
 def command(capsys):
-    """Return a function that runs a command: exit code, standard output, standard error."""
+    """Return a function that runs the command and returns exit code, output and error output."""
     from partwise.apps import cli
 
     def run(*arguments):

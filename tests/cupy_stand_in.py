@@ -1,6 +1,6 @@
-"""A replacement of `cupy` based on numpy, for machines without a GPU.
+"""Replacement of `cupy` based on NumPy, for machines without a GPU.
 
-It tests that the back end never mixes CuPy arrays with numpy arrays, in operations or functions.
+It tests that the back end never mixes CuPy arrays with NumPy arrays, in operations or functions.
 Kernels in CUDA C are compiled as C++ and run in a loop. It does not test CuPy itself, its dtypes,
 or a GPU.
 """
@@ -23,7 +23,7 @@ import scipy.sparse as sp
 
 
 class ndarray:
-    """Array that refuses operations with numpy arrays."""
+    """Array that refuses operations with NumPy arrays, as CuPy's arrays do."""
 
     __array_ufunc__ = None
 
@@ -134,7 +134,7 @@ class Device(nullcontext):
 
 
 class RawKernel:
-    """Kernel in CUDA C compiled as C++; blocks and threads are two loops."""
+    """Kernel in CUDA C that is compiled as C++; two loops replace blocks and threads."""
 
     def __init__(self, code: str, name: str) -> None:
         self.code, self.name, self.run = code, name, None
@@ -184,7 +184,7 @@ class spmatrix:
 
 
 class csr_matrix(spmatrix):
-    """CSR matrix with its three arrays on the simulated GPU."""
+    """CSR matrix whose three arrays are on the simulated GPU."""
 
     def __init__(self, given: Any, shape: Any = None) -> None:
         if isinstance(given, sp.csr_matrix):
@@ -230,7 +230,7 @@ def _module(name: str, source: Any, **more: Any) -> types.ModuleType:
 
 
 def _maker(make: Any) -> Any:
-    """Return a function that also takes numpy arrays, as on the way to the GPU."""
+    """Return a function that also accepts NumPy arrays, like CuPy's copies to the GPU."""
 
     def call(a: Any, *args: Any, **kwargs: Any) -> Any:
         return wrap(make(a._a if isinstance(a, ndarray) else a, *args, **kwargs))
@@ -239,7 +239,7 @@ def _maker(make: Any) -> Any:
 
 
 def install(folder: Path) -> types.ModuleType:
-    """Install the replacement for ``import cupy``; `remove` undoes it."""
+    """Install the replacement for ``import cupy``; the function `remove` undoes this."""
     FOLDER[:] = [folder]
     makers = {name: _maker(getattr(np, name)) for name in ("array", "asarray", "ascontiguousarray")}
     memory = types.SimpleNamespace(OutOfMemoryError=MemoryError)

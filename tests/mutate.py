@@ -5,12 +5,13 @@
     python tests/mutate.py journal --list        what would be tried
     python tests/mutate.py -j 16 --seconds 200   so many processes, for so long
 
-A mutant turns a comparison, a sign or an operator, changes a number, negates a condition, drops a
-statement or swaps two arguments. First all tests of `TESTS` run once, traced, so that it is known
-which of them reach a line; then each mutant meets those that reach its line, the quickest first, in
-a process of its own that is forked when numpy, scipy and scikit-learn are there already. Results
-are kept in build/mutants/, and a run goes on where the last one ended; a module or a test that has
-changed is tried again. `mutants.toml` lists those that nobody could notice, with the reason.
+A mutant is a module with one change: another comparison, sign, operator or number, a negated
+condition, a deleted statement, or two swapped arguments. First, all tests of `TESTS` run once while
+the lines that they reach are recorded. Then each mutant is tested by the tests that reach its line,
+the fastest first. Each trial runs in its own process, which is forked after numpy, scipy and
+scikit-learn are imported. Results are kept in build/mutants/, and a later run continues where the
+last one ended; a module or a test that has changed is tried again. `mutants.toml` lists the mutants
+that no test can detect, with the reason.
 """
 
 from __future__ import annotations
@@ -45,11 +46,12 @@ HERE = Path(__file__).parent
 SOURCE = HERE.parent / "src"
 FOLDER = Path(os.environ.get("PARTWISE_MUTANTS", HERE.parent / "build" / "mutants"))
 EQUIVALENT = HERE / "mutants.toml"
-#: Limit in seconds for the tests of a mutant; the quickest tests that reach its line run first.
+#: Time limit in seconds for the tests of one mutant. The fastest tests that reach its line run
+#: first.
 SECONDS = 30.0
 #: A mutant that exceeds the time of its tests by this factor counts as an endless loop.
 PATIENCE = 60.0
-#: Result of a mutant that no test detected.
+#: Results of a mutant that no test detected.
 LEFT = ("survived", "unreached")
 #: Required share of detected mutants.
 WANTED = 0.9
@@ -129,7 +131,7 @@ TESTS = {
 
 
 def test_file(name: str) -> Path:
-    """Return the test file of that name in any folder."""
+    """Return the path of the test file with this name in any folder of tests."""
     return next(HERE.rglob(f"{name}.py"))
 
 
@@ -137,7 +139,7 @@ def path_of(module: str) -> Path:
     return SOURCE.joinpath(*module.split(".")).with_suffix(".py")
 
 
-# -- making ---------------------------------------------------------------------------------------
+# -- creating mutants -----------------------------------------------------------------------------
 
 FLIPPED = {
     ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt, ast.Eq: ast.NotEq,
@@ -158,7 +160,7 @@ def name_of(call: ast.Call) -> str:
 
 
 def changed(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield wrong versions of a node."""
+    """Yield wrong versions of a syntax node."""
     new = copy.deepcopy(node)
     if isinstance(new, ast.Compare) and len(new.ops) == 1:
         new.ops = [FLIPPED[type(new.ops[0])]()]
@@ -193,7 +195,7 @@ def changed(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def quiet(node: ast.AST) -> bool:
-    """Return whether a node is text for people or types: changing it gives no wrong result."""
+    """Return whether a node is a message or a type, whose change gives no wrong result."""
     return (
         isinstance(node, (ast.Raise, ast.Assert, ast.JoinedStr, ast.Import, ast.ImportFrom))
         or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
@@ -203,7 +205,7 @@ def quiet(node: ast.AST) -> bool:
 
 
 class Swap(ast.NodeTransformer):
-    """Transformer that replaces the node with a given number."""
+    """Syntax-tree transformer that replaces the node with a given number by a wrong version."""
 
     def __init__(self, wanted: int | None = None, which: int = 0) -> None:
         self.wanted, self.which, self.count = wanted, which, 0
@@ -245,7 +247,7 @@ def said(node: ast.AST) -> str:
 
 
 def mutants(module: str) -> list[dict[str, Any]]:
-    """Return all mutants of a module: place, old and new code."""
+    """Return all mutants of a module, each with its place, old code and new code."""
     text = path_of(module).read_text()
     swap, lines = Swap(), text.splitlines()
     swap.visit(ast.parse(text))
@@ -266,11 +268,11 @@ def code_of(mutant: dict[str, Any]) -> Any:
     return compile(ast.fix_missing_locations(tree), str(path), "exec")
 
 
-# -- running --------------------------------------------------------------------------------------
+# -- running tests on mutants ---------------------------------------------------------------------
 
 
 class Changed(importlib.abc.MetaPathFinder):
-    """Importer of one module from changed code."""
+    """Importer that loads one module from changed code."""
 
     def __init__(self, module: str, code: Any) -> None:
         self.module, self.code = module, code
@@ -285,7 +287,7 @@ class Changed(importlib.abc.MetaPathFinder):
 
 
 def preload() -> None:
-    """Import what every test needs and no mutant changes."""
+    """Import packages that every test needs and no mutant changes."""
     for name in (
         "numpy", "scipy.sparse", "scipy.optimize", "scipy.stats", "scipy.cluster.hierarchy",
         "sklearn.cluster", "sklearn.linear_model", "sklearn.semi_supervised", "sklearn.datasets",
@@ -297,9 +299,9 @@ def preload() -> None:
 
 
 def forked(works: Iterable[tuple[Any, Any, float]], jobs: int) -> Iterator[tuple[Any, int | None]]:
-    """Each (key, work, patience) in a process of its own, so many at a time: key and exit code.
+    """Run each (key, work, time limit) in its own process; yield the key and the exit code.
 
-    The code is None where it did not end.
+    At most `jobs` processes run at a time. The code is None if the process exceeded its time limit.
     """
     FOLDER.mkdir(parents=True, exist_ok=True)
     running: dict[int, tuple[Any, float]] = {}
@@ -324,7 +326,7 @@ def forked(works: Iterable[tuple[Any, Any, float]], jobs: int) -> Iterator[tuple
 
 
 def started(work: Any) -> int:
-    """Start a process for the work; it prints to build/mutants/log-N, which is overwritten."""
+    """Start a process for the work, which prints to build/mutants/log-N, and return its id."""
     sys.stdout.flush()
     pid = os.fork()
     if pid:
@@ -355,7 +357,7 @@ def pytest_main(arguments: list[str], plugins: list[Any] | None = None) -> int:
 
 
 def watch_lines(code: Any) -> None:
-    """Watch the lines of a code object and of those nested in it."""
+    """Record the executed lines of a code object and of those nested in it."""
     sys.monitoring.set_local_events(2, code, sys.monitoring.events.LINE)
     for inner in code.co_consts:
         if hasattr(inner, "co_code"):
@@ -363,7 +365,7 @@ def watch_lines(code: Any) -> None:
 
 
 class Reach:
-    """Plugin of pytest that records the lines that each test reaches, and its time."""
+    """Pytest plugin that records the lines that each test reaches, and its time."""
 
     def __init__(self, files: dict[str, str]) -> None:
         self.files, self.now = files, ""
@@ -473,7 +475,7 @@ def reach(modules: list[str], jobs: int) -> dict[str, Any]:
 
 
 def trace(kept: Path, name: str, share: str, modules: list[str], mark: str) -> int:
-    """Run a share of a file of tests and write the lines that it reached."""
+    """Run a part of a test file, and write the lines that each test reached."""
     plugin = Reach({str(path_of(module)): module for module in modules})
     plugin.watch()
     os.environ[anywhere.SHARE] = share
@@ -502,7 +504,10 @@ def digest(*paths: Path) -> str:
 
 
 def tests_for(mutant: dict[str, Any], known: dict[str, Any]) -> list[str]:
-    """The quickest tests that reach a mutant's lines; all of its files for what runs at import."""
+    """Return the fastest tests that reach the lines of a mutant.
+
+    For a line that runs at import, return all test files of the module.
+    """
     keys = [f"{mutant['module']}:{line}" for line in range(mutant["line"], mutant["last"] + 1)]
     found = {test for key in keys for test in known["lines"].get(key, ())}
     if not found and at_import(mutant):
@@ -519,7 +524,7 @@ def tests_for(mutant: dict[str, Any], known: dict[str, Any]) -> list[str]:
 
 
 def at_import(mutant: dict[str, Any]) -> bool:
-    """Return whether the line is outside all functions."""
+    """Return whether the changed line is outside all functions, so that it runs at import."""
     tree = ast.parse(path_of(mutant["module"]).read_text())
     return not any(
         isinstance(node, (ast.FunctionDef, ast.Lambda))
@@ -546,7 +551,7 @@ def trial(mutant: dict[str, Any], known: dict[str, Any]) -> tuple[Any, float] | 
 
 
 class Noticed:
-    """Plugin of pytest that writes the first failing test or file."""
+    """Pytest plugin that writes the name of the first failing test to a file."""
 
     def __init__(self, into: Path) -> None:
         self.into = into
@@ -563,11 +568,11 @@ def noticed_in(mutant: dict[str, Any]) -> Path:
     return FOLDER / f"by-{mutant['module']}-{mutant['number']}-{mutant['which']}"
 
 
-# -- telling --------------------------------------------------------------------------------------
+# -- reporting results ----------------------------------------------------------------------------
 
 
 def explained() -> dict[tuple[str, str, str], str]:
-    """Return the mutants that no test can detect, with reasons."""
+    """Return the mutants that no test can detect, each with the reason."""
     if not EQUIVALENT.exists():
         return {}
     listed = tomllib.loads(EQUIVALENT.read_text()).get("mutant", [])
@@ -575,7 +580,7 @@ def explained() -> dict[tuple[str, str, str], str]:
 
 
 def marks_of(module: str) -> dict[str, str]:
-    """Return the hashes that a result depends on: those of the module and its tests."""
+    """Return the hashes on which a result depends: those of the module and of its tests."""
     tests = digest(*(test_file(test) for test in TESTS[module]))
     return {"of": digest(path_of(module)), "tests": tests}
 
@@ -585,7 +590,7 @@ def key(mutant: dict[str, Any]) -> str:
 
 
 def sample(modules: list[str], count: int, seed: int) -> list[dict[str, Any]]:
-    """Return a random sample of mutants of each module."""
+    """Return a random sample of the mutants of each module."""
     chosen = []
     for module in modules:
         every = mutants(module)
@@ -648,7 +653,8 @@ def main() -> None:
         for mutant in sorted(chosen, key=lambda m: chosen.index(m) % given.n):
             last = old.get(key(mutant), {})
             marks = marks_of(mutant["module"])
-            # what was noticed is tried again if the module changed, the others if the tests did
+            # A detected mutant is tried again if the module changed, an undetected one if the tests
+            # changed.
             same = last.get("of") == marks["of"]
             if same and (last["end"] not in LEFT or last["tests"] == marks["tests"]):
                 continue

@@ -1,4 +1,4 @@
-"""Print the lowest versions that pyproject.toml names, as constraints for pip.
+"""Print the lowest versions that pyproject.toml allows, as constraints for pip.
 
 ``make test-oldest`` runs the suite on them. Tools of the tests and of the documentation have no
 supported lowest version and are left out.
@@ -8,12 +8,12 @@ import re
 import tomllib
 from pathlib import Path
 
-#: Extras without a supported lowest version, or that these tests do not use.
+#: Extras that are left out: they have no supported lowest version, or the tests do not use them.
 OTHERS = ("all", "docs", "gpu", "test")
 
 
 def constraints(text: str) -> list[str]:
-    """Return ``name==lowest`` for every ``name>=lowest`` of the package and its extras."""
+    """Return ``name==lowest`` for each ``name>=lowest`` of the package and its extras."""
     project = tomllib.loads(text)["project"]
     extras = project["optional-dependencies"]
     wanted = [

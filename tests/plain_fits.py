@@ -17,7 +17,7 @@ from partwise.model.losses import beta_of
 
 @pytest.fixture(scope="module", autouse=True)
 def one_blas_thread():
-    """Limit BLAS to one thread, since several test processes share the cores."""
+    """Limit BLAS to one thread, because several test processes share the processor's cores."""
     with threadpool_limits(1, user_api="blas"):
         yield
 
@@ -25,7 +25,7 @@ def one_blas_thread():
 KL = "kullback-leibler"
 
 
-#: (solver, mu_rule, beta_loss); every one is run with every penalty.
+#: Triples (solver, mu_rule, beta_loss); each is run with every penalty.
 SOLVERS = [
     ("hals", None, "frobenius"),
     ("nesterov", None, "frobenius"),
@@ -68,7 +68,7 @@ def make(solver="hals", rule=None, loss="frobenius", **params):
 
 
 def as_solved(model, X, **start):
-    """Return V and U of the solver, before the scale of the components is chosen."""
+    """Return the V and U of the solver, before the scale of the components is chosen."""
     what = described(model)
     checked = check(model, what, X, FitInputs(**start))
     problem = state(what, checked)
@@ -77,7 +77,7 @@ def as_solved(model, X, **start):
 
 
 def make_data(seed=0, n=40, p=30, *, positive=False, dtype=np.float64):
-    """Return four noisy parts with a zero row and column, or with positive entries only."""
+    """Return data of four noisy parts with a zero row and column, or with positive entries only."""
     rng = np.random.default_rng(seed)
     V = rng.exponential(size=(n, 4)) * (rng.uniform(size=(n, 4)) < 0.5)
     U = rng.exponential(size=(p, 4)) * (rng.uniform(size=(p, 4)) < 0.5)
@@ -90,12 +90,12 @@ def make_data(seed=0, n=40, p=30, *, positive=False, dtype=np.float64):
 
 
 def data_for(loss, **options):
-    """Return data for the loss; for β < 1 gradients at zero rows are infinite."""
+    """Return data for the loss: positive for β < 1, where gradients at zero rows are infinite."""
     return make_data(positive=beta_of(loss) < 1, **options)
 
 
 def make_sparse(seed=0, n=210, p=200, density=0.1, dtype=np.float64):
-    """Return a sparse array that is too large to be made dense, with a zero row and column."""
+    """Return a sparse array with a zero row and column that is too large to be made dense."""
     assert n * p > SMALL_SPARSE
     rng = np.random.default_rng(seed)
     X = make_data(seed, n, p) * (rng.uniform(size=(n, p)) < density)
@@ -109,7 +109,7 @@ def make_start(n, p, k=4, seed=0, scale=1.0, dtype=np.float64):
 
 
 def scaled(penalty, n, p):
-    """Return the penalty's weights in the reference's names, scaled as in scikit-learn."""
+    """Return the weights of a penalty under the reference's names, scaled as in scikit-learn."""
     alpha_W, ratio = penalty.get("alpha_W", 0.0), penalty.get("l1_ratio", 0.0)
     on_V, on_U = alpha_W * p, penalty.get("alpha_H", alpha_W) * n
     return {
@@ -133,7 +133,7 @@ def naive_objective(X, model, penalty=None, gamma=None):
 
 
 def assert_close(got, expected, tolerance):
-    """Compare entries to `tolerance` of the largest, since small ones may cancel."""
+    """Check that entries agree to `tolerance` times the largest one; small ones may cancel."""
     np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance * np.max(expected))
 
 

@@ -15,7 +15,8 @@ from partwise.model.losses import Beta, Frobenius, KullbackLeibler
 from partwise.model.maps import SharedRows
 from partwise.model.terms import Linear, Ridge
 
-# Sums of a few hundred terms of order one, reordered by BLAS and fastmath: some 100 eps.
+# Tolerances for sums of a few hundred terms of order one, reordered by BLAS and fastmath: some 100
+# eps.
 SUMS = {np.float64: 1e-12, np.float32: 1e-4}
 
 
@@ -43,7 +44,7 @@ BACKENDS = {
 
 
 def slow_newton(X, Z, B, cost, ridge, sweeps):
-    """Compute the step that `_newton_row` describes, with y recomputed for each coordinate."""
+    """Run Newton steps like the kernel `_newton_row`, recomputing Y for each coordinate."""
     X, Z, B = X.astype(float), Z.astype(float).copy(), B.astype(float)
     cost = np.broadcast_to(cost, Z.shape)
     ridge = np.broadcast_to(ridge, Z.shape)
@@ -76,7 +77,7 @@ N, P, K = 9, 7, 3
 
 
 class Hidden:
-    """Graph that is defined only by its products."""
+    """Graph of which only products with W are available, not its edges."""
 
     edges = None
 

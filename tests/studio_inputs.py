@@ -1,4 +1,4 @@
-"""Small inputs for the studio: arrays, photos, texts and tables of three classes in turn."""
+"""Small inputs for the studio tests: arrays, images, texts and tables of three classes."""
 
 import csv
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from partwise.io.samples import Samples
 
-#: Host of the test client, and headers of a page from there.
+#: Host of the test client, and request headers of a page from that host.
 HOST = "127.0.0.1:8000"
 HERE = {"host": HOST, "origin": f"http://{HOST}"}
 FIRST = ("Anna", "Bernd", "Carla", "Dirk", "Eva", "Frank", "Gabi")
@@ -26,7 +26,7 @@ def made(n=60, *, texts=None, ids=None):
 
 
 def photos(folder, n, start=0, *, side=10, coloured=False):
-    """Write images of three patterns, or of one pattern in three colours of one brightness."""
+    """Write images of three patterns, or of one pattern in three equally bright colours."""
     from PIL import Image
 
     rng = np.random.default_rng(start)
@@ -45,7 +45,7 @@ def photos(folder, n, start=0, *, side=10, coloured=False):
 
 
 def texts(path, n, start=0):
-    """Write a table of mails with three topics."""
+    """Write a table of mails on three topics."""
     rng = np.random.default_rng(start)
     with path.open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
@@ -56,7 +56,7 @@ def texts(path, n, start=0):
 
 
 def table(path, n, start=0):
-    """Write German customer data: number, name, town, amount, orders, date, yes or no."""
+    """Write a German table of customers: number, name, town, amount, orders, date, yes or no."""
     rng = np.random.default_rng(start)
     with path.open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file, delimiter=";")

@@ -13,7 +13,7 @@ START = "from partwise.apps.cli import main; main()"
 
 
 def open_browser():
-    """Return a headless Chromium with WebGL in software, or skip with the reason."""
+    """Return a headless Chromium with WebGL in software, or skip the test with the reason."""
     webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
     names = ("chromium", "chromium-browser", "google-chrome")
     chromium = next((path for path in map(shutil.which, names) if path), None)
@@ -31,7 +31,10 @@ def open_browser():
 
 
 def serving(browser, folder, arguments, truth):
-    """Yield a function that starts servers; at the end, neither they nor the page had errors."""
+    """Yield a function that starts a studio server.
+
+    At the end, check that neither the servers nor the page had errors.
+    """
     started, printed = [], folder / "printed.txt"
     browser.get_log("browser")  # forget errors of other pages
 
@@ -55,10 +58,10 @@ def serving(browser, folder, arguments, truth):
             process.kill()
             process.wait()
             process.stdout.close()
-    # a failed thread or request leaves its traceback, here or in the log of uvicorn
+    # A failed thread or request leaves its traceback in this file, or in the log of uvicorn.
     text = printed.read_text(encoding="utf-8")
     assert "Traceback" not in text and "error" not in text.lower(), text
-    # connections to servers that were ended, and labels that were refused, belong to the tests
+    # Errors of connections to stopped servers, and of refused labels, are caused by the tests.
     fine = r"\(Conflict\)"
     fine += r"|ERR_(CONNECTION|INCOMPLETE|SOCKET)|status of 503" if ended else ""
     wrong = [message for message in wrong if not re.search(fine, message)]
@@ -66,7 +69,7 @@ def serving(browser, folder, arguments, truth):
 
 
 def wait_for(get, seconds=60):
-    """Return what ``get`` returns once it is true."""
+    """Return the result of ``get`` once it is true, or raise after some seconds."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         try:
@@ -80,7 +83,7 @@ def wait_for(get, seconds=60):
 
 
 def journal(folder):
-    """Return the labels of a project by id, and the number of its entries."""
+    """Return the labels of a studio project by id, and the number of journal entries."""
     from partwise.apps.studio.journal import Journal
 
     path = next(Path(folder).glob("*-studio/journal.jsonl"))
@@ -92,7 +95,7 @@ def journal(folder):
 
 
 class Person:
-    """Actions of a user on the page."""
+    """Actions of a user on the page of the studio."""
 
     def __init__(self, browser, truth=None):
         self.browser, self.truth = browser, truth
@@ -104,12 +107,12 @@ class Person:
         return self.browser.find_elements("css selector", selector)
 
     def texts(self, selector):
-        """Return the texts of elements, read at once."""
+        """Return the texts of all elements that match a selector, in one call."""
         script = "return [...document.querySelectorAll(arguments[0])].map(e => e.textContent)"
         return self.browser.execute_script(script, selector)
 
     def click(self, selector, at=0):
-        """Click an element; the page may be drawing it."""
+        """Click an element, and retry while the page is being drawn."""
         wait_for(lambda: self.all(selector)[at].click() or True)
 
     def open(self, url):
@@ -117,7 +120,7 @@ class Person:
         wait_for(lambda: self.sample() is not None)
 
     def sample(self):
-        """Return the id of the sample on the card."""
+        """Return the id of the shown sample, or None."""
         text = self.find("cardName").text
         return None if not text or " " in text or text == "…" else text
 
@@ -126,7 +129,7 @@ class Person:
         return int(found[1]) if found else 0
 
     def saved(self):
-        """Wait until everything is saved."""
+        """Wait until the page shows that everything is saved."""
         wait_for(lambda: self.find("saved").text == "Saved")
 
     def keys(self, *keys):
@@ -150,7 +153,7 @@ class Person:
         return before
 
     def answer(self, text):
-        """Fill in the dialog."""
+        """Type a text into the open dialog and confirm it."""
         from selenium.webdriver.common.keys import Keys
 
         field = wait_for(lambda: self.find("askInput").is_displayed() and self.find("askInput"))

@@ -1,4 +1,4 @@
-"""Tests of `make test-anywhere`: its files exist, and shares of a file cover it."""
+"""Tests of `make test-anywhere`: its test files exist, and the parts of a file cover it."""
 
 from types import SimpleNamespace
 

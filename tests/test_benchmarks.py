@@ -1,4 +1,4 @@
-"""Tests of the benchmark harness on synthetic contestants with given times."""
+"""Tests of the benchmark programs with simulated packages that take given times."""
 
 import json
 import math
@@ -19,7 +19,7 @@ from benchmarks.workers import ContestantError, Worker, save_problem
 
 
 class Fake:
-    """Contestant whose objective is rate**iterations, at `cost` seconds per iteration."""
+    """Simulated package whose objective is rate**iterations, at `cost` seconds per iteration."""
 
     def __init__(self, name, rate, cost, *, drift=0.0, stops=math.inf, breaks=False):
         self.name, self.rate, self.cost = name, rate, cost
@@ -57,7 +57,7 @@ def test_short_runs_are_repeated_more_often():
 
 
 def test_the_benchmarks_own_value_decides():
-    # ours claims a lower objective than its factors have: it must go on for longer
+    # This package claims a lower objective than its factors have, so it must run for longer.
     claims = hold(Fake("ours", 0.9, 1.0, drift=0.2), Fake("peer", 0.99, 1.0))["entries"][0]
     m = claims["ours_iterations"]
     assert 1.2 * 0.9**m <= 0.99**200 < 1.2 * 0.9 ** (m - 1)
@@ -107,7 +107,7 @@ def test_turns_alternate():
     assert "ours ours peer peer ours ours peer" in " ".join(order)
 
 
-# -- objective -----------------------------------------------------------------------------------
+# -- objectives, computed from the factors -------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -125,7 +125,7 @@ def test_objectives_equal_the_naive_formulas(rng, monkeypatch, dtype, as_sparse)
     assert kullback_leibler(given, W, H) == pytest.approx(divergence, rel=1e-12)
 
 
-# -- data ----------------------------------------------------------------------------------------
+# -- benchmark data ------------------------------------------------------------------------------
 
 
 def test_made_data_has_the_asked_for_shape_and_filling():
@@ -149,7 +149,7 @@ def test_absent_data_is_a_reason_not_an_error(monkeypatch, tmp_path):
     assert "tdt2" in report.goals([result])
 
 
-# -- parts, store, page --------------------------------------------------------------------------
+# -- measures, stored results, and the page ------------------------------------------------------
 
 
 def test_parts_are_chosen_in_order_and_checked():
@@ -233,7 +233,7 @@ def test_resume_runs_only_the_missing_part(monkeypatch, tmp_path, capsys):
     )
 
 
-# -- pieces --------------------------------------------------------------------------------------
+# -- other functions -----------------------------------------------------------------------------
 
 
 def test_peers_are_read_from_their_file():
@@ -272,7 +272,7 @@ def test_worker_protocol(tmp_path, rng):
         with np.load(factors) as file:
             theirs = frobenius(X, file["W"], file["H"])
         assert theirs < frobenius(X, W, H)
-        # the same update from the same start, by us
+        # Partwise takes the same update from the same start.
         ours = worker.ask("fit", package="partwise", **request)
         assert ours["history"][-1] == pytest.approx(theirs, rel=1e-9)
         with pytest.raises(ContestantError, match="KeyError"):
@@ -282,11 +282,11 @@ def test_worker_protocol(tmp_path, rng):
         worker.ask("versions", names=[])
 
 
-# -- time against threads ----------------------------------------------------------------------
+# -- time against the number of threads --------------------------------------------------------
 
 
 class Answering:
-    """Worker whose fits cost a tenth of a second plus a time per iteration."""
+    """Simulated worker whose fits take a tenth of a second plus a time per iteration."""
 
     def __init__(self, each):
         self.each, self.asked = each, []
@@ -312,7 +312,7 @@ def test_iterations_to_a_target():
 
 
 class Fitting:
-    """Worker whose loop reaches 10/n after n iterations, and whose fit ends 0.5 below that."""
+    """Simulated worker with the history 10/n, whose fit ends at half of the last value."""
 
     def ask(self, do, *, iterations, **order):
         history = [10 / n for n in range(1, iterations + 1)]

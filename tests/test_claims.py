@@ -1,4 +1,4 @@
-"""Numbers quoted in README and guides equal those of the benchmark pages and their JSON files."""
+"""Tests that numbers quoted in README and guides equal those of the benchmark pages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def read(name):
 
 
 def rows(text, first):
-    """Return the rows of Markdown tables that begin with this cell, without stars."""
+    """Return the rows of Markdown tables whose first cell is `first`, without asterisks."""
     found = []
     for line in text.splitlines():
         cells = [cell.strip().strip("*").strip() for cell in line.strip().strip("|").split("|")]
@@ -38,7 +38,7 @@ def number(text):
 
 
 def is_rounded(said, seen):
-    """Return whether ``said`` is ``seen``, rounded to its digits."""
+    """Return whether the number ``said`` is ``seen``, rounded to as many digits."""
     digits = len(re.search(r"\d+(?:\.(\d+))?", said).group(1) or "")
     return abs(number(said) - seen) <= 0.5 * 10**-digits + 1e-9
 
@@ -92,7 +92,7 @@ def test_the_answers_page_is_that_of_its_runs():
 
 
 def test_the_averages_in_readme_are_those_of_the_answers_page():
-    """README quotes the number of comparisons and the mean gain over the best baseline."""
+    """Check README's number of comparisons and mean gain over the best baseline."""
     found = rows(read("benchmarks/results/answers.md"), "all")[0]
     section = read("README.md").split("## Accuracy with few labels")[1].split("\n## ")[0]
     quoted = re.findall(r"\d[\d,.]*\d|\d", section.split("|")[-1])
@@ -101,7 +101,7 @@ def test_the_averages_in_readme_are_those_of_the_answers_page():
 
 # -- speed -------------------------------------------------------------------------------------
 
-#: Rows of README's table of speed, and the rows of full.md they are from.
+#: Rows of README's table of speed, and the rows of full.md that they quote.
 SPEED = {
     "ORL, k=40": "orl_32x32 k=40",
     "sparse 200,000 x 20,000, k=50": "sparse 200,000 x 20,000, 0.5 % filled, float32 k=50",

@@ -14,7 +14,7 @@ PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
     *sorted(p for p in DOCS.rglob("*") if p.suffix in (".rst", ".md") and "_" not in p.parts),
 ]
-#: Folders that a build of the documentation creates.
+#: Pages that a build of the documentation creates.
 WRITTEN = {"sg_execution_times.rst", "estimators.rst", "methods.rst"}
 PAGES = [
     page
@@ -26,7 +26,7 @@ PAGES = [
 
 
 def anchors(page):
-    """Return the headings of a Markdown page that a link may point to."""
+    """Return the anchors of the headings of a Markdown page."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.M)
     plain = (re.sub(r"[^\w\- ]", "", heading).strip().lower() for heading in headings)
     return {text.replace(" ", "-") for text in plain}
@@ -70,7 +70,7 @@ def test_pages_are_in_a_table_of_contents():
 
 
 def test_options_that_are_shown_exist():
-    """Every option in a shown ``partwise COMMAND ... --option`` exists."""
+    """Check that every option in a shown ``partwise COMMAND ... --option`` exists."""
     commands = get_command(app).commands
     known = {
         name: {o for p in c.params for o in p.opts + p.secondary_opts}

@@ -9,17 +9,17 @@ import pytest
 import partwise
 from partwise.estimators.methods import ESTIMATORS
 
-#: Checks of numpydoc that we do not require: "see also", a longer text after the summary, a
+#: Checks of numpydoc that are not required: a "see also" section, a text after the summary, a
 #: description of well-known parameters (``random_state``), a type if another object has it ("as in
-#: `fit`"), a capital before a formula, and its wrong findings of verbs.
+#: `fit`"), a capital letter before a formula, and a check that mistakes other words for verbs.
 STYLE = {"SA01", "ES01", "PR04", "PR07", "PR08", "RT02", "RT03", "SS02", "SS05"}
 INDEX = (Path(__file__).parents[1] / "docs/api/index.rst").read_text()
-#: The estimators' page is written by docs/conf.py.
+#: The page of the estimators is written by docs/conf.py.
 LISTED = [*ESTIMATORS, *re.findall(r"^   ([A-Za-z_.]+)$", INDEX, re.M)]
 
 
 def public():
-    """Return the documented names and their methods, each function once."""
+    """Return the documented names and the names of their methods, each function once."""
     found, methods = {}, {}
     for name in LISTED:
         thing = partwise

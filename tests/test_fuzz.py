@@ -12,17 +12,17 @@ import pytest
 import fuzz
 import fuzz_classifier
 
-#: Fits of `make test`; the long run goes on where they end.
+#: Numbers of fits: in `make test`, in the long run, which continues from there, and per test.
 QUICK, ALL, BLOCK = 240, 10_000, 40
 
 
-#: Those of `PartsClassifier` and of all else that fits, in `make test` and in the long run.
+#: Numbers of fits of `PartsClassifier` and of other functions, in `make test` and in the long run.
 NAMED, NAMED_LONG, REST, REST_LONG = 20, 2000, 40, 1000
-#: New ones each day, of every kind.
+#: Number of new fits of every kind for each day.
 FRESH = 12
 
 
-#: The day whose numbers they are.
+#: The day whose new fits are run, as a date, or None.
 DAY = os.environ.get("PARTWISE_FUZZ_DAY")
 
 
@@ -49,43 +49,50 @@ def test_random_fits_of_all_else(first):
 @pytest.mark.skipif(not DAY, reason="PARTWISE_FUZZ_DAY names no day; .ci/run does")
 @pytest.mark.parametrize("base", [0, fuzz.NEWER, fuzz.CLASSIFIER, fuzz.OTHERS])
 def test_fits_that_nobody_has_seen(base):
-    """The numbers lie beyond those of the long run and below those of the next kind."""
+    """Check fits that are new each day.
+
+    Their numbers lie beyond those of the long run and below those of the next kind.
+    """
     first = base + 100_000 + (datetime.date.fromisoformat(DAY).toordinal() * FRESH) % 800_000
     print(f"python tests/fuzz.py {first} {FRESH}")
     check(first, FRESH)
 
 
-#: What the first runs found: values of float32 below zero, SparseNMF off its constraints, overflow
-#: that was a warning, float32 matrices that came back as float64, ncw on zeros.
+#: Cases that failed in the first runs: float32 objectives below zero, SparseNMF off its
+#: constraints, an overflow reported as a warning, float32 matrices returned as float64, and
+#: sample_weighting="ncw" for zero samples.
 FOUND = (41, 70, 88, 97, 99, 164, 186, 308, 394, 445, 765, 1660, 1779, 2898, 3305, 3473)
-#: Later ones: concepts that cancel (CF, four), weights and strong graphs under KL (three), the
-#: history of printed updates in float32, what a penalty asks for entries that were dropped, and
-#: classes that agree to the last digits in a graph, parts whose squares are out of range.
+#: Later failing cases: concepts that cancel in CF (four), weights and strong graphs with KL
+#: (three), the history of multiplicative updates in float32, the penalty of entries that were set
+#: to zero, classes that agree to the last digits in a graph, and parts whose squares are out of
+#: range.
 FOUND += (1625, 32596, 33020, 34636, 39408, 33141, 38226, 39961, 36505, 51298, 55281)
 FOUND += (56531, 58397)
-#: Logarithms of neighbours in float32, and neighbours that differ by a last bit.
+#: Failing cases: logarithms of neighbours in float32, and neighbours that differ by a last bit.
 FOUND += (560434, 561052)
-#: A code that no weight moves, beside parts that grow; squares in float32.
+#: Failing cases: a part weight that no sample weight affects, with growing parts; squares in
+#: float32.
 FOUND += (860113, 921937, 8784)
-#: Factors laid out by columns, where parts are nearly collinear.
+#: Failing cases: factors stored by columns, for nearly collinear parts.
 FOUND += (650088, 652693)
-#: The rounding of a perfect fit of concepts, below zero.
+#: Failing case: the rounding of a perfect fit of concepts, below zero.
 FOUND += (680289,)
 
 
-#: And in what came later: classes with next to no probability, SemiNMF's overflow beside a graph,
-#: lengths of residuals that cancel in float32.
+#: Failing cases of estimators that were added later: classes with almost no probability, an
+#: overflow of SemiNMF with a graph, and norms of residuals that cancel in float32.
 FOUND_LATER = (1_000_123, 1_000_145, 1_000_230, 1_000_321, 1_001_605)
-#: Squares of residuals in float32, signs that mu dropped; NTF's start, classes that had not come,
-#: parts that are alike, codes alone and in company.
+#: Failing cases: squares of residuals in float32, signs that "mu" dropped, the start of NTF,
+#: classes that have not occurred yet, similar parts, and part weights of a sample alone and among
+#: others.
 FOUND_LATER += (1_700_240, 1_700_297, 3_560_010, 3_560_021, 3_560_203, 3_700_128, 3_720_309)
 FOUND_LATER += (3_700_407, 3_720_478)
-#: Codes of neighbours that are rounded to float32 after the fit, a class that is nowhere likely,
-#: products in float32; parts beside collinear codes in float32.
+#: Failing cases: part weights of neighbours that are rounded to float32 after the fit, a class that
+#: is likely nowhere, products in float32, and parts for collinear part weights in float32.
 FOUND_LATER += (1_830_847, 1_925_829, 1_931_258, 1_935_228)
-#: A gradient that is one number.
+#: Failing cases: a gradient that is a single number.
 FOUND_LATER += (1_950_388, 3_930_664)
-#: A curvature below the smallest normal number.
+#: Failing case: a curvature below the smallest normal number.
 FOUND_LATER += (2_650_627,)
 
 
@@ -115,7 +122,7 @@ def test_very_many_random_fits(first):
 
 
 def test_every_number_has_a_kind():
-    """Every number has a kind, and old numbers keep their cases."""
+    """Check that every number has a kind of case, and that old numbers keep their cases."""
     for kind in fuzz.EVERY:
         for index in (0, 7, 999_999):
             assert fuzz.nth(kind, index) == kind + index
@@ -139,7 +146,7 @@ def test_a_failure_prints_the_line_that_replays_it(monkeypatch):
 
 @pytest.mark.parametrize("flaw", ["check_factors", "check_history", "check_objective"])
 def test_the_checks_see_wrong_fits(monkeypatch, flaw):
-    """The checks detect results that were changed after the fit."""
+    """Check that the checks of `fuzz` detect results that were changed after the fit."""
     spoil = {
         "check_factors": lambda model: setattr(model, "embedding_", model.embedding_ - 1),
         "check_history": lambda model: model.objective_history_.__imul__(0.5),
@@ -160,7 +167,7 @@ def test_the_checks_see_wrong_fits(monkeypatch, flaw):
 
 
 def test_the_checks_of_the_classifier_see_wrong_answers(monkeypatch):
-    """The checks detect predictions that were changed in one way each."""
+    """Check that the checks of `fuzz_classifier` detect predictions that were changed."""
     number = next(
         i
         for i in range(fuzz.CLASSIFIER, fuzz.CLASSIFIER + 50)

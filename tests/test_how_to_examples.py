@@ -1,4 +1,7 @@
-"""Tests of how-to examples that use other packages; each skips without its package."""
+"""Tests of examples in the how-to guides that use other packages.
+
+Each test is skipped if its package is not installed.
+"""
 
 import re
 import textwrap
@@ -13,7 +16,7 @@ PAGES = Path(__file__).parents[1] / "docs/how_to"
 
 
 def example(page, title):
-    """Return the Python code of one section."""
+    """Return the Python code of one section of a how-to guide."""
     text = (PAGES / page).read_text("utf-8")
     section = re.search(rf"^{title}\n-+\n(.*?)(?=^[\w ]+\n---|\Z)", text, re.S | re.M)
     (code,) = re.findall(r"\.\. code-block:: python\n\n(.*?)(?=^\S|\Z)", section[1], re.S | re.M)
@@ -58,7 +61,7 @@ def decoupler(found):
 
 
 def make_pbmc():
-    """Return counts of two programmes; marker genes come first."""
+    """Write counts of two gene programs to pbmc.h5ad; the marker genes come first."""
     anndata = pytest.importorskip("anndata", reason="the example needs anndata")
     rng = np.random.default_rng(0)
     programmes = np.full((2, 60), 0.2)

@@ -1,4 +1,4 @@
-"""Tests that modules import only from lower layers, in the order of a list."""
+"""Tests that modules of the package import only from lower layers, in the order of a list."""
 
 import ast
 import subprocess
@@ -13,8 +13,8 @@ import partwise
 
 ROOT = Path(partwise.__file__).parent
 
-# From the bottom up. A module may import from its own layer and from those before it. Inside the
-# packages of `DEEP` each module has a place of its own.
+# The layers are listed from the bottom up. A module may import from its own layer and from lower
+# ones. In the packages of `DEEP`, each module has its own place in the list.
 DEEP = {"persistence", "apps"}
 LAYERS = [
     {"_lazy", "_sklearn", "_versions", "persistence.atomic"},
@@ -38,7 +38,7 @@ LAYERS = [
     {"studio"},
     {"apps.cli", "__main__"},
 ]
-#: Packages whose ``__init__`` only names what lies inside them.
+#: Packages whose ``__init__`` only imports names from their modules.
 PUBLIC = {"__init__", "io"}
 LAYER = {name: layer for layer, names in enumerate(LAYERS) for name in names}
 
@@ -46,7 +46,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 
 def part_of(file):
-    """Return the listed module or package that a file belongs to."""
+    """Return the name under which LAYERS lists the module or package of a file."""
     return place(file.relative_to(ROOT).with_suffix("").parts)
 
 
@@ -67,7 +67,7 @@ def exists(name):
 
 @cache
 def imported_parts(file):
-    """Return the parts of partwise that a file imports anywhere, late imports included."""
+    """Return the modules of partwise that a file imports anywhere, also inside functions."""
     return list(_imported_parts(file))
 
 
@@ -79,7 +79,7 @@ def _imported_parts(file):
         elif isinstance(node, ast.ImportFrom):
             base = list(package[: len(package) + 1 - node.level]) if node.level else []
             base += node.module.split(".") if node.module else []
-            # `from partwise import data` names a module, `from partwise import NMF` does not
+            # `from partwise import data` imports a module, but `from partwise import NMF` does not.
             modules = [[*base, alias.name] for alias in node.names]
         elif isinstance(node, ast.Call):
             modules = named_modules(node)
@@ -92,7 +92,7 @@ def _imported_parts(file):
 
 
 def named_modules(call):
-    """Return the modules that ``importlib.import_module`` or ``__import__`` imports in a call."""
+    """Return the modules that a call of ``importlib.import_module`` or ``__import__`` imports."""
     name = getattr(call.func, "attr", getattr(call.func, "id", ""))
     text = call.args[0] if call.args else None
     if name not in ("import_module", "__import__") or not isinstance(text, ast.Constant):
@@ -124,7 +124,7 @@ PUBLIC_MODULES = next(names for names in LAYERS if "graph" in names)
 
 
 def outside_the_public_names(text, own):
-    """Return imports of private names of partwise from outside the application itself."""
+    """Yield imports of private names of partwise from outside the application `own`."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             yield from (a.name for a in node.names if a.name.startswith("partwise."))
@@ -156,7 +156,7 @@ def test_the_papers_use_public_names_alone(file):
 
 
 def private_of_scikit_learn(text):
-    """Lines of a file that import what scikit-learn does not call public."""
+    """Yield the lines of a file that import private names of scikit-learn."""
     for node in ast.walk(ast.parse(text)) if "sklearn" in text else ():
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "sklearn":
             parts = [*node.module.split("."), *(alias.name for alias in node.names)]
@@ -220,7 +220,7 @@ def test_the_map_of_contributing_is_the_disk():
 
 
 def test_imports_are_light():
-    """Check the imports in one process, lightest first, since starting one takes seconds."""
+    """Check which packages each import loads, in one process, the lightest import first."""
     code = """
 import sys
 def without(*names):

@@ -1,4 +1,4 @@
-"""Release files agree with the package: recipe, workflows, wheel, citation."""
+"""Tests that release files agree with the package: recipe, workflows, wheel, citation."""
 
 import hashlib
 import json

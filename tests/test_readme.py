@@ -1,4 +1,4 @@
-"""README followed to the letter, in an environment that has only what ``pip install .`` brings."""
+"""Tests that the commands of README work in an environment made by ``pip install .`` alone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def commands() -> list[str]:
 
 
 def make_inputs(folder: Path) -> None:
-    """Write the inputs of the commands: photos with a few labels, mails, customers and cells."""
+    """Write the inputs of README's commands: labelled images, mails, customers and cells."""
     sys.path.insert(0, str(ROOT / "docs"))
     import walk_data
 

@@ -1,4 +1,4 @@
-"""The reference against itself: finite differences, monotone histories, limits, fixed points.
+"""Tests of the naive reference itself: gradients, descent, limit cases and fixed points.
 
 Nothing here imports the library.
 """
@@ -15,9 +15,10 @@ import reference as ref
 N, P, K = 14, 9, 4
 N_ITER = 60
 
-# Central differences with step 1e-6 on values of order 1 to 100: rounding 1e-8, truncation 1e-10.
+# Tolerances of central differences with step 1e-6 for values of 1 to 100: the rounding error is
+# 1e-8 and the truncation error 1e-10.
 GRADIENT = {"rtol": 1e-5, "atol": 1e-6}
-# Two ways to write one iteration differ by rounding only, which 60 iterations hardly amplify.
+# Two ways to compute one iteration differ only by rounding, which 60 iterations hardly amplify.
 SAME = {"rtol": 1e-9, "atol": 1e-12}
 
 
@@ -28,7 +29,7 @@ def never_rises(history, start=np.inf):
 
 @pytest.fixture(params=["dense", "gaps"])
 def problem(request):
-    """Return a start, a graph and labels; "gaps" has many zeros and a zero row and column."""
+    """Return a start, a graph and labels; with "gaps", X has many zeros, also a zero row."""
     rng = np.random.default_rng(3)
     X = rng.gamma(1.0, 1.0, size=(N, P))
     if request.param == "gaps":
@@ -59,7 +60,7 @@ def every_term(problem):
 
 
 # --------------------------------------------------------------------------------------------
-# Gradients: split (neg, pos) against finite differences of the objective
+# Gradients: the split (neg, pos) against finite differences of the objective
 # --------------------------------------------------------------------------------------------
 
 
@@ -107,7 +108,7 @@ def test_split_is_the_gradient_of_concepts(problem, signed):
 
 
 # --------------------------------------------------------------------------------------------
-# Units: ours is half of the printed objective under Frobenius (NMF-DC prints the half itself)
+# Units: our objective is half of the printed one for Frobenius (NMF-DC prints the half itself)
 # --------------------------------------------------------------------------------------------
 
 
@@ -141,13 +142,17 @@ def test_design_units_against_print(problem):
     ]
     for ours, printed in cases:
         assert ours == pytest.approx(printed, rel=1e-12)
-    # cdNMF (21) as printed counts the class cost once a feature.
+    # The printed objective (21) of cdNMF counts the class cost once per feature.
     surplus = ref.cdnmf_kl_as_printed(X, V, U, D=D, class_reg=1.0) - ref.nmf_kl_as_printed(X, V, U)
     assert surplus == pytest.approx(P * (D * V).sum(), rel=1e-12)
 
 
 def test_weighted_gnmf_is_appendix_c(problem):
-    """V' = Γ^½V, X' = Γ^½X, W' = Γ^-½WΓ^-½, D' = Γ^-½DegΓ^-½ (not the degrees of W')."""
+    """Check GNMF with sample weights against appendix C of the GNMF paper.
+
+    There V' = Γ^½V, X' = Γ^½X, W' = Γ^-½WΓ^-½, and D' = Γ^-½DegΓ^-½, which are not the degrees of
+    W'.
+    """
     X, V, U, W, gamma = (problem[name] for name in ("X", "V", "U", "W", "gamma"))
     root = np.sqrt(gamma)[:, None]
     V1, _, _ = ref.gnmf_frobenius(X, V, U, 1, W=W, lam=2.0, gamma=gamma)
@@ -158,7 +163,7 @@ def test_weighted_gnmf_is_appendix_c(problem):
 
 
 # --------------------------------------------------------------------------------------------
-# Histories that never rise, from any start, in either order
+# Objectives never rise, from any start and in either order of the factors
 # --------------------------------------------------------------------------------------------
 
 MONOTONE = {
@@ -204,7 +209,10 @@ def test_beta_never_rises(problem, beta, penalties):
 
 @pytest.mark.parametrize("beta, x, v", [(0.5, 1e4, 0.8), (1.5, 1.0, 1e-6)])
 def test_beta_ratio_rule_with_l2_is_no_descent_step(beta, x, v):
-    """Why l2_rule exists: with the l2 term in the denominator alone a small entry overshoots."""
+    """Check that scikit-learn's ratio rule with an l2 penalty can raise the objective.
+
+    With the l2 term only in the denominator, a small entry overshoots; l2_rule="mm" avoids this.
+    """
     X, V0, U0 = np.full((1, 1), x), np.full((1, 1), v), np.ones((1, 1))
     start = ref.objective_beta(X, V0, U0, beta, l2_V=50.0)
     histories = {
@@ -216,7 +224,10 @@ def test_beta_ratio_rule_with_l2_is_no_descent_step(beta, x, v):
 
 
 def test_kl_ratio_rule_with_l2_oscillates():
-    """The ratio rule c / (b + l2 z) has period two for -log z + l2/2 z², small b."""
+    """Check that the ratio rule c / (b + l2 z) oscillates for the KL loss with an l2 penalty.
+
+    For -log z + l2/2 z² with a small b it has period two.
+    """
     c, b, l2, z = 1.0, 1e-12, 4.0, 3.0
     once = c / (b + l2 * z)
     assert c / (b + l2 * once) == pytest.approx(z)
@@ -255,7 +266,7 @@ def test_hoyer_holds_sparseness_and_never_rises(problem, order, wanted):
 
 
 # --------------------------------------------------------------------------------------------
-# Fixed points: long runs end in KKT points of the objective in design units
+# Fixed points: long runs end in KKT points of the objective in our units
 # --------------------------------------------------------------------------------------------
 
 FIXED = {
@@ -268,10 +279,10 @@ FIXED = {
 
 @pytest.mark.parametrize("name", FIXED)
 def test_long_runs_satisfy_complementarity(problem, name):
-    """Check Z ∘ gradient -> 0, which is all that multiplicative updates guarantee.
+    """Check that Z ∘ gradient tends to 0, which is all that multiplicative updates guarantee.
 
-    An entry that came near 0 on the way may be stuck there with a negative gradient, so the KKT
-    residual itself need not vanish.
+    An entry that came near 0 may stay there with a negative gradient, so the KKT residual itself
+    need not vanish.
     """
     loss, terms = FIXED[name]
     terms = terms(problem)
@@ -285,13 +296,16 @@ def test_long_runs_satisfy_complementarity(problem, name):
 
 @pytest.mark.parametrize("graph", [False, True])
 def test_lin_ends_stationary(problem, graph):
-    """Penalties on both factors make the problem well posed, so that the iterates stay bounded."""
+    """Check that Lin's modified updates end in a stationary point.
+
+    Penalties on both factors keep the iterates bounded.
+    """
     X, terms = problem["X"], LINEAR | ({"W": problem["W"], "lam": 2.0} if graph else {})
     V, U, history = ref.lin_modified_mu(X, problem["V"], problem["U"], 5000, **terms)
     split = ref.split_frobenius(X, V, U, **terms)
     assert never_rises(history)
     assert ref.kkt_residual(V, U, *split, zero=1e-6) < 1e-3
-    # Entries of 1e-300 are not zero to the strict residual, which therefore never falls.
+    # Entries of 1e-300 are not exactly zero, so the strict residual never falls.
     assert ref.kkt_residual(V, U, *split) > 1e-2
 
 
@@ -304,7 +318,10 @@ def test_lin_ends_stationary(problem, graph):
     ],
 )
 def test_update_is_a_scaled_gradient_step_of_our_units(problem, name, loss, terms):
-    """V - V⁺ = (V / pos) ∘ gradient, the gradient by finite differences: a fixed point is KKT."""
+    """Check that an update is a scaled gradient step, so that its fixed points are KKT points.
+
+    V - V⁺ equals (V / pos) ∘ gradient, where the gradient is computed by finite differences.
+    """
     X, V, U, terms = problem["X"], problem["V"], problem["U"], terms(problem)
     moved, _, _ = getattr(ref, name)(X, V, U, 1, order="VU", **terms)
     (_, pos), _ = getattr(ref, f"split_{loss}")(X, V, U, **terms)
@@ -314,7 +331,11 @@ def test_update_is_a_scaled_gradient_step_of_our_units(problem, name, loss, term
 
 
 def test_gnmf_kl_fixed_points_are_stationary_for_neither_form(problem):
-    """The V step alone to its fixed point; then the KKT residual in V, λ halved and whole."""
+    """Check that fixed points of GNMF's update (21) are not stationary for either objective.
+
+    V alone is iterated to a fixed point. Then the KKT residual in V is computed with the printed λ
+    and with half of it.
+    """
     X, V, U, W, lam = problem["X"], problem["V"], problem["U"], problem["W"], 0.5
     for _ in range(1000):
         previous = V
@@ -364,12 +385,12 @@ def test_graph_system_with_l2(problem):
 
 
 # --------------------------------------------------------------------------------------------
-# The same iterates written in two ways, and limits
+# The same iterates computed in two ways, and limit cases
 # --------------------------------------------------------------------------------------------
 
 
 def agree(problem, one, two, n_iter=N_ITER):
-    """one, two: (function name, keywords). The same V, U and history."""
+    """Check that two functions, given as (name, keywords), return the same V, U and history."""
     X, V0, U0 = problem["X"], problem["V"], problem["U"]
     results = [getattr(ref, name)(X, V0, U0, n_iter, **terms) for name, terms in (one, two)]
     for a, b in zip(*results):
@@ -421,7 +442,10 @@ def test_limits_give_plain_nmf(problem, loss):
 
 @pytest.mark.parametrize("beta", [0.0, 0.5, 1.0, 1.5, 2.0, 3.0])
 def test_scikit_learn_agrees(problem, beta):
-    """The same rule, order and penalties (theirs are scaled by the other side's length)."""
+    """Compare with scikit-learn for the same rule, order and penalties.
+
+    Its penalties are scaled by the number of features or samples.
+    """
     X, V0, U0 = problem["X"] + 0.1, problem["V"], problem["U"]
     l2 = 0.0 if beta == 1 else 1.0  # our l2 step under KL is the exact one, theirs is not
     alpha, share = 0.02, 0.5 if l2 else 1.0
@@ -436,7 +460,8 @@ def test_scikit_learn_agrees(problem, beta):
         l1_V=alpha * share * P, l2_V=alpha * (1 - share) * P,
         l1_U=2 * alpha * share * N, l2_U=2 * alpha * (1 - share) * N,
     )  # fmt: skip
-    # Their floor is float32's eps, which touches entries that are on their way to zero.
+    # The lower bound in scikit-learn is the eps of float32, which affects entries that tend to
+    # zero.
     np.testing.assert_allclose(ours[0], V, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(ours[1], H.T, rtol=1e-5, atol=1e-5)
 
@@ -460,7 +485,10 @@ def test_lcf_literal_and_linear_kernel(problem):
 
 
 def test_lcf_denominator_as_printed_is_no_descent():
-    """(4) prints K W Vᵀ where K W V Vᵀ is meant: not even the shapes agree unless n = k."""
+    """Check that the printed denominator of LCF (4) cannot be meant.
+
+    It prints K W Vᵀ for K W V Vᵀ, and even the shapes agree only if n = k.
+    """
     K, W, V = np.ones((5, 5)), np.ones((5, 2)), np.ones((2, 5))
     assert (K @ W @ V @ V.T).shape == W.shape
     with pytest.raises(ValueError, match="mismatch"):
@@ -488,7 +516,10 @@ def test_nmfdc_one_label_a_class_is_plain_and_inner_steps_help(problem):
 
 
 def test_accelerated_steps_never_end_above_their_start():
-    """An ill-conditioned quadratic: values rise within the inner loop, never above the start."""
+    """Check that accelerated steps on an ill-conditioned quadratic never end above their start.
+
+    Within the inner loop the values may rise.
+    """
     H = np.diag([1.0, 1e-3])
     target = np.array([[1.0], [1.0]])
 
@@ -513,7 +544,7 @@ def test_hard_labels_share_rows(problem):
 
 
 # --------------------------------------------------------------------------------------------
-# Small pieces
+# Functions for matrices, weights, residuals and projections
 # --------------------------------------------------------------------------------------------
 
 
@@ -558,7 +589,7 @@ def test_kkt_residual():
     Z = np.array([[0.0, 0.0, 2.0]])
     neg, pos = np.array([[0.0, 3.0, 4.0]]), np.array([[5.0, 0.0, 4.0]])
     none = (np.zeros((1, 1)), np.zeros((1, 1)))
-    # Gradient (5, -3, 0): the first is allowed at zero, the second is not.
+    # The gradient is (5, -3, 0): the first entry is allowed at zero, the second is not.
     expected = 3.0 / (np.linalg.norm(pos) + np.linalg.norm(neg))
     assert ref.kkt_residual(Z, np.ones((1, 1)), (neg, pos), none) == pytest.approx(expected)
 
@@ -596,18 +627,19 @@ def test_plsa_is_kl_nmf():
     Pw = rng.dirichlet(np.ones(6), size=3).T
     Pd = rng.dirichlet(np.ones(8), size=3).T
     V, U = total * Pd * Pz, Pw
-    # One EM step: both half-steps from the same point, then columns of U to sum one.
+    # One EM step consists of both half-steps from the same point, and then columns of U with sum
+    # one.
     Pz1, Pw1, Pd1, _ = ref.plsa_em(X, Pz, Pw, Pd, 1)
     V1 = ref.nmf_kl(X, V, U, 1, order="VU")[0]
     U1 = ref.nmf_kl(X, V, U, 1, order="UV")[1]
     np.testing.assert_allclose(V1, total * Pd1 * Pz1, **SAME)
     np.testing.assert_allclose(U1 / U1.sum(axis=0), Pw1, **SAME)
-    # At the end: the divergence is a constant minus the log-likelihood.
+    # At the end, the divergence is a constant minus the log-likelihood.
     Pz, Pw, Pd, likelihood = ref.plsa_em(X, Pz, Pw, Pd, 300)
     assert never_rises(-likelihood)
     V, U, history = ref.nmf_kl(X, V, U, 300)
     constant = (X[X > 0] * np.log(X[X > 0] / total)).sum()
     ours = ref.objective_kl(X, total * Pd * Pz, Pw)
     assert ours == pytest.approx(constant - likelihood[-1], rel=1e-12)
-    # Alternating is the faster EM; both settle in the same valley here.
+    # Alternating updates are the faster version of EM; both reach the same minimum here.
     assert history[-1] == pytest.approx(ours, rel=1e-3)
