@@ -34,9 +34,7 @@ from partwise.apps.papers.claims import (
     outlook,
     together,
 )
-from partwise.apps.papers.identities import identities
-from partwise.apps.papers.overview import averages_table
-from partwise.apps.papers.pairs import closeness_blocks, pairs_grid, variants_grid
+from partwise.apps.papers.computed import identities
 from partwise.apps.papers.protocol import Budget, Cause, DataSpec, Method
 from partwise.apps.papers.representations import (
     TRIAL_ITER,
@@ -46,6 +44,7 @@ from partwise.apps.papers.representations import (
     fit,
     fit_estimator,
 )
+from partwise.apps.papers.results_page import averages_table
 from partwise.apps.papers.sampling import draw
 from partwise.apps.papers.scores import (
     ARGMAX,
@@ -62,7 +61,7 @@ from partwise.apps.papers.scores import (
 )
 from partwise.apps.papers.static_tables import statistics
 from partwise.apps.papers.summary import POINT, Stat, paired_stat, summarise
-from partwise.apps.papers.table_page import build
+from partwise.apps.papers.table_page import build, closeness_blocks, pairs_grid, variants_grid
 from partwise.apps.papers.trials import NO_LABELS, Selection, cells, cells_of
 from partwise.metrics import adjusted_rand
 
@@ -165,16 +164,6 @@ def test_a_readout_falls_back_where_there_are_no_weights():
     assert chosen_readout(RANDOM, {"labels": 0}) == "labels"
 
 
-def test_a_device_gives_the_same_numbers(task, monkeypatch):
-    pytest.importorskip("torch", reason="torch is not installed: partwise[gpu]")
-    here = fit_estimator(task, "NMF", task.params)
-    monkeypatch.setattr(representations, "WORTH_MOVING", 0)
-    monkeypatch.setenv(representations.DEVICE, "cpu")
-    there = fit_estimator(task, "NMF", task.params)
-    # The tolerance allows for 30 multiplicative updates in float64 with sums in another order.
-    np.testing.assert_allclose(there.embedding, here.embedding, rtol=1e-9, atol=1e-12)
-
-
 def test_the_authors_rule_stops_where_the_objective_settles(task, monkeypatch):
     def by_hand(values, trial):
         mean, i = 10 * values[trial - 1], trial
@@ -264,14 +253,6 @@ def test_a_file_of_your_own_names_a_program(tmp_path):
     assert load_protocol(str(path)).under().method("A").stop
     with pytest.raises(ValueError, match="matlab2"):
         load_protocol("cnmf/table1", "matlab2")
-
-
-def test_sparse_samples_have_the_clusters_of_lloyd(task):
-    X = sp.csr_array(np.vstack([task.sample.X] * 2)) * 1.0
-    many = replace(task, k=12, params={"n_init": 3}, method=Method("k", "kmeans"))
-    many = replace(many, sample=replace(task.sample, X=X))
-    lloyd = replace(many, params={"n_init": 3, "algorithm": "lloyd"})
-    np.testing.assert_array_equal(fit(many).labels, fit(lloyd).labels)
 
 
 # Tests of standard errors and of verdicts on claims ----------------------------------------

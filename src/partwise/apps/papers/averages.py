@@ -73,17 +73,18 @@ def comparisons(summary: Summary) -> list[Comparison]:
     protocol, found = summary.protocol, []
     ours = {b.name for b in protocol.budgets if not b.printed}
     for metric, method in compared_columns(protocol):
+        name = method.name
         for budget in summary.budgets() if method.labels else summary.budgets()[:1]:
-            printed = printed_average(summary, metric, method.name, budget)
-            stat = summary.stat(method.name, metric, budget=budget)
+            printed = printed_average(summary, metric, name, budget)
+            stat = summary.stat(name, metric, budget=budget)
             if printed is None or stat is None:
                 continue
             labels = budget if method.labels else NO_LABELS
-            about = (protocol.name, metric, method.name, labels, protocol.variant.name)
-            error = printed_error(summary, metric, method.name)
+            about = (protocol.name, metric, name, labels, protocol.variant.name, printed)
             against = protocol.variant.contradicts or labels in ours
-            settings = protocol.settings_from(method)
-            found.append(Comparison(*about, printed, error, stat, settings, against))
+            source = protocol.settings_from(method)
+            error = printed_error(summary, metric, name)
+            found.append(Comparison(*about, error, stat, source, against))
     return found
 
 
@@ -152,41 +153,37 @@ def misses(
     columns that equal another column with the printed number of labels. A ``quick`` run has only
     some of the declared runs, so it shows no causes.
     """
-    return [Miss(c, *_why(c, every, causes, identities, quick)) for c in main if not c.near]
+    found = []
+    for c in (c for c in main if not c.near):
+        fitting = [cause for cause in causes if cause.fits(c.table, c.metric, c.method)]
+        shown = [_by_cause(cause, c, every, identities) for cause in fitting]
+        few = quick or math.isnan(c.stat.se)
+        found.append(Miss(c, *(("too few runs", "") if few else _why(c, every, shown))))
+    return found
 
 
 def _why(
-    missed: Comparison,
-    every: list[Comparison],
-    causes: tuple[Cause, ...],
-    identities: frozenset[str],
-    quick: bool,
+    missed: Comparison, every: list[Comparison], shown: list[tuple[str, str]]
 ) -> tuple[str, str]:
-    if quick or math.isnan(missed.stat.se):
-        return "too few runs", ""
+    """Return whose cause it is, with the numbers that demonstrate it."""
     back = [c for c in every if c.key == missed.key and _reproduces(c, missed)]
     words = " ".join(_words(c, missed) for c in back[:2])
     if missed.noise:
         return "noise", f"Within two standard errors of both sides. {words}".strip()
-    fitting = [c for c in causes if c.fits(missed.table, missed.metric, missed.method)]
-    found = [_by_cause(cause, missed, every, identities) for cause in fitting]
-    if not found and back:
+    if not shown and back:
         return "not printed", f"Another variant that the paper allows reproduces it. {words}"
-    return min([*found, ("open", "")], key=lambda f: f[0] == "open")
+    return min([*shown, ("open", "")], key=lambda f: f[0] == "open")
 
 
 def _by_cause(
     cause: Cause, missed: Comparison, every: list[Comparison], identities: frozenset[str]
 ) -> tuple[str, str]:
     """Return a cause with the numbers that demonstrate it; "open" if they do not."""
-    shown_by = [c for c in every if _shows(c, missed, cause)]
+    shown_by = [c for c in every if _shows(c, missed, cause)] if cause.compares else []
     shown = any(_reproduces(c, missed) for c in shown_by)
     shown |= cause.identity and missed.method in identities
-    found = [_words(c, missed) for c in shown_by]
-    if not found and (cause.variant or cause.budget or cause.column):
-        found = ["[0 runs]"]
-    text = " ".join([cause.text, *found])
-    return cause.whose if shown else "open", text
+    numbers = [_words(c, missed) for c in shown_by] or ["[0 runs]"] * cause.compares
+    return cause.whose if shown else "open", " ".join([cause.text, *numbers])
 
 
 def _reproduces(c: Comparison, missed: Comparison) -> bool:
@@ -197,15 +194,9 @@ def _reproduces(c: Comparison, missed: Comparison) -> bool:
 
 def _shows(c: Comparison, missed: Comparison, cause: Cause) -> bool:
     """Return whether a measured average is the one that a cause refers to."""
-    if not (cause.variant or cause.budget or cause.column):
-        return False
-    wanted = (
-        missed.metric,
-        cause.column or missed.method,
-        cause.variant or missed.variant,
-        cause.budget or (c.budget if cause.column else missed.budget),
-    )
-    return (c.metric, c.method, c.variant, c.budget) == wanted
+    budget = cause.budget or (c.budget if cause.column else missed.budget)
+    wanted = (cause.column or missed.method, cause.variant or missed.variant, budget)
+    return c.metric == missed.metric and (c.method, c.variant, c.budget) == wanted
 
 
 def _words(c: Comparison, missed: Comparison) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from partwise.apps.papers.protocol import Protocol
-from partwise.apps.papers.summary import POINT, Stat, Summary, difference, over_rows, paired_stat
+from partwise.apps.papers.summary import NOTHING, POINT, Stat, Summary, over_rows, paired_stat
 from partwise.apps.papers.trials import NO_LABELS
 
 Claim = dict[str, Any]
@@ -65,13 +65,9 @@ def judge(summary: Summary, others: dict[str, Summary] | None = None) -> list[Ve
     for claim in summary.protocol.claims:
         printed = _printed(summary.protocol, claim)
         for budget in [NO_LABELS] if claim["type"] == "budget_trend" else summary.budgets():
-            found = RULES[claim["type"]](summary, claim, budget)
-            state, detail = _judged(found, claim)
-            for name in claim.get("also", []) if found else []:
-                other = (others or {}).get(name)
-                second, words = _judged(
-                    RULES[claim["type"]](other, claim, budget) if other else None, claim
-                )
+            state, detail = _judged(summary, claim, budget)
+            for name in claim.get("also", []) if state != NOT_RUN else []:
+                second, words = _judged((others or {}).get(name), claim, budget)
                 detail += f'; with "{name}" {second}: {words or "0 runs"}'
                 state = state if second in (state, NOT_RUN) else UNDECIDED
             counted = summary.protocol.comparable and budget in theirs
@@ -80,8 +76,9 @@ def judge(summary: Summary, others: dict[str, Summary] | None = None) -> list[Ve
     return verdicts
 
 
-def _judged(found: Finding | None, claim: Claim) -> tuple[str, str]:
+def _judged(summary: Summary | None, claim: Claim, budget: str) -> tuple[str, str]:
     """Return the state of a claim and the number that decides it."""
+    found = RULES[claim["type"]](summary, claim, budget) if summary else None
     if found is None:
         return NOT_RUN, ""
     state = found.state or together(found.distances)[0]
@@ -174,7 +171,7 @@ def _leads(summary: Summary, claim: Claim, budget: str, *, every_k: bool) -> Lea
     own = sign * summary.column(claim["method"], metric, budget, scope)
     leads: Leads = []
     for name in claim["over"]:
-        gaps = difference(own, sign * summary.column(name, metric, budget, scope))
+        gaps = own - sign * summary.column(name, metric, budget, scope)
         groups: Any = gaps.groupby(level=["data", "k"]) if every_k else [(None, gaps)]
         found = [(name, row, stat) for row, part in groups if (stat := over_rows(part))]
         # A few runs may agree by chance, so the error at one K is at least the pooled error.
@@ -265,27 +262,22 @@ def _spread(columns: list[pd.Series]) -> Stat | None:
     return paired_stat(ordered[-1], ordered[0]) if len(ordered) > 1 else None
 
 
-def _stable(summary: Summary, claim: Claim, budget: str) -> Finding | None:
-    columns = [
-        summary.column(name, claim["metric"], budget) for _, name in _sweep(summary, claim, budget)
-    ]
+def _level(summary: Summary, claim: Claim, budget: str) -> Finding | None:
+    """Judge whether averages differ by at most ``within`` points.
+
+    The averages are those of some methods, or those of a sweep on each data set.
+    """
+    sweep = claim["type"] == "stable"
+    names = [n for _, n in _sweep(summary, claim, budget)] if sweep else claim["over"]
+    columns = [summary.column(name, claim["metric"], budget) for name in names]
     spreads = {}
-    for data in dict.fromkeys(d for d, _ in summary.rows()):
-        found = _spread([c[c.index.get_level_values("data") == data] for c in columns])
-        if found:
+    for data in dict.fromkeys(d for d, _ in summary.rows()) if sweep else [""]:
+        parts = [c[c.index.get_level_values("data") == data] if data else c for c in columns]
+        if found := _spread(parts):
             spreads[data] = found
     room = [replace(s, mean=claim["within"] - s.mean) for s in spreads.values()]
-    words = ", ".join(f"{data} {_with_error(s)}" for data, s in spreads.items())
+    words = ", ".join(f"{data} {_with_error(s)}".strip() for data, s in spreads.items())
     return Finding(room, f"spread {words} points") if room else None
-
-
-def _comparable(summary: Summary, claim: Claim, budget: str) -> Finding | None:
-    """Judge whether the averages of some methods differ by at most ``within`` points."""
-    spread = _spread([summary.column(n, claim["metric"], budget) for n in claim["over"]])
-    if spread is None:
-        return None
-    room = replace(spread, mean=claim["within"] - spread.mean)
-    return Finding([room], f"spread {_with_error(spread)} points")
 
 
 def _trend(summary: Summary, claim: Claim, budget: str) -> Finding | None:
@@ -297,7 +289,7 @@ def _trend(summary: Summary, claim: Claim, budget: str) -> Finding | None:
     if len(ends) < 2:
         return None
     columns = (summary.column(name, claim["metric"], b) for _, name, b in (ends[-1], ends[0]))
-    change = over_rows(difference(*columns))
+    change = paired_stat(*columns)
     if change is None:
         return None
     wanted = 1.0 if claim.get("direction", "up") == "up" else -1.0
@@ -329,8 +321,7 @@ def histories(
 
 
 def _series(values: dict[tuple[str, int, int], float]) -> pd.Series:
-    index = pd.MultiIndex.from_tuples(list(values), names=POINT) if values else None
-    return pd.Series(list(values.values()), index=index, dtype=float)
+    return pd.Series(values, dtype=float).rename_axis(POINT) if values else NOTHING
 
 
 def _done(summary: Summary, method: str, budget: str, by: int) -> pd.Series:
@@ -367,7 +358,7 @@ def _converged(summary: Summary, claim: Claim, budget: str) -> Finding | None:
     for rival in claim.get("over", []):  # as fast: no clear difference
         other = _done(summary, rival, budget, by)
         detail += f"; {rival} {words(other)}"
-        done, line = difference(done, other), -100.0 * claim["margin"]
+        done, line = done - other, -100.0 * claim["margin"]
     far = [replace(s, mean=s.mean - line) for s in _by_data(done).values()]
     return Finding([replace(s, se=0.0) if math.isnan(s.se) else s for s in far], detail)
 
@@ -391,7 +382,7 @@ def slower(summary: Summary, claim: Claim, budget: str) -> dict[tuple[str, str],
     for name in claim["over"]:
         other = np.log(seconds_until(summary, name, budget, claim["within"]))
         if not (other.empty or own.empty):
-            found |= {(name, d): s for d, s in _by_data(difference(other, own)).items()}
+            found |= {(name, d): s for d, s in _by_data(other - own).items()}
     return found
 
 
@@ -432,11 +423,11 @@ RULES: dict[str, Callable[[Summary, Claim, str], Finding | None]] = {
     "beats": _beats,
     "gap": _gap,
     "most": _most,
-    "stable": _stable,
+    "stable": _level,
     "trend": _trend,
     "budget_trend": _trend,
     "converged": _converged,
     "sooner": _sooner,
-    "comparable": _comparable,
+    "comparable": _level,
     "counts": _counts,
 }

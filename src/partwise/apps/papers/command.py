@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -67,9 +66,6 @@ def reproduce(
         Path | None,
         typer.Option(help="Write pages for an existing result folder without running anything."),
     ] = None,
-    device: Annotated[
-        str | None, typer.Option(help="PyTorch device for large fits, for example cuda.")
-    ] = None,
     data_home: Annotated[
         Path | None,
         typer.Option(
@@ -99,10 +95,7 @@ def reproduce(
     if name.endswith(".toml"):  # its folder may hold the estimators
         sys.path.insert(0, str(Path(name).resolve().parent))
     from partwise.apps.papers.protocol import expand
-    from partwise.apps.papers.representations import DEVICE
 
-    if device:
-        os.environ[DEVICE] = device  # worker processes inherit it
     wanted = expand(name)
     if store is not None:
         _write(wanted, store, home, {}, as_json=as_json)
@@ -124,14 +117,15 @@ def _plans(
 
     chosen = tuple(filter(None, (m.strip() for m in (methods or "").split(","))))
     protocols = [load_protocol(name) for name in wanted]
-    known = dict.fromkeys(v.name for p in protocols for v in p.variants)
-    if variant and variant not in ("main", *known):
+    known = ["main", *dict.fromkeys(v.name for p in protocols for v in p.variants)]
+    if variant and variant not in known:
         raise ValueError(
-            f"no variant {variant!r} of {wanted[0]}; choose one of: main, {', '.join(known)}"
+            f"no variant {variant!r} of {wanted[0]}; choose: {', '.join(known)}"
         )
     plans = {}
     for name, p in zip(wanted, protocols, strict=True):
-        have = chosen if len(wanted) == 1 else p.having(chosen)
+        theirs = {method.name.lower() for method in p.methods}
+        have = tuple(m for m in chosen if len(wanted) == 1 or m.lower() in theirs)
         if have or not chosen:
             plans[name] = Selection(runs, quick, have, variant or "")
     if not plans:
@@ -144,24 +138,18 @@ def _run(
 ) -> dict[str, dict[str, str]]:
     """Run the missing cells, and return the failed cells of each table with the reasons."""
     from partwise.apps.papers import runner
-    from partwise.apps.papers.protocol import load_protocol
-    from partwise.apps.papers.store import Store
 
-    store, errors, failed = Store(out), Console(stderr=True), dict[str, dict[str, str]]()
-    workers = jobs or runner.cores()
-    cells = [c for n, part in plans.items() for c in runner.plan(load_protocol(n), part, home)[0]]
-    todo = list({cell.key: cell for cell in store.missing(cells)}.values())
-    if todo:
-        errors.print(f"{len(todo)} runs to do; results go to {out}", markup=False)
+    errors, failed = Console(stderr=True), dict[str, dict[str, str]]()
+    errors.print(f"Results go to {out}.", markup=False)
     with Progress(console=errors, transient=True, disable=not errors.is_terminal) as progress:
-        task = progress.add_task("", total=max(1, len(todo)))
-
-        def step(cell: Any) -> None:
-            progress.update(task, advance=1, description=f"{cell.table} {cell.column.name}"[:60])
-
         for name, part in plans.items():
+            task = progress.add_task(name)
+
+            def step(total: int, task: Any = task) -> None:
+                progress.update(task, advance=1, total=total)
+
             outcome = runner.reproduce(
-                name, out, selection=part, jobs=workers, data_home=home, progress=step
+                name, out, selection=part, jobs=jobs, data_home=home, progress=step
             )
             failed[name] = outcome.failed
             _report(errors, name, outcome, home)

@@ -7,11 +7,11 @@ import tomllib
 from importlib import resources
 from typing import Any
 
+from joblib import cpu_count
 from rich.console import Console
 from rich.table import Table
 
 from partwise.apps.papers.protocol import load_protocol, names
-from partwise.apps.papers.runner import cores
 from partwise.apps.papers.sampling import data_found
 from partwise.apps.papers.static_tables import PLAIN
 
@@ -19,7 +19,7 @@ from partwise.apps.papers.static_tables import PLAIN
 def print_list(data_home: str | None, jobs: int | None, *, as_json: bool) -> None:
     """Print every table and figure with the time of our runs, divided by the processes."""
     source = resources.files("partwise.apps.papers") / "timings.toml"
-    seconds, workers = tomllib.loads(source.read_text(encoding="utf-8")), jobs or cores()
+    seconds, workers = tomllib.loads(source.read_text(encoding="utf-8")), jobs or cpu_count()
     rows = [_row(name, seconds.get(name), workers, data_home) for name in names()]
     if as_json:
         print(json.dumps(rows, indent=2, ensure_ascii=False))

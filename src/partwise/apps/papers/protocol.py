@@ -185,6 +185,11 @@ class Cause:
     column: str = ""
     identity: bool = False
 
+    @property
+    def compares(self) -> bool:
+        """True if other measured averages can demonstrate the cause."""
+        return bool(self.variant or self.budget or self.column)
+
     def fits(self, table: str, metric: str, column: str) -> bool:
         """Return whether the cause applies to this average."""
         return (
@@ -259,11 +264,6 @@ class Protocol:
             raise ValueError(f"{self.name} has no method {name!r}; choose one of {list(known)}")
         return known[name]
 
-    def having(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the names that are methods of this protocol, ignoring case."""
-        known = {method.name.lower() for method in self.methods}
-        return tuple(name for name in names if name.lower() in known)
-
     def copied_from(self, metric: str, method: str) -> str:
         """Return the table whose numbers this column repeats; empty if it repeats none."""
         for copy in self.copies:
@@ -285,10 +285,8 @@ class Protocol:
 
     def printed_value(self, metric: str, k: int | str, method: str) -> Printed | None:
         """Return the printed number, or None if the paper prints none."""
-        for number in self.printed:
-            if (number.metric, number.k, number.method) == (metric, str(k), method):
-                return number
-        return None
+        wanted = (metric, str(k), method)
+        return next((n for n in self.printed if (n.metric, n.k, n.method) == wanted), None)
 
 
 def _folder() -> Traversable:
@@ -394,7 +392,7 @@ def load_protocol(name: str, protocol: str = "") -> Protocol:
     """
     raw, own_data = _with_inherited(read_settings(name))
     own, runs = name.endswith(".toml"), raw.get("runs", {})
-    paper = {} if own else _of_paper(name.split("/")[0])
+    paper = {} if own else _read(_folder() / name.split("/")[0] / VARIANTS)
     program = protocol or raw.get("protocol", "")
     declared = _variants(raw.get("runs_of") or name, paper.get("variants", []))
     printed = read_printed(raw.get("printed_from", name))
@@ -446,12 +444,6 @@ def _own_claims(raw: dict[str, Any], printed: tuple[Printed, ...]) -> list[dict[
 
 def _frozen(entry: dict[str, Any]) -> dict[str, Any]:
     return {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()}
-
-
-def _of_paper(paper: str) -> dict[str, Any]:
-    """Read the variants of a paper's tables, and the causes of differences."""
-    source = _folder() / paper / VARIANTS
-    return _read(source) if source.is_file() else {}
 
 
 def _variants(name: str, listed: list[dict[str, Any]]) -> tuple[Variant, ...]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import os
 import time
 import warnings
 from collections.abc import Callable
@@ -25,9 +24,7 @@ from partwise.apps.papers.sampling import Sample
 from partwise.graph import neighbor_graph
 
 Array = NDArray[np.float64]
-DEVICE = "PARTWISE_PAPERS_DEVICE"  # environment variable with a torch device
 TRIAL_ITER = 30  # iterations of each trial start in the laboratory's program
-WORTH_MOVING = 4e6  # smallest size for a device; a stored sparse entry counts as ten
 
 
 class MethodUnavailable(ImportError):
@@ -95,16 +92,13 @@ def fit(task: FitTask) -> Representation:
     """Run one method once."""
     task = replace(task, start=task.subrun * task.method.restarts)
     comparator = COMPARATORS.get(task.method.estimator)
-    if comparator is not None:
-        began = time.perf_counter()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # iteration limits and disconnected graphs are expected
-            fitted = comparator(task)
-        fitted.seconds = time.perf_counter() - began
-        return fitted
-    if task.method.restarts > 1:
-        return _best_start(task)
-    return _to_the_end(task)
+    if comparator is None:
+        return _best_start(task) if task.method.restarts > 1 else _to_the_end(task)
+    began = time.perf_counter()
+    with warnings.catch_warnings(action="ignore"):  # of iteration limits and disconnected graphs
+        fitted = comparator(task)
+    fitted.seconds = time.perf_counter() - began
+    return fitted
 
 
 def _to_the_end(task: FitTask) -> Representation:
@@ -198,9 +192,8 @@ def fit_estimator(
         estimator.set_callbacks(callback)
     clusters = _is_clusterer(type(estimator))
     do = estimator.fit_predict if clusters else estimator.fit_transform
-    with warnings.catch_warnings():
-        # The protocol fixes the number of iterations, so a fit may end before it converges.
-        warnings.simplefilter("ignore")
+    # The protocol fixes the number of iterations, so a fit may end before it converges.
+    with warnings.catch_warnings(action="ignore"):
         began = time.perf_counter()
         embedding = do(task.sample.X, task.y, **call)
         seconds = time.perf_counter() - began
@@ -215,9 +208,8 @@ def fit_estimator(
             embedding = embedding * norms
             components = components / np.where(norms > 0, norms, 1.0)[:, None]
     history = [float(v) for v in np.ravel(getattr(estimator, "objective_history_", []))]
-    objective = getattr(estimator, "objective_", history[-1] if history else None)
-    if objective is None:
-        objective = getattr(estimator, "reconstruction_err_", None)
+    error = history[-1] if history else getattr(estimator, "reconstruction_err_", None)
+    objective = getattr(estimator, "objective_", error)
     return Representation(
         embedding,
         seconds,
@@ -236,13 +228,10 @@ def _estimator(task: FitTask, name: str, params: dict[str, Any]) -> tuple[Any, d
     settings = {key: tuple(v) if isinstance(v, list) else v for key, v in params.items()}
     accepted = inspect.signature(cls).parameters
     settings |= {key: k for key in ("n_components", "n_clusters") if key in accepted}
-    shared = task.method.start == "shared" and _takes_start(cls)
-    if "device" in accepted and getattr(X, "nnz", X.size / 10) * k > WORTH_MOVING:
-        settings["device"] = os.environ.get(DEVICE) or None
     if "random_state" in accepted:
         settings["random_state"] = task.seed
     call: dict[str, Any] = {}
-    if shared:
+    if task.method.start == "shared" and _takes_start(cls):
         # Like the authors, start uniform on (0, 1) and do not scale to the data. The scale of the
         # start affects the result if only V is penalised, since a strong graph term preserves it.
         V0, U0 = task.sample.start(k, task.start)
@@ -260,11 +249,10 @@ def _is_clusterer(cls: Any) -> bool:
     """Return whether an estimator clusters, as scikit-learn's KMeans does."""
     accepted = inspect.signature(cls).parameters
     clusters = "n_clusters" in accepted and "n_components" not in accepted
-    if clusters or not hasattr(cls, "fit_transform"):
-        if not hasattr(cls, "fit_predict"):
-            raise TypeError(f"{cls.__name__} needs a method fit_transform or fit_predict")
-        return True
-    return False
+    clusters |= not hasattr(cls, "fit_transform")
+    if clusters and not hasattr(cls, "fit_predict"):
+        raise TypeError(f"{cls.__name__} needs a method fit_transform or fit_predict")
+    return clusters
 
 
 def _takes_start(cls: Any) -> bool:
@@ -287,10 +275,7 @@ def sample_weights(X: Any, kind: str) -> Array | None:
 def _kmeans(task: FitTask) -> Representation:
     from sklearn.cluster import KMeans
 
-    # Elkan's algorithm finds the same clusters as Lloyd's. With many clusters of sparse samples it
-    # takes half the time.
-    way = "elkan" if hasattr(task.sample.X, "nnz") and task.k >= 10 else "lloyd"
-    settings = {"n_init": 20, "random_state": task.seed, "algorithm": way} | task.params
+    settings = {"n_init": 20, "random_state": task.seed} | task.params
     model = KMeans(task.k, **settings).fit(task.sample.X)
     return Representation(
         None, labels=model.labels_, objective=float(model.inertia_), n_iter=int(model.n_iter_)

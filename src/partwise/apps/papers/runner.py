@@ -6,10 +6,11 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
+
+from joblib import Parallel, cpu_count, delayed, parallel_config
 
 import partwise
 from partwise.apps.papers import representations
@@ -23,7 +24,8 @@ ABSENT = "the data set is not on this machine"
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba")
 
 Result = dict[str, Any]
-Progress = Callable[[Cell], None]
+#: Called after each run with the number of runs to do.
+Progress = Callable[[int], None]
 
 
 @dataclass
@@ -42,13 +44,6 @@ def versions() -> dict[str, str]:
     """Return the versions of Python and of the libraries that the results depend on."""
     libraries = {name: metadata.version(name) for name in LIBRARIES}
     return {"python": platform.python_version(), "partwise": partwise.__version__} | libraries
-
-
-def cores() -> int:
-    """Return the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def work(cell: Cell, data_home: str | None) -> tuple[Cell, Result]:
@@ -73,18 +68,14 @@ def plan(
     known = {m.name.lower(): m for m in protocol.methods}
     for name in selection.methods:
         if name.lower() not in known:
-            raise ValueError(
-                f"{protocol.name} has no method {name!r}; choose from {', '.join(known)}"
-            )
+            names = ", ".join(known)
+            raise ValueError(f"{protocol.name} has no method {name!r}; choose from {names}")
         if reason := representations.available(known[name.lower()]):
             raise representations.MethodUnavailable(f"{protocol.name}: {reason}")
     skipped = {m.name: why for m in protocol.methods if (why := representations.available(m))}
     skipped |= {d.name: ABSENT for d in protocol.data if not data_found(d, data_home)}
-    wanted = [
-        cell
-        for cell in cells(protocol, selection)
-        if not {cell.column.method.name, cell.data.name} & set(skipped)
-    ]
+    every = cells(protocol, selection)
+    wanted = [c for c in every if not {c.column.method.name, c.data.name} & set(skipped)]
     return wanted, skipped
 
 
@@ -115,26 +106,21 @@ def reproduce(
             else:
                 yield cell
 
-    for cell, result in _run(still_missing(), jobs or cores(), data_home):
+    for cell, result in _run(still_missing(), jobs or cpu_count(), data_home):
         if "error" in result:
             outcome.failed[cell.slug] = result["error"]
         else:
             store.put(cell, result | {"versions": versions()})
             outcome.ran += 1
         if progress is not None:
-            progress(cell)
+            progress(len(todo))
     return outcome
 
 
 def _run(todo: Iterator[Cell], jobs: int, data_home: str | None) -> Iterator[tuple[Cell, Result]]:
     """Run cells here, or in several processes of one thread each."""
-    from joblib import Parallel, delayed, parallel_config
-    from threadpoolctl import threadpool_limits
-
     if jobs == 1:
-        with threadpool_limits(1) if cores() == 1 else nullcontext():
-            for cell in todo:
-                yield work(cell, data_home)
+        yield from (work(cell, data_home) for cell in todo)
         return
     with parallel_config("loky", inner_max_num_threads=1):
         parallel = Parallel(jobs, return_as="generator_unordered", pre_dispatch=jobs + 2)

@@ -62,8 +62,7 @@ def kmeans(V: NDArray[Any], task: FitTask, *, restarts: int, seeds: str = KMEANS
     if not np.all(np.isfinite(V)):
         raise FloatingPointError(f"{task.method.name} returned a representation that is not finite")
     seed = task.sample.integer_seed("kmeans", task.subrun)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # there may be fewer distinct points than clusters
+    with warnings.catch_warnings(action="ignore"):  # of fewer distinct points than clusters
         model = KMeans(task.k, init=seeds, n_init=restarts, random_state=seed)
         return np.asarray(model.fit_predict(V), dtype=np.int64)
 

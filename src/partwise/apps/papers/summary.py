@@ -147,9 +147,10 @@ def _choose(summary: Summary, method: Method) -> None:
 def over_rows(runs: pd.Series) -> Stat | None:
     """Average the means of rows; the error is that of a mean of independent means.
 
-    A row with one run has no standard deviation, so the root mean square of the other rows is used.
-    Return None if there are no runs.
+    Runs that are NaN do not count. A row with one run has no standard deviation, so the root mean
+    square of the other rows is used. Return None if there are no runs.
     """
+    runs = runs.dropna()
     if runs.empty:
         return None
     rows = runs.groupby(level=["data", "k"]).agg(["mean", "std", "count"])
@@ -159,11 +160,6 @@ def over_rows(runs: pd.Series) -> Stat | None:
     return Stat(float(rows["mean"].mean()), float(rows["std"].mean()), len(runs), se, len(rows))
 
 
-def difference(a: pd.Series, b: pd.Series) -> pd.Series:
-    """Return a - b for the runs that both columns have."""
-    return (a - b).dropna()
-
-
 def paired_stat(a: pd.Series, b: pd.Series) -> Stat | None:
-    """Return the mean of a - b over rows with its standard error."""
-    return over_rows(difference(a, b))
+    """Return the mean of a - b over the runs that both columns have, with its standard error."""
+    return over_rows(a - b)
