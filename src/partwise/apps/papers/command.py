@@ -119,9 +119,7 @@ def _plans(
     protocols = [load_protocol(name) for name in wanted]
     known = ["main", *dict.fromkeys(v.name for p in protocols for v in p.variants)]
     if variant and variant not in known:
-        raise ValueError(
-            f"no variant {variant!r} of {wanted[0]}; choose: {', '.join(known)}"
-        )
+        raise ValueError(f"no variant {variant!r} of {wanted[0]}; choose: {', '.join(known)}")
     plans = {}
     for name, p in zip(wanted, protocols, strict=True):
         theirs = {method.name.lower() for method in p.methods}

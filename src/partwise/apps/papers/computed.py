@@ -1,4 +1,4 @@
-"""Short computations that test sentences of the papers.
+"""Short computations that test sentences of the papers, and identities of two methods.
 
 Each function returns whether a sentence holds, and the number that decides it. ``sentences.toml``
 lists the function for each sentence. Numbers in parentheses, such as (14), are the equations of
@@ -8,7 +8,6 @@ the paper.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 
 from partwise.apps.papers.document import Block, table
 from partwise.apps.papers.protocol import Budget, DataSpec, Method, Protocol, load_protocol
-from partwise.apps.papers.representations import FitTask, fit_estimator
+from partwise.apps.papers.representations import FitTask, Representation, fit_estimator
 from partwise.apps.papers.sampling import Sample, data_found, draw
 from partwise.apps.papers.static_tables import count
 from partwise.graph import neighbor_graph
@@ -26,12 +25,16 @@ def _sample() -> Sample:
     return draw("sentences", DataSpec("digits", "unit_rows"), 3, 0)
 
 
-def _fitted(estimator: str, budget: Budget | None = None, **params: Any) -> Any:
-    sample = _sample()
+def _fit(sample: Sample, estimator: str, params: dict[str, Any], y: Any = None) -> Representation:
+    """Fit as many parts as there are classes, from the start that all methods share."""
     start = "seed" if estimator == "LCF" else "shared"  # LCF has other factors than V and U
     method = Method(estimator, estimator, params, start=start, unit_basis=False)
-    y = None if budget is None else sample.shown(budget)
-    return fit_estimator(FitTask(sample, y, 3, method, params), estimator, params)
+    return fit_estimator(FitTask(sample, y, len(sample.order), method, params), estimator, params)
+
+
+def _fitted(estimator: str, budget: Budget | None = None, **params: Any) -> Representation:
+    sample = _sample()
+    return _fit(sample, estimator, params, None if budget is None else sample.shown(budget))
 
 
 FEW = Budget("5 per class", per_class=5)
@@ -58,7 +61,7 @@ def _descent(name: str) -> tuple[bool, str]:
 
 def _same_point() -> tuple[bool, str]:
     """Test that labelled samples of one class share a row of V = AZ."""
-    V, y = _fitted("CNMF", FEW, **MU, tol=0.0).embedding, _sample().shown(FEW)
+    V, y = np.asarray(_fitted("CNMF", FEW, **MU, tol=0.0).embedding), _sample().shown(FEW)
     far = max(float(np.ptp(V[y == c], axis=0).max()) for c in range(3)) / float(V.max())
     hidden = np.mean([np.ptp(V[(y < 0) & (_sample().truth == c)], axis=0).max() for c in range(3)])
     return far == 0, (
@@ -235,8 +238,7 @@ def _conjugate_gradients() -> tuple[bool, str]:
     counts = {}
     for lam in (1.0, 100.0):
         params = {**PRINTED, **KL, "max_iter": 5, "graph_reg": lam, "n_neighbors": 5}
-        method = Method("GNMF", "GNMF", params, unit_basis=False)
-        fitted = fit_estimator(FitTask(sample, None, K, method, params), "GNMF", params)
+        fitted = _fit(sample, "GNMF", params)
         V, U = np.asarray(fitted.embedding), np.asarray(fitted.components).T
         right = V * ((np.asarray(sample.X) / np.maximum(V @ U.T, 1e-12)) @ U)
         steps = []
@@ -367,7 +369,7 @@ ROUNDING = 1e-9  # relative to the largest entry, after hundreds of iterations
 
 
 def identities(protocol: Protocol) -> tuple[list[Block], frozenset[str]]:
-    """Test the listed identities.
+    """Test the listed identities: with one label per class, some methods equal another method.
 
     Return blocks that show the results, and the methods that equal another method.
     """
@@ -375,31 +377,24 @@ def identities(protocol: Protocol) -> tuple[list[Block], frozenset[str]]:
     blocks: list[Block] = []
     equal = set()
     for entry in root.identities:
-        gap, data, fits = _two_fits(root, entry)
-        text = (
-            f"{fits[0][0]} with one label per class and {fits[1][0]} from one start with one "
-            f"solver, on three classes of {data}: the largest difference of their part weights is "
-            f"{gap:.2g} of the largest entry. {entry['text']}"
-        )
-        rows = [[name, f"{fitted.objective:.12g}"] for name, fitted in fits]
-        blocks += [f"## {entry['title']}", text, table(rows, ["method", "objective"])]
-        equal |= {entry["method"]} if gap <= ROUNDING else set()
-    return blocks, frozenset(equal)
-
-
-def _two_fits(protocol: Protocol, entry: Any) -> tuple[float, str, list[tuple[str, Any]]]:
-    """Fit two methods from one start with one label per class; compare their part weights."""
-    method = protocol.method(entry["method"])
-    label = Budget("1 per class", per_class=1)
-    spec = protocol.data[0] if data_found(protocol.data[0], None) else DataSpec("digits")
-    sample = draw(protocol.name, spec, 3, 0)
-    fits = []
-    for name, estimator in ((entry["method"], method.estimator), (entry["plain"], entry["as"])):
-        shared = replace(method, start="shared", unit_basis=False)
+        method, name, plain = root.method(entry["method"]), entry["method"], entry["plain"]
+        spec = root.data[0] if data_found(root.data[0], None) else DataSpec("digits")
+        sample = draw(root.name, spec, 3, 0)
         params = {**method.params, **entry.get("params", {}), "max_iter": N_ITER}
-        if name == entry["plain"]:
-            params = {key: v for key, v in params.items() if key in entry["settings"]}
-        y = sample.shown(label) if name == entry["method"] else None
-        fits.append((name, fit_estimator(FitTask(sample, y, 3, shared, params), estimator, params)))
-    one, two = (np.asarray(fitted.embedding) for _, fitted in fits)
-    return float(np.abs(one - two).max() / np.abs(two).max()), spec.name, fits
+        fewer = {key: value for key, value in params.items() if key in entry["settings"]}
+        labels = sample.shown(Budget("1 per class", per_class=1))
+        fits = {
+            name: _fit(sample, method.estimator, params, labels),
+            plain: _fit(sample, entry["as"], fewer),
+        }
+        one, two = (np.asarray(fitted.embedding) for fitted in fits.values())
+        gap = float(np.abs(one - two).max() / np.abs(two).max())
+        text = (
+            f"{name} with one label per class and {plain} from one start with one solver, on three "
+            f"classes of {spec.name}: the largest difference of their part weights is {gap:.2g} of "
+            f"the largest entry. {entry['text']}"
+        )
+        rows = [[method, f"{fitted.objective:.12g}"] for method, fitted in fits.items()]
+        blocks += [f"## {entry['title']}", text, table(rows, ["method", "objective"])]
+        equal |= {name} if gap <= ROUNDING else set()
+    return blocks, frozenset(equal)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from dataclasses import dataclass, field
@@ -147,33 +148,41 @@ def _numbers(summaries: dict[str, Summary]) -> list[Block]:
     ours = {b.name for b in protocol.budgets if not b.printed}
     blocks: list[Block] = []
     folded: list[Block] = []
-    for metric in protocol.metrics:
-        for budget in main.budgets():
-            title = METRICS.get(metric, metric)
-            title += "" if budget == NO_LABELS else f", labels: {budget}"
-            if not protocol.printed:
-                blocks += [f"## {title}", _by_row(main, metric, budget)]
-                continue
-            if budget in ours:
-                title += " (a budget of ours)"
-                folded.append(Fold(title, [_averages(main, metric, budget)]))
-            else:
-                blocks += [f"## {title}", _averages(main, metric, budget)]
-                variants = variants_grid(summaries, metric, budget) if metric != "seconds" else None
-                blocks += [] if variants is None else [f"## {title}: variants", variants]
-            if metric != "seconds":
-                words = f"{title}: every K, printed | measured ± se | difference"
-                folded.append(Fold(words, [_full(main, metric, budget)]))
+    for metric, budget in itertools.product(protocol.metrics, main.budgets()):
+        title = METRICS.get(metric, metric) + _labels(budget)
+        if not protocol.printed:
+            blocks += [f"## {title}", _by_row(main, metric, budget)]
+            continue
+        if budget in ours:
+            title += " (a budget of ours)"
+            folded.append(Fold(title, [_averages(main, metric, budget)]))
+        else:
+            blocks += [f"## {title}", _averages(main, metric, budget)]
+        if metric == "seconds":
+            continue
+        if budget not in ours and len(summaries) > 1:
+            blocks += [f"## {title}: variants", variants_grid(summaries, metric, budget)]
+        words = f"{title}: every K, printed | measured ± se | difference"
+        folded.append(Fold(words, [_full(main, metric, budget)]))
     return blocks + folded
+
+
+def _labels(budget: str) -> str:
+    """Return the end of a heading that names the label budget, if there is one."""
+    return "" if budget == NO_LABELS else f", labels: {budget}"
 
 
 def _columns(protocol: Protocol) -> list[tuple[str, Method]]:
     """List column names with their methods; a sweep has one column for each value."""
-    found = []
-    for method in protocol.methods:
-        names = [c.name for c in method.columns()] if method.sweep else [method.name]
-        found += [(name, method) for name in names]
-    return found
+    every = ((m, [c.name for c in m.columns()] if m.sweep else [m.name]) for m in protocol.methods)
+    return [(name, method) for method, names in every for name in names]
+
+
+def _rest(summary: Summary, column: str, metric: str, budget: str) -> list[str]:
+    """Return the score on samples without a label; nothing if the table has no labels."""
+    rest = summary.stat(column, metric, budget=budget, scope="unlabelled")
+    text = number(rest.mean, metric) if rest and metric != "seconds" else ""
+    return [text] if summary.protocol.budgets else []
 
 
 def _by_row(summary: Summary, metric: str, budget: str) -> pd.DataFrame:
@@ -183,10 +192,8 @@ def _by_row(summary: Summary, metric: str, budget: str) -> pd.DataFrame:
     for name, method in _columns(summary.protocol):
         each = [summary.stat(name, metric, budget=budget, data=data, k=k) for data, k in rows]
         stats = [*each, summary.stat(name, metric, budget=budget)]
-        lines.append([name + mark(method), *(with_error(stat, metric) for stat in stats)])
-        if summary.protocol.budgets:
-            hidden = summary.stat(name, metric, budget=budget, scope="unlabelled")
-            lines[-1].append(number(hidden.mean, metric) if hidden else "")
+        numbers = (with_error(stat, metric) for stat in stats)
+        lines.append([name + mark(method), *numbers, *_rest(summary, name, metric, budget)])
     header = ["method", *(f"{data}, K = {k}" for data, k in rows), "average"]
     return table(lines, header + (["on unlabelled"] if summary.protocol.budgets else []))
 
@@ -212,16 +219,15 @@ def _averages(main: Summary, metric: str, budget: str) -> pd.DataFrame:
         stat = main.stat(column, metric, budget=budget)
         row = [
             column + mark(method),
-            number(printed, metric) if printed is not None else "",
+            "" if printed is None else number(printed, metric),
             with_error(stat, metric) or NO_RUNS,
             difference(printed, stat, metric, protocol.comparable),
             _near(protocol, metric, column, printed, stat),
             SETTINGS.get(name := protocol.settings_from(method), name),
+            *_rest(main, column, metric, budget),
+            runs_per_row(stat),
         ]
-        if protocol.budgets:
-            rest = main.stat(column, metric, budget=budget, scope="unlabelled")
-            row.append(number(rest.mean, metric) if rest and metric != "seconds" else "")
-        rows.append([*row, runs_per_row(stat)])
+        rows.append(row)
     header = ["method", "printed", "measured ± se", "difference", f"within {NEAR:g}", "settings"]
     header += ["on unlabelled"] if protocol.budgets else []
     return table(rows, [*header, "runs per row"])
@@ -366,15 +372,13 @@ def pair_blocks(summary: Summary) -> list[Block]:
     if protocol.kind == "figure":
         return []
     blocks: list[Block] = []
-    for metric in (m for m in protocol.metrics if m in SCORES):
-        for budget in summary.budgets():
-            if any(b.name == budget and not b.printed for b in protocol.budgets):
-                continue
-            grid = pairs_grid(summary, metric, budget)
-            if grid is not None:
-                labels = f", labels: {budget}" if protocol.budgets else ""
-                title = f"## {METRICS[metric]}{labels}: row minus column (* beyond two errors)"
-                blocks += [title, grid]
+    theirs = [b.name for b in protocol.budgets if b.printed] or [NO_LABELS]
+    metrics = (m for m in protocol.metrics if m in SCORES)
+    for metric, budget in itertools.product(metrics, theirs):
+        grid = pairs_grid(summary, metric, budget)
+        if grid is not None:
+            end = "row minus column (* beyond two errors)"
+            blocks += [f"## {METRICS[metric]}{_labels(budget)}: {end}", grid]
     return blocks
 
 
@@ -405,14 +409,12 @@ def _ratio(stat: Stat) -> str:
     return f"{math.exp(stat.mean):.2g} ({' to '.join(f'{end:.2g}' for end in ends)})"
 
 
-def variants_grid(summaries: dict[str, Summary], metric: str, budget: str) -> pd.DataFrame | None:
-    """Tabulate the averages by variant and method; None if the table has one variant.
+def variants_grid(summaries: dict[str, Summary], metric: str, budget: str) -> pd.DataFrame:
+    """Tabulate the averages by variant and method.
 
     "as main" marks a column whose settings equal those of the main variant.
     """
-    main, *rest = summaries.values()
-    if not rest:
-        return None
+    main = next(iter(summaries.values()))
     methods = main.protocol.methods
     printed = (printed_average(main, metric, m.name, budget) for m in methods)
     rows = [["print", *("" if v is None else number(v, metric) for v in printed), "", ""]]
