@@ -1,4 +1,4 @@
-"""Run the cases against other packages, each in a worker process."""
+"""Run benchmark cases with Partwise and other packages, each package in a worker process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SETTLE = 0.1  # seconds until the threads of the last package stop spinning
 
 
 class Remote:
-    """A package in a worker process, whose factors the benchmark evaluates."""
+    """A package in a worker process; the benchmark computes the objective of its factors."""
 
     def __init__(
         self, name: str, worker: Worker, package: str, method: str, case: Case, X: Any, folder: Path
@@ -56,7 +56,7 @@ class Remote:
 def run_case(
     case: Case, settings: Settings, python: Path | None, earlier: Iterable[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Run one case and return its result, or the reason why it was skipped."""
+    """Run one benchmark case and return its result, or the reason why it was skipped."""
     base = {"kind": "race", "case": case.name, "title": case.title, "goal": case.goal}
     base |= {"loss": case.loss, "small": case.small, "against": case.against, "k": case.k}
     try:
@@ -77,7 +77,7 @@ def run_case(
         absent |= dict.fromkeys(others, "left to the full run")
     if not case.small:
         slow = race.too_slow(list(earlier), case.loss)
-        # the peer that the goal is about always runs
+        # The package with which the goal of the case compares always runs.
         absent |= {
             p: w for p, w in slow.items() if not (case.against and p.startswith(case.against))
         }
@@ -111,7 +111,7 @@ def run_case(
 
 
 class _Started:
-    """Peers one after the other, each in a worker that ends before the next one starts."""
+    """Iterator over other packages, each in a worker that ends before the next one starts."""
 
     def __init__(self, remote: Any, table: dict[str, Any], absent: Any, python: Any) -> None:
         self.remote, self.python = remote, python
@@ -132,7 +132,7 @@ class _Started:
 
 
 class _Broken:
-    """A peer whose worker did not start, so that the race reports its failure."""
+    """A package whose worker did not start, so that the result contains its error."""
 
     def __init__(self, name: str, error: ContestantError) -> None:
         self.name, self.error = name, error
@@ -142,7 +142,7 @@ class _Broken:
 
 
 def _too_large(table: dict[str, tuple[str, str]], X: Any) -> dict[str, str]:
-    """Return peers that need more than a tenth of the memory for sparse X as a dense array."""
+    """Return the packages that would need over a tenth of the memory for X as a dense array."""
     size = np.prod(X.shape, dtype=float) * X.dtype.itemsize
     if not sp.issparse(X) or size <= 0.1 * (memory_bytes() or np.inf):
         return {}

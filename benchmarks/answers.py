@@ -39,10 +39,10 @@ SETS = {
 #: Data sets: eight of earlier versions, and others of many kinds from files few_*.npz.
 NEW = "satellite vehicle soybean spam fine_foods spamassassin fashion italypower pbmc_raw penbased"
 SETS |= {name: f"few_{name}" for name in (NEW + " hpc osuleaf").split()}
-#: Sets that were not used while the method was developed.
+#: Data sets that were not used while the method was developed.
 UNSEEN = ("orl", "worm", "vehicle", "spam", "pbmc_raw")
 BUDGETS = (2, 5, 10)
-#: Labels drawn at random: this number times the number of classes.
+#: `RANDOM` stands for labels of random samples: `PER_CLASS` times the number of classes.
 RANDOM, PER_CLASS = 0, 5
 MOST = 3000
 BINS = 10
@@ -50,7 +50,7 @@ BINS = 10
 
 @lru_cache(maxsize=1)
 def load(folder: Path, name: str) -> tuple[Any, Any]:
-    """Return the samples as stored in the file, and their classes as integers."""
+    """Return the samples of a data set as stored, and their classes as integers."""
     import numpy as np
     import scipy.sparse as sp
 
@@ -68,14 +68,17 @@ def load(folder: Path, name: str) -> tuple[Any, Any]:
 
 
 def budgets(y: Any, left: int) -> list[int]:
-    """Return numbers of labels per class that leave enough samples to predict; 0 is `RANDOM`."""
+    """Return the numbers of labels per class that leave enough samples to predict.
+
+    The number 0 (`RANDOM`) stands for labels of random samples.
+    """
     import numpy as np
 
     return [m for m in BUDGETS if np.bincount(y).min() >= m + left] + [RANDOM]
 
 
 def draw(y: Any, m: int, seed: int) -> Any:
-    """Return m labels of every class, or of samples drawn at random; -1 for all others."""
+    """Return m labels of every class, or labels of random samples; -1 marks all other samples."""
     import numpy as np
 
     rng = np.random.RandomState(seed)
@@ -90,14 +93,15 @@ def draw(y: Any, m: int, seed: int) -> Any:
     return known
 
 
-# -- compared classifiers ----------------------------------------------------------------------
+# -- classifiers that Partwise is compared with ------------------------------------------------
 
 
 def baselines(X: Any) -> dict[str, Callable[[Any], tuple[Any, Any]]]:
-    """Return functions that predict labels, and probabilities if possible, from known labels.
+    """Return the baseline classifiers as functions of the known labels.
 
-    These are 17 scikit-learn classifiers on samples of unit length (counts: tf-idf) and on
-    standardised columns. Sparse columns are divided by their deviation, and not centred.
+    Each function returns predicted labels, and probabilities if possible. There are 17 scikit-learn
+    classifiers on samples of unit length (counts: tf-idf) and on standardised columns. Sparse
+    columns are divided by their standard deviation but not centred.
     """
     import numpy as np
     import scipy.sparse as sp
@@ -199,7 +203,10 @@ def scored(names: Any, p: Any, y: Any, rest: Any) -> dict[str, float]:
 
 
 def calibration(p: Any, y: Any, rest: Any) -> list[list[float]]:
-    """Return, per bin of confidence: samples, sum of confidences, correct ones, Σ conf (1-conf)."""
+    """Return, per bin of confidence: the number of samples, and sums of three values.
+
+    The values are the confidence c, whether the prediction is correct, and c (1 - c).
+    """
     import numpy as np
 
     sure, right = p[rest].max(axis=1), p[rest].argmax(axis=1) == y[rest]
@@ -208,19 +215,19 @@ def calibration(p: Any, y: Any, rest: Any) -> list[list[float]]:
     return [np.bincount(at, c, minlength=BINS).round(6).tolist() for c in columns]
 
 
-# -- jobs --------------------------------------------------------------------------------------
+# -- measurements ------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=6)
 def kept(name: str, which: str = "") -> Any:
-    """Return the model of a set, which computes views without labels only once."""
+    """Return the model of a data set, which computes features without labels only once."""
     from partwise import PartsClassifier
 
     return PartsClassifier(warm_start=True)
 
 
 def whole(folder: Path, name: str, seed: int, m: int) -> dict[str, Any]:
-    """Return the scores of one draw of labels of a data set."""
+    """Return the scores of PartsClassifier for one draw of labels of a data set."""
     import numpy as np
 
     X, y = load(folder, name)
@@ -240,7 +247,7 @@ def whole(folder: Path, name: str, seed: int, m: int) -> dict[str, Any]:
 
 
 def others(folder: Path, name: str, seed: int, m: int) -> dict[str, Any]:
-    """Return the results of the baselines in the same form."""
+    """Return the scores of the baselines for one draw of labels."""
     import numpy as np
 
     X, y = load(folder, name)
@@ -253,7 +260,7 @@ def others(folder: Path, name: str, seed: int, m: int) -> dict[str, Any]:
 
 
 def halves(folder: Path, name: str, seed: int, m: int) -> dict[str, Any]:
-    """Fit one half of the samples; return the accuracy on it and on the other half."""
+    """Fit one half of the samples, and return the accuracy on it and on the other half."""
     import numpy as np
 
     X, y = load(folder, name)
@@ -276,7 +283,7 @@ def halves(folder: Path, name: str, seed: int, m: int) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def pairs(folder: Path, name: str) -> dict[str, tuple[Any, Any]]:
-    """Return two views of the same samples: halves of the columns, or a second description."""
+    """Return pairs of views of the same samples: halves of the columns, or another description."""
     import numpy as np
     import scipy.sparse as sp
     from sklearn.decomposition import TruncatedSVD
@@ -320,7 +327,7 @@ def views(folder: Path, name: str, seed: int, m: int) -> dict[str, Any]:
 
 
 def job(kind: str, folder: str, name: str, draws: list[tuple[int, int]]) -> dict[str, Any]:
-    """Run some draws and numbers of labels of one data set."""
+    """Run the given draws and numbers of labels of one data set."""
     warnings.simplefilter("ignore")
     run = {"whole": whole, "others": others, "halves": halves, "views": views}[kind]
     found: dict[str, Any] = {}
@@ -338,7 +345,7 @@ def texts(folder: Path) -> tuple[Any, Any]:
 
 
 def pictures(folder: Path, n: int) -> tuple[Any, Any]:
-    """Return images of clothes in float32; noisy copies in other light fill up the number."""
+    """Return n images of clothes in float32; noisy copies in other light fill up the number."""
     import numpy as np
 
     X, y = load(folder, "fashion")
@@ -352,7 +359,7 @@ def pictures(folder: Path, n: int) -> tuple[Any, Any]:
 
 
 def points(n: int, p: int) -> tuple[Any, Any]:
-    """Return ten Gaussian clouds along a few directions, in float32."""
+    """Return samples of ten Gaussian classes that differ in a few directions, in float32."""
     import numpy as np
 
     rng = np.random.default_rng(0)
@@ -366,7 +373,10 @@ def points(n: int, p: int) -> tuple[Any, Any]:
 
 
 def words(n: int, p: int, each: int = 60) -> tuple[Any, Any]:
-    """Return word counts of texts; half of the words are among the hundred of the class."""
+    """Return word counts of synthetic texts of several classes.
+
+    Half of the words of a text are among the hundred words of its class.
+    """
     import numpy as np
     import scipy.sparse as sp
 
@@ -381,7 +391,7 @@ def words(n: int, p: int, each: int = 60) -> tuple[Any, Any]:
     return X, y
 
 
-#: Data sets for the timings: samples and classes.
+#: Data sets for the timings, as functions that return samples and classes.
 TIMES: dict[str, Callable[[Path], tuple[Any, Any]]] = {
     "texts, 3,000 x 20,000": texts,
     "pictures, 3,000 x 784": lambda folder: pictures(folder, 3_000),
@@ -393,7 +403,7 @@ TIMES: dict[str, Callable[[Path], tuple[Any, Any]]] = {
 
 
 def timed(folder: Path, what: str, draws: int) -> dict[str, Any]:
-    """Time a fit, a fit with one more label, and a click; needs an idle machine."""
+    """Time a fit, a fit with one more label, and `relabel`; this needs an idle machine."""
     import resource
 
     import numpy as np

@@ -1,4 +1,4 @@
-"""The results of `benchmarks.answers` as a page."""
+"""Write the results of `benchmarks.answers` as a page."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ To repeat: `python -m benchmarks.answers --data FOLDER`.
 
 
 def write_table(store: dict[str, Any], path: Path) -> None:
-    """Write the page in Markdown."""
+    """Write the page of all results in Markdown."""
     parts = [accuracy(store), new_samples(store), two_views(store), calibrated(store)]
     parts = [HEAD, *parts, seconds(store)]
     path.write_text("\n".join(part for part in parts if part) + "\n", encoding="utf-8")
 
 
 def cells(store: dict[str, Any], kind: str) -> dict[tuple[str, int], list[Any]]:
-    """Return the draws of each (set, labels per class)."""
+    """Return the results of all draws for each pair of data set and labels per class."""
     found: dict[tuple[str, int], list[Any]] = defaultdict(list)
     for key, value in store.items():
         where = key.split("/")
@@ -94,9 +94,10 @@ def mean(draws: list[Any], method: str, what: str = "accuracy") -> float:
 
 
 def gains(store: dict[str, Any]) -> dict[tuple[str, int], tuple[float, float, str]]:
-    """Return, per cell, our percentage, that of the best baseline in hindsight, and its name.
+    """Return, per cell, our accuracy, that of the best baseline, and the name of this baseline.
 
-    Only draws in which all classifiers ran are used.
+    Accuracies are percentages. The best baseline is chosen in hindsight for each cell. Only draws
+    in which all classifiers ran are used.
     """
     made = {}
     for cell, draws in cells(store, "whole").items():
@@ -134,7 +135,7 @@ def accuracy(store: dict[str, Any]) -> str:
 
 
 def losses(best: dict[tuple[str, int], tuple[float, float, str]], found: Any) -> str:
-    """Return cells more than two points below the best baseline in hindsight, worst first."""
+    """List cells more than two points below the best baseline in hindsight, worst first."""
     told = []
     for gain, cell in sorted((ours - other, cell) for cell, (ours, other, _) in best.items()):
         ours, other, which = best[cell]
@@ -146,7 +147,10 @@ def losses(best: dict[tuple[str, int], tuple[float, float, str]], found: Any) ->
 
 
 def summary(best: dict[tuple[str, int], tuple[float, float, str]]) -> str:
-    """Tabulate the gain over the best baseline by labels, kind of data and use in development."""
+    """Tabulate the gain over the best baseline by number of labels and by kind of data.
+
+    A further row separates data sets that were used during development.
+    """
     groups = {"all": list(best)}
     for each in sorted({m for _, m in best}, key=lambda m: (m == RANDOM, m)):
         groups[f"{labels(each)} labels"] = [cell for cell in best if cell[1] == each]
@@ -169,7 +173,7 @@ def summary(best: dict[tuple[str, int], tuple[float, float, str]]) -> str:
 
 
 def one_choice(found: dict[tuple[str, int], list[Any]]) -> str:
-    """Tabulate the mean over all cells of each classifier, as if it were used for all data."""
+    """Tabulate the mean accuracy over all cells for each classifier."""
     full = [
         [each for each in draws if OURS in each and set(OTHERS) <= set(each)]
         for draws in found.values()
@@ -205,7 +209,7 @@ def new_samples(store: dict[str, Any]) -> str:
 
 
 def two_views(store: dict[str, Any]) -> str:
-    """Tabulate the accuracy with each of two views alone and with both, mean over draws."""
+    """Tabulate the accuracy with each of two views alone and with both, averaged over draws."""
     found: dict[tuple[str, str, int], list[Any]] = defaultdict(list)
     for key, value in store.items():
         if key.startswith("views/"):
@@ -242,10 +246,11 @@ def two_views(store: dict[str, Any]) -> str:
 
 
 def calibration_error(draws: list[Any]) -> tuple[float, float]:
-    """Return the calibration error pooled over draws, and that of a calibrated classifier.
+    """Return the calibration error pooled over draws, and the error expected by chance.
 
-    For calibrated confidences, the number of correct labels in a bin has variance Σ conf (1-conf).
-    The mean absolute value of a normal variable is √(2/π) of its standard deviation.
+    Chance means calibrated confidences, for which the number of correct labels in a bin has the
+    variance Σ c (1 - c). The mean absolute value of a normal variable is √(2/π) of its standard
+    deviation.
     """
     n, sure, right, spread = np.sum([draw[OURS]["calibration"] for draw in draws], axis=0)
     error = np.abs(right - sure).sum() / n.sum()
@@ -297,7 +302,7 @@ def seconds(store: dict[str, Any]) -> str:
     )
 
 
-#: Names of data sets in the README, and in the results.
+#: Names of data sets in the README, and the same data sets in the results.
 IN_README = {
     "BBC news": "bbc",
     "20 Newsgroups": "news20",

@@ -37,7 +37,7 @@ np.save(sys.argv[3], R if R.shape[0] == len(Z) else R.T)
 
 
 def shifted(counts: Any, batch: Any, rng: Any) -> Any:
-    """Return counts whose second batch has gene factors and an additional program."""
+    """Return counts in which the second batch has gene factors and an additional gene program."""
     n, p = counts.shape
     factor = rng.lognormal(0, 0.5, p)
     own = rng.gamma(0.2, size=p)

@@ -1,4 +1,4 @@
-"""The cases: data, number of components, loss and goal."""
+"""Benchmark cases, each with data, number of components, loss and goal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KL = "kullback-leibler"
 
 @dataclass(frozen=True)
 class Case:
-    """One race against the peers.
+    """One comparison of times with other packages, called peers.
 
     Parameters
     ----------
@@ -44,12 +44,12 @@ class Case:
 
     @property
     def iterations(self) -> int:
-        """Return the number of iterations of the peer whose objective is the target."""
+        """Number of iterations of a peer; the objective that it reaches is the target."""
         return 50 if self.large else 100 if self.loss == KL else 200
 
 
 def start(X: Any, k: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Return the start of all packages, scikit-learn's ``init="random"``."""
+    """Return the initial W and H of all packages, from scikit-learn's ``init="random"``."""
     from sklearn.decomposition._nmf import _initialize_nmf
 
     W, H = _initialize_nmf(X, k, init="random", random_state=seed)
@@ -60,7 +60,7 @@ def start(X: Any, k: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def load(name: str, quick: bool = False) -> tuple[Any, Any]:
-    """Return X in float64 and y of a public data set; every tenth sample if quick."""
+    """Return X in float64 and y of a public data set; every tenth sample if `quick`."""
     from partwise.io.datasets import load as find
 
     found = find(name)
@@ -98,7 +98,7 @@ def counts(name: str) -> Callable[[bool], Any]:
 
 
 def made_dense(n: int, p: int, k: int, *, seed: int = 0, dtype: Any = np.float32) -> np.ndarray:
-    """Return data from 2k sparse components of decreasing weight with 10% noise."""
+    """Return dense data from 2k sparse components of decreasing weight with 10% noise."""
     rng = np.random.default_rng(seed)
     weights = np.exp(-np.arange(2 * k) / k)
     W = (rng.gamma(1.0, size=(n, 2 * k)) * (rng.random((n, 2 * k)) < 0.4) * weights).astype(dtype)
@@ -114,7 +114,10 @@ def made_dense(n: int, p: int, k: int, *, seed: int = 0, dtype: Any = np.float32
 def made_sparse(
     n: int, p: int, k: int, density: float, *, seed: int = 0, dtype: Any = np.float32
 ) -> sp.csr_array:
-    """Return documents of three topics each, with 20% noise words and values 1 + log count."""
+    """Return sparse data like documents of three topics each, with values 1 + log count.
+
+    Of the words, 20% are noise.
+    """
     rng = np.random.default_rng(seed)
     words = max(1, round(1.02 * density * p))  # a few words are drawn twice
     tables = rng.gamma(0.05, size=(k, p))

@@ -49,7 +49,7 @@ def made(
     rank: int, noise: str, correlated: bool, seed: int, *, ratio: float = MODERATE,
     shape: tuple[int, int] = SHAPE,
 ) -> np.ndarray:  # fmt: skip
-    """Return one data set; ``ratio`` is the signal-to-noise ratio."""
+    """Return one synthetic data set, where ``ratio`` is the signal-to-noise ratio."""
     rng = np.random.default_rng([seed, rank, noise == "counts", correlated])
     H = rng.gamma(0.3, size=(rank, shape[1]))
     if correlated:
@@ -70,7 +70,7 @@ def made(
 
 
 def sets() -> list[dict[str, Any]]:
-    """Return the data sets of the grid."""
+    """Return the settings of all data sets of the grid."""
     cells = itertools.product(RANKS, ("counts", "gaussian"), (False, True))
     found = []
     for rank, noise, correlated in cells:
@@ -83,11 +83,11 @@ def sets() -> list[dict[str, Any]]:
     return found
 
 
-# -- the answers ----------------------------------------------------------------------------------
+# -- the numbers that each method chooses ---------------------------------------------------------
 
 
 def answers(X: np.ndarray) -> dict[str, int]:
-    """Return the number that each method chooses."""
+    """Return the number of components that each method chooses."""
     from partwise import choose_k
 
     found = choose_k(X, TRIED, random_state=0)
@@ -106,14 +106,14 @@ def answers(X: np.ndarray) -> dict[str, int]:
 
 
 def elbow(errors: np.ndarray) -> int:
-    """Return the point farthest below the chord of the curve."""
+    """Return the number of components at which the curve is farthest below its chord."""
     x = np.linspace(0, 1, len(errors))
     y = (errors - errors[-1]) / (errors[0] - errors[-1])
     return TRIED[int((1 - x - y).argmax())]
 
 
 def lowest(errors: np.ndarray) -> tuple[int, int]:
-    """Return the number of lowest mean error, and the smallest within one standard error."""
+    """Return the number of lowest mean error, and the smallest within one standard error of it."""
     best = errors.mean(axis=1).argmin()
     above = errors - errors[best]
     room = above.std(axis=1, ddof=1) / np.sqrt(errors.shape[1])
@@ -149,7 +149,7 @@ def run_one(cell: dict[str, Any]) -> dict[str, Any]:
     return {**cell, **answers(X), "seconds": round(time.perf_counter() - began, 1)}
 
 
-# -- the tables -----------------------------------------------------------------------------------
+# -- tables of the results ------------------------------------------------------------------------
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -228,7 +228,7 @@ def cost() -> str:
 
 
 def main() -> None:
-    """Run the grid or measure the time."""
+    """Run the grid of data sets, or measure the time."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--out", type=Path, default=None)

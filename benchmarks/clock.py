@@ -1,4 +1,7 @@
-"""Time of the iterations alone, without start, graph, k-means or validation."""
+"""Measure the time of the solver's iterations alone.
+
+Starts, graphs, k-means and checks of the input are not counted.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from typing import Any
 
 @dataclass
 class LoopTime:
-    """Time that one fit spent in the loop."""
+    """Seconds and iterations that one fit spent in the solver loop."""
 
     seconds: float = 0.0
     iterations: int = 0
@@ -26,7 +29,7 @@ class LoopTime:
 
 @contextmanager
 def loop_clock() -> Iterator[LoopTime]:
-    """Time every call of `loop.alternate` while it is open."""
+    """Measure the time of every call of `loop.alternate` while the context is open."""
     from partwise.solvers import loop
 
     original, spent = loop.alternate, LoopTime()
@@ -53,7 +56,7 @@ def loop_clock() -> Iterator[LoopTime]:
 
 
 def timed_fit(model: Any, *args: Any, **kwargs: Any) -> tuple[LoopTime, Any]:
-    """Fit a model; return the time of its loop and the model."""
+    """Fit a model, and return the time of its solver loop and the model."""
     with loop_clock() as spent, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(*args, **kwargs)

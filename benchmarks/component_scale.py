@@ -41,7 +41,7 @@ ENTRY_NORMS: dict[str, Callable[[Any], Any]] = {
     "max": lambda F: F.max(axis=0),
     "mean": lambda F: F.mean(axis=0),
 }
-#: Rule: what is equal in w_k and h_k, or one in one of them.
+#: Each rule makes a norm of w_k and h_k equal ("both"), or makes it 1 in W or in H.
 RULES = {
     "equal norms": ("norm", "both"),
     "equal root mean squares": ("rms", "both"),
@@ -56,7 +56,7 @@ AS_FITTED, SKLEARN = "as the solver leaves it", "scikit-learn's NMF"
 
 
 def factors_to_apply(rule: tuple[str, str], W: Any, H: Any) -> Any:
-    """Return c_k by which each column of W is multiplied (and each row of H divided)."""
+    """Return the factors c_k by which the columns of W are multiplied and the rows of H divided."""
     size, side = ENTRY_NORMS[rule[0]], rule[1]
     of_w, of_h = size(W), size(H.T)
     live = (of_w > 0) & (of_h > 0)
@@ -65,7 +65,7 @@ def factors_to_apply(rule: tuple[str, str], W: Any, H: Any) -> Any:
 
 
 def samples(folder: Path, name: str) -> tuple[Any, Any]:
-    """Return the samples of a set and their classes, at most `MOST`."""
+    """Return at most `MOST` samples of a data set and their classes."""
     if name in BUNDLED:
         import sklearn.datasets
 
@@ -103,7 +103,7 @@ def cells(X: Any, y: Any) -> dict[str, dict[str, list[float]]]:
 
 
 def scores(A: Any, y: Any, B: Any, truth: Any, k: int, seed: int) -> dict[str, float]:
-    """Return the accuracy of a logistic regression on W, by rule."""
+    """Return the accuracy of a logistic regression on W for each rule."""
     import sklearn.decomposition
     from sklearn.linear_model import LogisticRegression
 
@@ -128,7 +128,7 @@ def scores(A: Any, y: Any, B: Any, truth: Any, k: int, seed: int) -> dict[str, f
 
 
 def by_rule(results: dict[str, Any], names: list[str]) -> dict[str, dict[str, float]]:
-    """Return the accuracy in per cent by rule and set, each set's cells counting alike."""
+    """Return the accuracy in per cent by rule and data set, averaged over scalers and k."""
     return {
         rule: {
             name: 100 * float(np.mean([cell[rule] for cell in results[name].values()]))
@@ -187,7 +187,7 @@ afterwards. Each number is the mean of three folds, with and without scaling of 
 
 
 def main() -> None:
-    """Run what is missing, or write the page."""
+    """Run the data sets without results, or write the page."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path)
     parser.add_argument("--sets", default="")

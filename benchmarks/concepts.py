@@ -15,7 +15,7 @@ from benchmarks.settings import Settings
 
 
 def concept_costs(settings: Settings) -> dict[str, Any]:
-    """Compare methods with the same solver and k on synthetic data of 10,000 x 1,000."""
+    """Compare CF and LCF with NMF for one solver and k, on synthetic data of 10,000 x 1,000."""
     import partwise
 
     n, p, k = (1000, 200, 10) if settings.quick else (10_000, 1_000, 20)

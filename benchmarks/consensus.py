@@ -35,7 +35,7 @@ NUMBERS, RUNS, GENES = (range(5, 7), 4, 1000) if QUICK else (range(5, 16), 20, 1
 
 
 def make(data: str, path: Path) -> None:
-    """Write the counts as a file for both, without genes that no cell has."""
+    """Write the counts to a file for both pipelines, without genes that no cell has."""
     import anndata
     import numpy as np
     import pandas as pd
@@ -51,7 +51,7 @@ def make(data: str, path: Path) -> None:
 
 
 def theirs(path: str, out: str) -> dict[str, float]:
-    """Run cnmf stage by stage."""
+    """Run cnmf, and return the seconds of each of its stages."""
     seconds: dict[str, float] = {}
     last = BEGAN
 
@@ -98,7 +98,7 @@ def bare(path: str, out: str) -> dict[str, float]:
 
 
 def ours(path: str, out: str, *more: str) -> dict[str, float]:
-    """Run the command ``partwise consensus``."""
+    """Run the command ``partwise consensus``, and return the seconds of each of its stages."""
     words = ["consensus", path, "--range", f"{NUMBERS[0]}-{NUMBERS[-1]}", "--runs", str(RUNS)]
     words += ["--genes", str(GENES), "--device", "cpu", "--out", str(Path(out) / "worm")]
     Path(out).mkdir()
@@ -143,7 +143,7 @@ def memory(group: int) -> int:
 
 
 def timed(given: argparse.Namespace, whose: str) -> dict[str, Any]:
-    """Run one pipeline in its own process."""
+    """Run one pipeline in its own process, and return its time and memory."""
     lo, _, hi = given.cpus.partition("-")
     cpus = range(int(lo), int(hi or lo) + 1)
     out = given.folder / f"{whose}-{len(cpus)}"

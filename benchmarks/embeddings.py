@@ -1,4 +1,4 @@
-"""Words or pixels, embeddings, and both, against linear classifiers on the same embeddings.
+"""Accuracy with words or pixels, with embeddings, and with both, against linear classifiers.
 
     python -m benchmarks.embeddings --texts FOLDER --data FOLDER [--draws 2]
 
@@ -40,7 +40,7 @@ OTHERS = {
 
 
 def texts(path: Path) -> tuple[Any, Any, Any]:
-    """Return the words of a file, the codes of its labels, and what an encoder takes."""
+    """Return tf-idf of the texts in a file, label codes, and the samples for an encoder."""
     from partwise.io import read_samples
 
     samples = read_samples(path, text_column="text", label_column="label")
@@ -48,7 +48,7 @@ def texts(path: Path) -> tuple[Any, Any, Any]:
 
 
 def pictures(folder: Path, name: str) -> tuple[Any, Any, Any]:
-    """Return the pixels of a set, the codes of its classes, and what an encoder takes."""
+    """Return the pixels of a data set, class codes, and the samples for an encoder."""
     from partwise.io.samples import Samples
 
     X, y = answers.load(folder, name)
@@ -61,7 +61,7 @@ def pictures(folder: Path, name: str) -> tuple[Any, Any, Any]:
 
 
 def measure(X: Any, y: Any, Z: Any, draws: int) -> dict[str, dict[str, float]]:
-    """Return accuracies on samples without a label by number of labels and draw."""
+    """Return accuracies on unlabelled samples, by number of labels and draw."""
     from partwise import PartsClassifier
 
     views = {OWN: (X, None), EMBEDDED: (Z, None), BOTH: (X, [Z])}
@@ -85,7 +85,7 @@ def measure(X: Any, y: Any, Z: Any, draws: int) -> dict[str, dict[str, float]]:
 
 
 def page(store: dict[str, Any]) -> str:
-    """Return the table of the results."""
+    """Return the page with the table of the results."""
     names = [OWN, EMBEDDED, BOTH, *OTHERS]
     lines = [
         "# Embeddings in addition to words and pixels",

@@ -36,16 +36,17 @@ RESULTS = Path(__file__).parent / "results" / "expected.json"
 BUNDLED = ("digits", "wine", "breast_cancer")
 WAYS = ("even", "random", "queue", "noise")
 BUDGETS = (2, 5, 10)
-#: Maximum number of labels, because more take long and change the result little.
+#: Maximum number of labels. More labels take long and change the result little.
 LABELS = 400
-#: Weight of draws with permuted labels in the fit; small, because such labels are rare.
+#: Weight of draws with permuted labels in the fit of the constants; it is small, because such
+#: labels are rare.
 NOISE = 0.3
 #: Shares of labels that ``--doubts`` makes wrong.
 WRONG = (0.0, 0.05, 0.15, 0.3)
 
 
 def samples(folder: Path, name: str, most: int) -> tuple[Any, Any]:
-    """Return the samples, and their classes as integers."""
+    """Return at most `most` samples of a data set, and their classes as integers."""
     if name in BUNDLED:
         import sklearn.datasets
 
@@ -58,7 +59,11 @@ def samples(folder: Path, name: str, most: int) -> tuple[Any, Any]:
 
 
 def given(y: Any, way: str, m: int, seed: int) -> Any:
-    """Return m labels per class, at most half of it, or as many at random; -1 for all others."""
+    """Return labels drawn evenly or at random; -1 marks all other samples.
+
+    There are m labels per class, or half of the class if that is less; or as many labels of random
+    samples.
+    """
     rng = np.random.RandomState(seed)
     known = np.full(y.size, -1)
     if way == "random":
@@ -71,7 +76,7 @@ def given(y: Any, way: str, m: int, seed: int) -> Any:
 
 
 def asked(model: Any, y: Any, seed: int) -> Any:
-    """Add labels in the order that the model suggests, and yield them after every budget."""
+    """Yield labels after every budget, added in the order that the model suggests."""
     rng, c = np.random.RandomState(seed), int(y.max()) + 1
     known = np.full(y.size, -1)
     first = rng.choice(y.size, 3, replace=False)
@@ -89,7 +94,7 @@ def asked(model: Any, y: Any, seed: int) -> Any:
 
 
 def judged(model: Any, known: Any, y: Any) -> dict[str, float] | None:
-    """Return the model's estimates and the true values."""
+    """Return the model's estimates of the accuracy, and the true values."""
     model.relabel(known)
     rest = known < 0
     if not model.held_out_[2].size:
@@ -116,7 +121,7 @@ def judged(model: Any, known: Any, y: Any) -> dict[str, float] | None:
 
 
 def draw(folder: str, name: str, seed: int, most: int) -> dict[str, Any]:
-    """Run all ways of drawing labels and all budgets of one set and one seed."""
+    """Run all ways of drawing labels and all budgets for one data set and one seed."""
     from partwise import PartsClassifier
 
     warnings.simplefilter("ignore")
@@ -161,7 +166,7 @@ def half_labelled(folder: str, name: str, seed: int, most: int) -> dict[str, flo
 
 
 def others(tasks: list[tuple[str, str, int, int]], workers: Any) -> str:
-    """Return a table of the mean over draws for each set of four classes or more."""
+    """Return a table of means over draws, for each data set of four classes or more."""
     tasks = [t for t in tasks if samples(Path(t[0]), t[1], t[3])[1].max() >= 3]
     found: dict[str, list[dict[str, float]]] = {}
     for task, row in zip(tasks, workers.map(half_labelled, *zip(*tasks, strict=True))):
@@ -179,10 +184,10 @@ def others(tasks: list[tuple[str, str, int, int]], workers: Any) -> str:
 
 
 def doubted(folder: str, name: str, seed: int, most: int) -> list[tuple[float, float, float, bool]]:
-    """Make some labels wrong, and return those that the model calls wrong.
+    """Make some labels wrong, and return those that the model reports as wrong.
 
-    Each is (share of wrong labels, reported probability, count, is wrong). Labels that are not
-    called wrong are counted together, with probability 0.
+    Each item is (share of wrong labels, reported probability, count, is wrong). Labels that are not
+    reported are counted together, with probability 0.
     """
     from partwise import PartsClassifier
 
@@ -227,7 +232,7 @@ def doubts_table(rows: list[tuple[float, float, float, bool]]) -> str:
     return "\n".join(lines)
 
 
-# -- the constants -----------------------------------------------------------------------------
+# -- constants of the calibration --------------------------------------------------------------
 
 
 def columns(rows: list[dict[str, Any]], *names: str) -> list[Any]:
@@ -244,7 +249,8 @@ def logit(p: Any) -> Any:
 def fit(rows: list[dict[str, Any]], counts: Any, kept: Any) -> tuple[Any, Any]:
     """Fit SHARE by least absolute errors of the accuracy, and WIDTH by its 2.5% quantiles.
 
-    SHARE uses the sets that are not ``kept``, WIDTH uses all, because quantiles need many.
+    SHARE uses only data sets that are not ``kept``, and WIDTH uses all, because quantiles need many
+    draws.
     """
     from scipy.optimize import minimize
     from scipy.special import expit
@@ -257,11 +263,12 @@ def fit(rows: list[dict[str, Any]], counts: Any, kept: Any) -> tuple[Any, Any]:
     w, own = counts / counts.sum(), counts * ~kept / counts[~kept].sum()
 
     def off(b: Any) -> float:
-        # the loss is the absolute error, smoothed within two points
+        # The loss is the absolute error, smoothed within two points.
         return float(own @ np.hypot(expit(A @ b) - truth, 0.02) + 1e-5 * b @ b)
 
     share = minimize(off, np.array([0, 1.0, 0, 0, 0])).x.round(2)
-    # (correct + ½) / (samples + 1), so that the logit of 100% is finite
+    # The share of correct predictions is (correct + ½) / (samples + 1), so that the logit of 100%
+    # is finite.
     left = logit((truth * rest + 0.5) / (rest + 1)) - A @ share
 
     def reach(sign: float) -> Any:
@@ -281,7 +288,7 @@ def fit(rows: list[dict[str, Any]], counts: Any, kept: Any) -> tuple[Any, Any]:
 
 
 def cells(store: dict[str, Any]) -> tuple[list[dict[str, Any]], Any, Any]:
-    """Return rows with set, way and budget; their weights; and which were held out of the fit."""
+    """Return rows with data set, way and budget, their weights, and which the fit held out."""
     rows = []
     for key, value in sorted(store.items()):
         name, way, m, _ = key.split("/")
@@ -298,8 +305,8 @@ def cells(store: dict[str, Any]) -> tuple[list[dict[str, Any]], Any, Any]:
 def table(rows: list[dict[str, Any]], kept: Any) -> str:
     """Tabulate mean error and bias in points, and the coverage of the intervals.
 
-    Noise is the mean error that chance alone causes: that of a share estimated from as many
-    held-out labels, if these are predicted as accurately as the others.
+    The column of noise is the mean error that chance alone causes. It is that of a share estimated
+    from as many held-out labels, if these are predicted as accurately as the others.
     """
     from scipy.stats import binom
 

@@ -1,4 +1,4 @@
-"""Run as a script in a fresh process: ``fresh.py OPERATION JSON`` prints one JSON line."""
+"""Measure one operation in a fresh process: ``fresh.py OPERATION JSON`` prints one JSON line."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def run_small_fit(
 
 
 def run_memory(kind: str, n: int, p: int, k: int, dtype: str, max_iter: int) -> dict[str, Any]:
-    """Measure the peak memory of a fit in addition to X, its start and loaded code."""
+    """Return the peak memory of a fit in addition to X, its start and loaded code."""
     import numpy as np
 
     import partwise
@@ -90,9 +90,9 @@ def run_memory(kind: str, n: int, p: int, k: int, dtype: str, max_iter: int) -> 
 
 
 class Peak:
-    """Context that records the highest resident size.
+    """Context manager that records the highest resident memory of the process.
 
-    Linux can reset its own high-water mark; elsewhere a thread measures every millisecond.
+    Linux can reset its own maximum; on other systems a thread measures every millisecond.
     """
 
     def __enter__(self) -> Peak:

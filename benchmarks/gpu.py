@@ -42,7 +42,7 @@ LONG = 60  # iterations after which float32's objective is compared with float64
 
 
 class Bench:
-    """Results of the parts, and the functions that measure time."""
+    """Results of all measurements, and functions that measure time on the device."""
 
     def __init__(self, device: str, small: bool) -> None:
         self.device, self.small = device, small
@@ -75,13 +75,13 @@ class Bench:
 
     @property
     def floor(self) -> float:
-        """Return the seconds to read X twice."""
+        """Seconds to read X twice, which no iteration can undercut."""
         return 2 * self.X.numel() * self.X.element_size() / self.copy
 
 
 @contextmanager
 def without_codes() -> Iterator[None]:
-    """Skip the final part weights of a fit, of training and of new samples."""
+    """Skip the final solve for the part weights, in fits and for new samples."""
 
     def as_they_are(model: Any, Z: Any, *rest: Any, **options: Any) -> tuple[Any, int]:
         return Z, 0
@@ -96,7 +96,8 @@ def without_codes() -> Iterator[None]:
 def per_iteration(bench: Bench, estimator: Any, X: Any, **given: Any) -> float:
     """Return the seconds per iteration: the cost of twelve more of them, median of three.
 
-    The final part weights are skipped, because at tol=0 they are solved to the last digit.
+    The final solve for the part weights is skipped, because at tol=0 it would continue to the last
+    digit.
     """
     took = []
     with without_codes():
@@ -113,14 +114,14 @@ def per_iteration(bench: Bench, estimator: Any, X: Any, **given: Any) -> float:
 
 
 def objective64(X: Any, model: Any) -> float:
-    """½‖X - VH‖² of a fitted model, in float64."""
+    """Return ½‖X - VH‖² of a fitted model in float64."""
     V, H = model.embedding_.double(), model.components_.double()
     parts = torch.split(X, 5000)
     codes = torch.split(V, 5000)
     return sum(float((part.double() - v @ H).square().sum()) for part, v in zip(parts, codes)) / 2
 
 
-# -- parts ---------------------------------------------------------------------------------------
+# -- measurements --------------------------------------------------------------------------------
 
 
 def bandwidth(bench: Bench) -> None:
@@ -132,7 +133,7 @@ def bandwidth(bench: Bench) -> None:
 
 
 def check_float64(bench: Bench) -> None:
-    """Compare the device with numpy arrays in float64: 20 iterations of mu, 200 of hals."""
+    """Compare the device with NumPy in float64: 20 iterations of "mu", 200 of "hals"."""
     rng = np.random.default_rng(0)
     X = rng.random((600, 8)) @ rng.random((8, 300)) + 0.1 * rng.random((600, 300))
     X *= rng.random(X.shape) < 0.5
@@ -312,7 +313,7 @@ def check_products(
 
 
 def check_summed(verdict: Any, what: str, data: Any, ranks: Sequence[int]) -> None:
-    """Compare sums of labelled rows, which come first or lie among the others."""
+    """Compare sums of labelled rows, which come first or lie among the other rows."""
     n, p = data.shape
     for where, labelled in (("first", np.arange(n) < n // 10), ("among", np.arange(n) % 9 == 0)):
         index = np.where(labelled, np.arange(n) % 7, 6 + np.cumsum(~labelled))
@@ -364,7 +365,7 @@ GOALS = {10: 1.4, 20: 1.4, 50: 2.0, 100: 3.0}
 
 
 def nmf(bench: Bench) -> None:
-    """Measure iterations in float32 and with X in 16 bits, and objectives in float64."""
+    """Measure iterations in float32 and with X in 16 bits, and compare objectives with float64."""
     counts = (bench.X * 100).round_().clamp_(max=2047)
     for word, X in (("float32", bench.X), ("16 bits", counts)):
         for k in RANKS:
@@ -384,9 +385,9 @@ def nmf(bench: Bench) -> None:
 
 
 def second_order(bench: Bench) -> None:
-    """Time second-order KL steps to the objective of 300 multiplicative ones.
+    """Time second-order KL steps until they reach the objective of 300 multiplicative ones.
 
-    The final part weights are skipped, as in `per_iteration`.
+    The final solve for the part weights is skipped, as in `per_iteration`.
     """
     X = bench.X
     for k in (10, 20, 32):
@@ -416,7 +417,7 @@ def second_order(bench: Bench) -> None:
 
 
 def ring(n: int) -> sp.csr_array:
-    """Return a graph that connects each sample with two on either side."""
+    """Return a graph that connects each sample with the two samples on either side."""
     i = np.arange(n)
     rows = np.concatenate([i] * 4)
     columns = np.concatenate([(i + s) % n for s in (-2, -1, 1, 2)])
@@ -454,7 +455,7 @@ def others(bench: Bench) -> None:
 
 
 def profile(bench: Bench) -> None:
-    """Time the steps of an iteration."""
+    """Time the steps of an iteration separately."""
     data = torch_data.TorchData(bench.X)
     none = torch.zeros((1, 1), device=bench.device)
     for k in (20, 100):

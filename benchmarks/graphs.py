@@ -1,4 +1,4 @@
-"""Neighbour search compared with scikit-learn's exact search and pynndescent."""
+"""Time of the neighbour search compared with scikit-learn's exact search and pynndescent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ K = 5
 
 
 def made_samples(n: int, p: int, seed: int = 0) -> np.ndarray:
-    """Return a hundred noisy clusters in 30 dimensions of the p, without negative values."""
+    """Return n non-negative samples in a hundred noisy clusters, which span 30 dimensions of p."""
     rng = np.random.default_rng(seed)
     centers, basis = rng.gamma(1.0, size=(100, 30)), rng.gamma(0.5, size=(30, p))
     inner = centers[rng.integers(100, size=n)] + 0.3 * np.abs(rng.standard_normal((n, 30)))

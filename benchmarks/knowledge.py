@@ -1,4 +1,4 @@
-"""Prior knowledge: missing entries, other packages, known spectra, topics from a few words.
+"""Measure NMF with prior knowledge: missing entries, known spectra, topics from a few words.
 
     python -m benchmarks.knowledge --data FOLDER [--rows masks peers samson topics]
 
@@ -25,8 +25,8 @@ from partwise.io.known_parts import seed_parts
 from partwise.metrics import clustering_accuracy
 
 RESULTS = Path(__file__).parent / "results"
-#: Words for the sections of a newspaper, chosen before any accuracy was measured. The data set
-#: contains stems only (compani, elect).
+#: Words that describe the sections of a newspaper, chosen before any accuracy was measured. The
+#: data set contains only stems (compani, elect).
 TOPICS = {
     "business": ["bank", "market", "profit"],
     "entertainment": ["film", "music", "award"],
@@ -37,7 +37,7 @@ TOPICS = {
 
 
 def samson(folder: Path, times: int, jobs: int) -> dict[str, Any]:
-    """Fix two endmembers and return the angle between the third and its reference."""
+    """Fix two of three spectra, and return the angle between the third and its reference."""
     X, held = load(folder, "samson_hsi")
     ends = held["endmembers"].astype(float).T
     names = [str(name) for name in held["names"]]
@@ -68,7 +68,7 @@ def samson(folder: Path, times: int, jobs: int) -> dict[str, Any]:
 
 
 def degrees(a: np.ndarray, b: np.ndarray) -> float:
-    """Return the spectral angle in degrees."""
+    """Return the angle between two spectra in degrees."""
     cosine = a @ b / (np.linalg.norm(a) * np.linalg.norm(b))
     return float(np.degrees(np.arccos(np.clip(cosine, -1, 1))))
 
@@ -118,7 +118,7 @@ def topics(folder: Path, times: int, jobs: int) -> dict[str, Any]:
 
 
 def topic_of(model: NMF) -> np.ndarray:
-    """Return the largest part of each document, with parts of length one."""
+    """Return the index of the largest part of each document, with parts of norm one."""
     return np.argmax(model.embedding_ * np.linalg.norm(model.components_, axis=1), axis=1)
 
 
@@ -126,7 +126,7 @@ ROWS = {"masks": masks, "peers": peers, "samson": samson, "topics": topics}
 
 
 def main() -> None:
-    """Measure rows, store them and write the page."""
+    """Measure the chosen rows, store them, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=os.environ.get("PARTWISE_DATA"))
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))

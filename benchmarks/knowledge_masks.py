@@ -22,27 +22,28 @@ from partwise import NMF
 from partwise.metrics import hold_out
 
 FROBENIUS, KL = "frobenius", "kullback-leibler"
-#: Name, data set, share of hidden entries, number of parts.
+#: Each case: name, data set, share of hidden entries, number of parts.
 MASKS = [
     ("ORL, 10 % hidden", "orl_32x32", 0.1, 20),
     ("ORL, 50 % hidden", "orl_32x32", 0.5, 20),
     ("TDT2 tf-idf, 10 % of stored entries and as many zeros", "tdt2_top30", 0.1, 30),
     ("worm counts, 10 % of stored entries and as many zeros", "worm_neuron_sc", 0.1, 10),
 ]
-#: Iterations of Partwise and of the reference.
+#: Numbers of iterations of Partwise and of the naive reference.
 OURS, REFERENCE = 100, 1000
-#: Iterations after which the error is computed.
+#: Numbers of iterations after which the error is computed.
 GRID = [4, 6, 9, 13, 20, 30, 45, 68, OURS]
 #: Tolerance and maximum number of iterations of fits that run until they converge.
 TOL, MOST = 1e-3, 300
 #: Largest ratio to the reference's error that counts as equal.
 WITHIN = 1.005
-#: Maximum seconds for the repetitions of one timing; longer fits are not run to tol.
+#: Maximum seconds for the repetitions of one timing. Fits that take longer than `LONG` are not run
+#: until they converge.
 BUDGET, LONG = 30.0, 15.0
 
 
 def load(folder: Path, name: str) -> tuple[Any, dict[str, Any]]:
-    """Return X of a data set, texts as tf-idf of unit length, and the rest of its file."""
+    """Return X of a data set (texts as tf-idf of unit length), and the other arrays of its file."""
     held = dict(np.load(folder / f"{name}.npz"))
     if "indptr" not in held:
         X = held["X"].astype(float)
@@ -57,7 +58,7 @@ def load(folder: Path, name: str) -> tuple[Any, dict[str, Any]]:
 
 
 def tf_idf(X: sp.csr_array) -> sp.csr_array:
-    """Return (1 + log tf) log(n / df) with rows of length one."""
+    """Return the tf-idf weights (1 + log tf) log(n / df), with rows of norm one."""
     from sklearn.preprocessing import normalize
 
     X = X.copy()
@@ -68,7 +69,7 @@ def tf_idf(X: sp.csr_array) -> sp.csr_array:
 
 
 def start(X: Any, k: int) -> dict[str, np.ndarray]:
-    """Return the same positive start for every method."""
+    """Return the same positive initial factors for every method."""
     rng = np.random.default_rng(0)
     size = np.sqrt(X.mean() / k)
     W, H = (size * (0.1 + rng.random(shape)) for shape in ((X.shape[0], k), (k, X.shape[1])))
@@ -100,7 +101,7 @@ def naive(held: Any, k: int, loss: str, begin: dict[str, np.ndarray], n: int) ->
 
 
 def error_of(held: Any, pair: Any, loss: str) -> float:
-    """Return the mean loss at hidden entries."""
+    """Return the mean loss at the hidden entries, for a fitted model or a pair of factors."""
     if not isinstance(pair, NMF):
         model = NMF(pair[1].shape[0], beta_loss=loss, missing_values=np.nan)
         model.embedding_, model.components_ = pair
@@ -110,7 +111,7 @@ def error_of(held: Any, pair: Any, loss: str) -> float:
 
 
 def masks(folder: Path, times: int, jobs: int) -> dict[str, Any]:
-    """Compare the error at hidden entries with a naive fit, and the time with a plain fit."""
+    """Compare the error at hidden entries with a naive fit, and the time with a complete X."""
     cases = [(case, loss) for case in MASKS for loss in (FROBENIUS, KL)]
     plain = list(dict.fromkeys((case[1], case[3], loss) for case, loss in cases))
     with parallel_config("loky", n_jobs=jobs, inner_max_num_threads=1):
@@ -152,7 +153,7 @@ def _mask(
     errors = {n: error_of(held, fit(held.X, n), loss) for n in GRID}
     above = [n for n in GRID if errors[n] > WITHIN * reference]
     n = next((n for n in GRID if n > max(above, default=0)), None)  # and below ever after
-    # a plain fit stops when its loss is within the same share of a naive fit's loss
+    # A fit to the complete X stops when its loss is within the same share of a naive fit's loss.
     began = time.process_time()
     history = fit(X, OURS).objective_history_
     long = time.process_time() - began > LONG
@@ -184,7 +185,10 @@ def _mask(
 def in_turns(
     runs: dict[str, Callable[[], Any]], times: int
 ) -> tuple[dict[str, float], dict[str, Any]]:
-    """Return the median processor seconds of each function, run alternately, and the results."""
+    """Return the median processor seconds of each function, and the results.
+
+    The functions run alternately.
+    """
     spent: dict[str, list[float]] = {name: [] for name in runs}
     found = {}
     began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Other packages on the tasks of `benchmarks.knowledge`; missing ones are skipped."""
+"""Run other packages on the tasks of `benchmarks.knowledge`; missing packages are skipped."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ from benchmarks.knowledge_masks import (
 )
 from partwise.metrics import hold_out
 
-#: Number of parts. With 20, as in the masks, RcppML needed half a minute per iteration.
+#: Number of parts. With 20, as in `knowledge_masks`, RcppML needed half a minute per iteration.
 PARTS = 10
-#: Maximum number of seconds of another package.
+#: Maximum number of seconds for another package.
 LIMIT = 60
 Score = Callable[[Any], float]
-#: Python of the environment in which pymcr is installed.
+#: Path of the Python interpreter of the environment in which pymcr is installed.
 PYMCR = os.environ.get("PARTWISE_PYMCR", "/tmp/pymcr/bin/python")
 
 
 def peers(folder: Path, times: int, jobs: int) -> dict[str, Any]:
-    """Time scikit-learn, RcppML and Partwise to the reference's error on ORL (Frobenius)."""
+    """Time scikit-learn, RcppML and Partwise until they reach the reference's error on ORL."""
     with parallel_config("loky", n_jobs=max(2, jobs), inner_max_num_threads=1):
         rows = Parallel()(delayed(_peer)(folder, *case[1:3], times) for case in MASKS[:2])
     return {f"{case[0]}, {PARTS} parts": row for case, row in zip(MASKS, rows, strict=False)}
@@ -128,10 +128,11 @@ def rcppml(gaps: np.ndarray, k: int, target: float, score: Score) -> dict[str, A
         return {"skipped": "a seen entry is zero, which it would mask"}
     grid = [5, 10, 20, 40, 80]
     with tempfile.TemporaryDirectory() as folder:
-        # its samples are columns
+        # RcppML expects samples as columns.
         scipy.io.mmwrite(f"{folder}/A.mtx", sp.coo_array(np.where(seen, gaps, 0).T))
         Path(folder, "run.R").write_text(R_SCRIPT)
-        # one thread: with two R itself failed ("R_Reprotect"), and ours has one on so small a set
+        # RcppML uses one thread: with two, R itself failed ("R_Reprotect"), and Partwise has one
+        # for such small data.
         command = ["Rscript", f"{folder}/run.R", f"{folder}/A.mtx", str(k), "1"]
         seconds, errors = [], []
         for n in grid:
@@ -179,7 +180,7 @@ print(json.dumps({"part": mcr.ST_opt_[2].tolist(), "seconds": time.perf_counter(
 
 
 def pymcr_third(X: np.ndarray, known: np.ndarray) -> dict[str, Any]:
-    """Run pymcr with the same two spectra fixed and the third from the mean of X."""
+    """Run pymcr with the same two spectra fixed, where the third starts from the mean of X."""
     if not Path(PYMCR).exists():
         return {"skipped": "pymcr is not in an environment of its own (PARTWISE_PYMCR)"}
     with tempfile.TemporaryDirectory() as folder:

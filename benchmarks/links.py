@@ -31,7 +31,7 @@ WEIGHTS = [0.01, 0.1, 1.0, 10.0, 100.0]
 
 
 def draw(y, count, seed):
-    """Return random pairs of the same class, and random pairs of different classes."""
+    """Return random pairs of samples of the same class, and random pairs of different classes."""
     rng, found = np.random.default_rng(seed), set()
     while len(found) < count:
         i, j = sorted(int(k) for k in rng.integers(len(y), size=2))
@@ -57,14 +57,14 @@ class Kept(GNMF):
 
 
 def without(name, weight):
-    """Return the fit of a data set without pairs."""
+    """Return the fit of a data set without pairs, for one graph weight."""
     warnings.simplefilter("ignore")
     X, y = loaded(name)
     return GNMF(len(set(y)), graph_reg=weight, random_state=0).fit(X)
 
 
 def one(name, count, seed, peer, made):
-    """Return the accuracy with a number of pairs; peers use the part weights without pairs."""
+    """Return the accuracy with `count` random pairs; peers use the part weights without pairs."""
     warnings.simplefilter("ignore")
     X, y = loaded(name)
     k, plain, Kept.made = len(set(y)), made[1.0], made

@@ -24,7 +24,7 @@ import numpy as np
 
 
 def make(path: Path, n: int, p: int, k: int = 10, seed: int = 0) -> None:
-    """Write counts of k programmes in blocks, drawn on a GPU if there is one."""
+    """Write counts of k gene programs in blocks, drawn on a GPU if there is one."""
     rng = np.random.default_rng(seed)
     H = rng.gamma(0.3, size=(k, p))
     H *= 1500 / H.sum(axis=1, keepdims=True)
@@ -101,7 +101,7 @@ def timed(given: argparse.Namespace, counts: Path, folder: Path) -> dict[str, An
 
 
 def so_far(out: Path, began: float) -> dict[str, Any]:
-    """Return what a running command has written until now."""
+    """Return the stages and runs that a running command has written so far."""
     hidden = out / "cnmf_tmp"
     file = hidden / "out.seconds.json"
     return {

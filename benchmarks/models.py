@@ -25,7 +25,7 @@ SETS: dict[str, tuple[Callable[[bool], Any], int]] = {
 
 @dataclass
 class Problem:
-    """Data, start, labels of a fifth of each class, and a neighbour graph."""
+    """Data, initial factors, labels of a fifth of each class, and a neighbour graph."""
 
     name: str
     X: Any
@@ -49,7 +49,7 @@ def problem(name: str, quick: bool) -> Problem:
 
 
 def model(kind: str, problem: Problem, solver: str, loss: str, iterations: int) -> Any:
-    """Return the estimator and the arguments of its fit in addition to X."""
+    """Return the estimator, and the arguments of its fit in addition to X."""
     import partwise
 
     options: dict[str, Any] = {"solver": solver, "init": "custom", "tol": 0, "max_iter": iterations}
@@ -70,7 +70,7 @@ def run(kind: str, problem: Problem, solver: str, loss: str, iterations: int) ->
     return timed_fit(estimator, problem.X, **given)
 
 
-# -- one iteration -----------------------------------------------------------------------------
+# -- time of one iteration ---------------------------------------------------------------------
 
 
 def iteration_costs(settings: Settings) -> dict[str, Any]:
@@ -120,13 +120,14 @@ def _costs(data: Problem, loss: str, solver: str, settings: Settings) -> Iterato
         yield row(what, seen, goal, at_most=True, iterations=n, seconds=seconds)
 
 
-# -- solvers under scale="unit" ----------------------------------------------------------------
+# -- solvers with scale="unit" -----------------------------------------------------------------
 
 
 def unit_solvers(settings: Settings) -> dict[str, Any]:
-    """Return the fastest solver to the objective of multiplicative updates after 1000 iterations.
+    """Return how much faster other solvers reach the objective of 1,000 multiplicative updates.
 
-    The papers print multiplicative updates, which are the slowest monotone ones.
+    The papers print multiplicative updates, which are the slowest solver that never raises the
+    objective.
     """
     iterations = 30 if settings.quick else 1000
     rows = []
@@ -179,7 +180,7 @@ def _solvers(
     return row(what, ratio, goal, note=note, solvers={s: list(r) for s, r in found.items()})
 
 
-# -- NMF-DC as printed -------------------------------------------------------------------------
+# -- NMF-DC as its paper compares it -----------------------------------------------------------
 
 PRINTED = {"orl": 1.39 / 0.26, "yale": 1.40 / 0.28}  # Tables II and IV, CNMF over NMF-DC, seconds
 

@@ -1,4 +1,4 @@
-"""Several labels per sample, against one-vs-rest logistic regression and classifier chains.
+"""MultilabelClassifier compared with one-vs-rest logistic regression and classifier chains.
 
     python -m benchmarks.multilabel --data FOLDER [--draws 3] [--sets joined]
 
@@ -37,14 +37,14 @@ OURS = "MultilabelClassifier"
 
 
 def generated(n_classes: int, n_labels: int, n_features: int) -> tuple[Any, Any]:
-    """Return counts whose features depend on several classes."""
+    """Return synthetic counts and labels, where features depend on several classes."""
     return make_multilabel_classification(
         SAMPLES, n_features, n_classes=n_classes, n_labels=n_labels, random_state=n_classes
     )
 
 
 def properties() -> tuple[Any, Any]:
-    """Return digits with the labels even, prime, above four, with a loop, and of straight lines."""
+    """Return digits with five labels: even, prime, above four, with a loop, of straight lines."""
     X, y = load_digits(return_X_y=True)
     X, y = X[:SAMPLES], y[:SAMPLES]
     groups = [[0, 2, 4, 6, 8], [2, 3, 5, 7], [5, 6, 7, 8, 9], [0, 6, 8, 9], [1, 4, 7]]
@@ -52,7 +52,7 @@ def properties() -> tuple[Any, Any]:
 
 
 def pairs() -> tuple[Any, Any]:
-    """Return pictures of two digits side by side, labelled with both."""
+    """Return images of two digits side by side, labelled with both digits."""
     X, y = load_digits(return_X_y=True)
     at = np.random.RandomState(0).randint(len(y), size=(2, SAMPLES))
     both = np.concatenate([X[at[0]].reshape(-1, 8, 8), X[at[1]].reshape(-1, 8, 8)], axis=2)
@@ -80,11 +80,11 @@ SETS: dict[str, Callable[[Path], tuple[Any, Any]]] = {
 }
 
 
-# -- methods ---------------------------------------------------------------------------------------
+# -- methods that are compared ---------------------------------------------------------------------
 
 
 class Plain(ClassifierMixin, BaseEstimator):
-    """Logistic regression, or the class itself if there is only one."""
+    """Logistic regression, or a constant prediction if the labels have only one class."""
 
     def fit(self, X: Any, y: Any) -> Plain:
         one = len(np.unique(y)) == 1
@@ -103,7 +103,7 @@ class Plain(ClassifierMixin, BaseEstimator):
 
 
 def baselines(X: Any, Y: Any, known: Any) -> dict[str, tuple[Any, Any]]:
-    """Return predictions and probabilities of the baselines."""
+    """Return the predictions and probabilities of the baselines."""
     from partwise.classify.multilabel import best_threshold
     from partwise.datasets import tfidf, unit_rows
 
@@ -127,7 +127,7 @@ def calibration_error(p: Any, y: Any, bins: int = 10) -> float:
 
 
 def measure(X: Any, Y: Any, n_labelled: int, seed: int) -> dict[str, Any]:
-    """Return the scores of one draw of the labelled samples, by method."""
+    """Return the scores of each method for one draw of the labelled samples."""
     from partwise import MultilabelClassifier
 
     known = np.zeros(len(Y), dtype=bool)
@@ -162,7 +162,7 @@ def shown(value: float, score: str) -> str:
 
 
 def page(store: dict[str, Any]) -> str:
-    """Return the tables of the results."""
+    """Return the page with the tables of the results."""
     names = list(next(iter(store.values())))
     scores = {"micro": "Micro F1", "macro": "Macro F1", "log loss": "Log loss"}
     scores |= {"calibration": "Calibration error"}

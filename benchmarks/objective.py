@@ -1,4 +1,4 @@
-"""The objective, evaluated by the benchmark in float64 from the factors a contestant returns."""
+"""Objectives in float64, computed by the benchmark from the factors that a package returns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BLOCK = 2**22  # entries of V Uᵀ held at once
 
 
 def frobenius(X: Any, W: np.ndarray, H: np.ndarray) -> float:
-    """½‖X - WH‖²."""
+    """Return ½‖X - WH‖²."""
     W, H = W.astype(np.float64, copy=False), H.astype(np.float64, copy=False)
     if sp.issparse(X):  # expanded: the residual of sparse X is dense
         data = X.data.astype(np.float64)
@@ -43,7 +43,7 @@ def kullback_leibler(X: Any, W: np.ndarray, H: np.ndarray) -> float:
 
 
 def _products(W: np.ndarray, H: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
-    """Return (WH)_ij at the given places, in pieces that fit into memory."""
+    """Return the entries (WH)_ij at the given positions, in blocks that fit into memory."""
     out = np.empty(i.size)
     columns = np.ascontiguousarray(H.T)
     size = max(1, _BLOCK // W.shape[1])

@@ -1,4 +1,4 @@
-"""The numbers of result pages as JSON, for pages whose runs left none.
+"""Write the numbers of result pages as JSON, for pages whose benchmark stored no numbers.
 
     python -m benchmarks.pages
 
@@ -16,7 +16,7 @@ from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?(?![\w])")
-#: Mark of a file that this script wrote.
+#: Name that marks a JSON file as written by this script.
 MADE = "benchmarks.pages"
 
 

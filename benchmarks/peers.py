@@ -1,4 +1,4 @@
-"""The environment of the other packages, renewed if peers.txt or our versions change."""
+"""Environment of the other packages, renewed if peers.txt or our versions change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from partwise._versions import LIBRARIES, versions
 
 REQUIREMENTS = HERE / "peers.txt"
 VENV = HERE / ".venv-peers"
-# peer -> (package, method) for each loss; None where it has none
+# Each entry maps a package to its module and method for a loss; None means that it has no method.
 FROBENIUS = {
     "scikit-learn cd": ("scikit-learn", "cd"),
     "scikit-learn mu": ("scikit-learn", "mu"),
@@ -48,7 +48,10 @@ def python_of(venv: Path) -> Path:
 
 
 def ensure(venv: Path = VENV, *, log: bool = True) -> Path | None:
-    """Return the peers' Python, and install it if it is missing; None if that fails."""
+    """Return the Python interpreter of the other packages.
+
+    Install the environment if it is missing or outdated, and return None if that fails.
+    """
     text = REQUIREMENTS.read_text(encoding="utf-8")
     ours = {name: version for name, version in versions().items() if name in LIBRARIES}
     key = hashlib.sha256(f"{sys.version}{text}{ours}".encode()).hexdigest()

@@ -31,7 +31,7 @@ WEIGHTS = (0.0, 0.1, 1.0, 10.0)
 
 
 def tissue(n: int, p: int, domains: int, types: int, depth: float, seed: int) -> Any:
-    """Return counts (csr float32), places, and the domain of each cell."""
+    """Return counts (CSR, float32), positions, and the domain of each cell."""
     rng = np.random.default_rng(seed)
     side = int(np.ceil(np.sqrt(n)))
     places = pixel_places((side, side))[:n]
@@ -45,7 +45,7 @@ def tissue(n: int, p: int, domains: int, types: int, depth: float, seed: int) ->
 
 
 def counts_of(own: Any, H: Any, domain: Any, kind: Any, seed: int) -> sp.csr_array:
-    """Return Poisson counts, drawn in blocks and on a GPU if there is one."""
+    """Return Poisson counts, drawn in blocks, and on a GPU if there is one."""
     try:
         import torch
 

@@ -1,4 +1,4 @@
-"""Objective against time, and cost against size."""
+"""Plots of objectives against time, and of the time of an iteration against size."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def draw(parts: dict[str, dict[str, Any]], folder: Path) -> dict[str, str]:
-    """Draw a chart per race and one of the scaling; return paths by title."""
+    """Draw a chart per case and one of the scaling; return their paths by title."""
     import matplotlib
 
     matplotlib.use("Agg")

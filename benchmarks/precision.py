@@ -49,7 +49,7 @@ def dense(small: bool) -> np.ndarray:
     return planted(500, 100, 5, 0.05) if small else planted(20_000, 2_000, 20, 0.05)
 
 
-#: name: (X, class, parameters)
+#: Each case: a function that returns X, the name of the estimator, and its parameters.
 CASES: dict[str, tuple[Callable[[bool], Any], str, dict[str, Any]]] = {
     "dense 20,000 x 2,000, tol=0, 100 iterations": (
         dense, "NMF", {"n_components": 20, "tol": 0, "max_iter": 100},
@@ -79,7 +79,10 @@ CASES: dict[str, tuple[Callable[[bool], Any], str, dict[str, Any]]] = {
 
 
 def fit(name: str, small: bool, folder: Path) -> dict[str, Any]:
-    """Fit a case in both precisions and store the factors; runs in any version."""
+    """Fit a case in both precisions and store the factors.
+
+    Other versions of Partwise run this function too.
+    """
     import partwise
 
     make, kind, params = CASES[name]
@@ -137,7 +140,10 @@ def graph(X: np.ndarray, params: dict[str, Any]) -> Any:
 
 
 def residual(name: str, small: bool, factors: Path) -> float | None:
-    """Return the KKT residual in float64; None for GNMF (21), whose limits are no KKT points."""
+    """Return the KKT residual in float64.
+
+    Return None for GNMF with KL, whose update (21) does not converge to KKT points.
+    """
     import partwise
     from partwise import fitting
     from partwise.fitting.concept_fitting import state_concepts
@@ -161,7 +167,7 @@ def residual(name: str, small: bool, factors: Path) -> float | None:
 
 
 def ask(name: str, small: bool, tree: str | None) -> dict[str, Any]:
-    """Run a case in its own process, with the library of ``tree``."""
+    """Run a case in its own process, with the version of Partwise in ``tree``."""
     env = dict(os.environ)
     if tree is not None:
         env["PYTHONPATH"] = os.pathsep.join([os.path.join(tree, "src"), str(HERE.parent)])

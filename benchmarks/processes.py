@@ -15,7 +15,10 @@ from benchmarks.settings import HERE, Settings
 
 
 def fresh(operation: str, cache: str | None = None, **request: Any) -> dict[str, Any]:
-    """Run one operation of `fresh.py` in a new process; ``cache`` is for compiled code."""
+    """Run one operation of `fresh.py` in a new process.
+
+    ``cache`` is a folder for compiled code.
+    """
     done = subprocess.run(
         [sys.executable, "-P", str(HERE / "fresh.py"), operation, json.dumps(request)],
         capture_output=True,

@@ -33,9 +33,9 @@ SETFIT = {
     "enron_spam": (90.1, 96.1),
     "ag_news": (82.9, 88.0),
 }
-#: Methods of GraphLearning that are shown: the best one, and two that do not need class sizes.
+#: Methods of GraphLearning in the table: the best one, and two that do not need class sizes.
 METHODS = ("poissonmbo", "poisson", "laplace")
-#: Encoded texts at once by default: none of the sets is larger than this after sampling.
+#: Maximum number of test texts. By default, all texts of a data set are encoded at once.
 MOST_TEST = 2000
 
 
@@ -43,7 +43,7 @@ MOST_TEST = 2000
 
 
 class _Arrays(pickle.Unpickler):
-    """A reader of pickled arrays of arrays, which imports nothing else."""
+    """Reader of pickled arrays of arrays, which cannot import anything except NumPy."""
 
     allowed = ("_reconstruct", "ndarray", "dtype", "encode", "scalar")
 
@@ -58,7 +58,7 @@ class _Arrays(pickle.Unpickler):
 def permutations(path: Path) -> list[Any]:
     """Return the labelled samples of each trial from a file of GraphLearning.
 
-    The file holds an array of arrays, which numpy reads with pickle only.
+    The file contains an array of arrays, which NumPy reads only with pickle.
     """
     with zipfile.ZipFile(path) as archive, archive.open("perm.npy") as file:
         np.lib.format.read_magic(file)
@@ -77,7 +77,10 @@ def published_accuracies(path: Path) -> dict[int, float]:
 
 
 def text_set(folder: Path) -> tuple[list[str], Any, list[str], Any]:
-    """Return the texts and labels of training and test samples; at most `MOST_TEST` of these."""
+    """Return the texts and labels of training and test samples.
+
+    At most `MOST_TEST` test samples are used.
+    """
     found: list[Any] = []
     for part in ("train", "test"):
         lines = (folder / f"{part}.jsonl").read_text("utf-8").splitlines()
@@ -99,7 +102,7 @@ def per_class(y: Any, m: int, seed: int) -> Any:
 
 
 def graph_learning(folder: Path, name: str, trials: int) -> Iterator[list[Any]]:
-    """Yield a row per number of labels: ours, and the published means."""
+    """Yield a row per number of labels: our accuracy, and the published means."""
     from partwise import PartsClassifier
 
     X = np.load(folder / "Data" / f"{name}_raw.npz", allow_pickle=False)["data"]
@@ -135,7 +138,7 @@ def _inductive(train: Any, y: Any, test: Any, also: tuple[Any, Any] | None = Non
 
 
 def setfit(folder: Path, encode: Callable[[list[str]], Any] | None, seeds: int) -> Iterator[Any]:
-    """Yield a row per set and number of labels per class: ours, and that of SetFit."""
+    """Yield a row per data set and number of labels per class: our accuracy, and that of SetFit."""
     from sklearn.feature_extraction.text import CountVectorizer
 
     for path in sorted(p for p in folder.iterdir() if (p / "train.jsonl").exists()):
@@ -158,7 +161,10 @@ def setfit(folder: Path, encode: Callable[[list[str]], Any] | None, seeds: int) 
 
 
 def mteb(folder: Path, encode: Callable[[list[str]], Any], draws: int) -> Iterator[list[Any]]:
-    """Yield a row per set: ours, and logistic regression on the same frozen embeddings."""
+    """Yield a row per data set: our accuracy, and that of logistic regression.
+
+    Both use the same embeddings.
+    """
     for path in sorted(p for p in folder.iterdir() if (p / "train.jsonl").exists()):
         texts, y, test, truth = text_set(path)
         Z, Z_test = encode(texts), encode(test)

@@ -25,7 +25,7 @@ PEER_GRID = (15, 50)  # iterations of a peer's curve, in addition to the probe a
 
 @dataclass(frozen=True)
 class Run:
-    """The time and result of a fit, and the objective if the benchmark computed it."""
+    """Time and result of one fit, and its objective if the benchmark computed it."""
 
     seconds: float
     iterations: int
@@ -34,7 +34,7 @@ class Run:
 
 
 class Contestant(Protocol):
-    """A solver on one problem with given data and start."""
+    """A package with a solver, applied to one problem with given data and initial factors."""
 
     name: str
 
@@ -43,7 +43,7 @@ class Contestant(Protocol):
 
 @dataclass
 class Entry:
-    """The result of a peer in a case."""
+    """Result of another package in a benchmark case."""
 
     peer: str
     status: str = "ran"
@@ -58,7 +58,7 @@ class Entry:
 
 
 class Ours:
-    """Our contestant, with the known part of its history."""
+    """Partwise as a contestant, with the part of its objective history that is known."""
 
     def __init__(self, contestant: Contestant, *, most: int = _MOST) -> None:
         self.contestant = contestant
@@ -78,7 +78,7 @@ class Ours:
             if size >= self.most or len(self.history) < size:  # it stopped by itself
                 return None
             size = min(self.most, 4 * size)
-        # histories are in the solver's precision: the benchmark's own value decides
+        # Histories are computed in the solver's precision, so the benchmark's own value decides.
         for m in range(first, min(self.most, first + max(5, first // 5)) + 1):
             if self.objective(m) <= target:
                 return m
@@ -104,7 +104,7 @@ def hold(
     most: int = _MOST,
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Compare our time with that of each peer.
+    """Compare the time of Partwise with that of each other package, called peer.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ def _pair(
 
 
 def _point(contestant: Contestant, iterations: int) -> tuple[float, float | None]:
-    """Return a point of the plot from the shortest of a few short runs."""
+    """Return the time and objective of a point of the plot, from the fastest of a few runs."""
     first = contestant.run(iterations, evaluate=True)
     more = 2 if first.seconds < 0.5 * _SHORT else 0
     return min(
@@ -216,7 +216,7 @@ def not_reached(result: dict[str, Any], against: str | None = None) -> list[str]
 
 
 def best_ratio(result: dict[str, Any], against: str | None = None) -> tuple[float, str] | None:
-    """Return the lowest ratio and its peer: no other peer is faster."""
+    """Return the lowest ratio of times, and its peer: no other peer is faster."""
     ratios = [
         (entry["ratio"], entry["peer"])
         for entry in result["entries"]
@@ -226,7 +226,7 @@ def best_ratio(result: dict[str, Any], against: str | None = None) -> tuple[floa
 
 
 def too_slow(results: Sequence[dict[str, Any]], loss: str) -> dict[str, str]:
-    """Return the peers to omit from the large cases of a loss, with the reason."""
+    """Return the peers to omit from the large cases of a loss, each with the reason."""
     found = {}
     for result in results:
         if result.get("small") and result.get("loss") == loss:

@@ -1,4 +1,4 @@
-"""The table in Markdown, and everything in one JSON file."""
+"""Write the results of all benchmarks as a Markdown page and a JSON file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def table(headers: list[str], rows: list[list[str]]) -> str:
 
 
 def number(value: float | None, unit: str = "") -> str:
-    """Format three digits, without an exponent if possible."""
+    """Format a number with three digits, without an exponent if possible."""
     if value is None:
         return "–"
     digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
@@ -26,7 +26,7 @@ def verdict(reached: bool | None) -> str:
 
 
 def markdown(summary: dict[str, Any]) -> str:
-    """Return the whole page."""
+    """Return the whole page in Markdown."""
     results = summary["parts"]
     races = [part for part in results.values() if part["kind"] == "race"]
     others = {name: part for name, part in results.items() if part["kind"] != "race"}
@@ -103,7 +103,7 @@ def pairs(races: list[dict[str, Any]]) -> str:
 
 
 def warm_ups(races: list[dict[str, Any]]) -> str:
-    """Run two iterations to compile and start everything."""
+    """Tabulate the time of two iterations, which compile and start everything."""
     rows = []
     for race in races:
         peers = [
@@ -127,7 +127,7 @@ def _seen(results: dict[str, Any]) -> dict[str, tuple[float | None, str]]:
 
 
 def before_and_after(old: dict[str, Any], new: dict[str, Any]) -> str:
-    """Compare lines that are in both runs."""
+    """Compare the lines that are in both runs."""
     then = _seen(old)
     rows = [
         [what, number(then[what][0], unit), number(seen, unit)]

@@ -1,4 +1,4 @@
-"""Rows of the table: measurement, goal and result."""
+"""Rows of the result table: a measurement, its goal and its result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ def row(
     unit: str = "x",
     **more: Any,
 ) -> dict[str, Any]:
-    """Return a row; ``reached`` is None without a result; ``more`` goes into the JSON."""
+    """Return a row of the result table.
+
+    ``reached`` is None without a result, and ``more`` is stored in the JSON file.
+    """
     reached = None
     if seen is not None:
         reached = bool(seen <= goal if at_most else seen >= goal)

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.run`: run the parts, store each, write the page.
+"""`python -m benchmarks.run`: run measurements, store each, and write the page.
 
 python -m benchmarks.run                     what `make bench` runs
 python -m benchmarks.run --full --resume     what `make bench-full` runs
@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks.settings import HERE, SIZES, Settings, available_cores, set_threads
 
-# parts other than races: name -> module, function, heading
+# Measurements other than the comparisons of time: module, function and heading by name.
 MEASURES = {
     "iteration": ("models", "iteration_costs", "One iteration of the constrained models"),
     "unit": ("models", "unit_solvers", "Fastest solver against the slowest monotone one"),
@@ -63,7 +63,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def thread_counts(words: str) -> list[int]:
-    """Numbers with commas between them."""
+    """Return the numbers in a text in which they are separated by commas."""
     counts = [int(word) for word in words.split(",")]
     if not counts or min(counts) < 1:
         raise ValueError(f"--threads takes numbers from 1 on, got {words!r}")
@@ -71,7 +71,7 @@ def thread_counts(words: str) -> list[int]:
 
 
 def chosen(names: list[str] | None, settings: Settings) -> list[str]:
-    """Return the names of the parts to run, in order; an unknown name ends the command."""
+    """Return the names of the measurements to run, in order; an unknown name ends the command."""
     from benchmarks.cases import CASES
 
     every = [case.name for case in CASES] + list(MEASURES)

@@ -1,4 +1,4 @@
-"""Time of an iteration against n, p, k and the non-zeros, each varied alone."""
+"""Time of an iteration against n, p, k and the number of non-zeros, each varied alone."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ THREAD_VARIABLES = (
 
 @dataclass(frozen=True)
 class Settings:
-    """One of the three sizes.
+    """One of the three sizes of a benchmark run.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def machine() -> dict[str, Any]:
 
 
 def fingerprint() -> str:
-    """Return a hash of the measured code: results of other code are not resumed."""
+    """Return a hash of the measured code, since stored results of other code must not be reused."""
     import partwise
 
     digest = hashlib.sha256()

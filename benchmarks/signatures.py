@@ -24,7 +24,7 @@ RANKS = (5, 6, 7, 8, 9, 10)
 
 
 def catalogue() -> np.ndarray:
-    """Return the reference profiles, which are the same for every set."""
+    """Return the reference profiles, which are the same for every data set."""
     rng = np.random.default_rng(2026)
     peaked = rng.dirichlet(np.full(CHANNELS, 0.15), CATALOGUE * 2 // 3)
     flat = rng.dirichlet(np.full(CHANNELS, 1.0), CATALOGUE - len(peaked))
@@ -32,7 +32,7 @@ def catalogue() -> np.ndarray:
 
 
 def made(rank: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return counts of one set, and the profiles that they were drawn from."""
+    """Return the counts of one data set, and the profiles that they were drawn from."""
     rng = np.random.default_rng([rank, seed])
     drawn = np.sort(rng.choice(CATALOGUE, rank, replace=False))
     used = rng.random((GENOMES, rank)) < 0.5
@@ -41,7 +41,7 @@ def made(rank: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def score(parts: np.ndarray, drawn: np.ndarray) -> tuple[float, float]:
-    """Precision and recall."""
+    """Return the precision and the recall of the found signatures."""
     from partwise import match_parts
 
     table = match_parts(parts, catalogue(), threshold=0.9)
@@ -50,7 +50,7 @@ def score(parts: np.ndarray, drawn: np.ndarray) -> tuple[float, float]:
 
 
 def ours(X: np.ndarray, n_runs: int) -> tuple[int, np.ndarray]:
-    """Return the number of signatures by held-out entries, and those that recur in runs."""
+    """Return the number of signatures that held-out entries choose, and consensus signatures."""
     from partwise import NMF, choose_k, consensus
 
     model = NMF(beta_loss="kullback-leibler", tol=1e-4)

@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks.threads import ASLEEP, ROWS, Process, known_targets, make
 
-#: Stage -> its functions; a stage inside another is not counted twice.
+#: Functions that are counted for each stage; a stage inside another one is not counted twice.
 STAGES = {
     "checks": ["partwise.fitting.check"],
     "problem, with squares of X": ["partwise.fitting.state"],
@@ -33,7 +33,7 @@ STAGES = {
 
 
 def watch() -> dict[str, float]:
-    """Measure all stages with clocks; return their seconds."""
+    """Start measuring all stages, and return the dictionary that collects their seconds."""
     spent: dict[str, float] = {}
     open_: list[float] = []  # seconds that stages inside this one took
 
@@ -64,7 +64,7 @@ def watch() -> dict[str, float]:
 
 
 def worker() -> None:
-    """Serve requests as JSON lines: load X of a row, and fit it."""
+    """Serve requests as JSON lines: load X of a row of `threads.py`, or fit it."""
     import warnings
 
     import numpy as np
@@ -121,7 +121,7 @@ def measure(names: list[str], threads: int, trees: dict[str, Path], fits: int) -
 
 
 def markdown(found: dict[str, Any], about: str) -> str:
-    """Return one table per row."""
+    """Return a page with one table per row."""
     text = (__doc__ or "").split("\n\n")
     lines = ["# Where a fit's time goes", "", about, "", text[1], "", text[2].strip(), ""]
     for title, trees in found.items():

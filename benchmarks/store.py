@@ -1,4 +1,4 @@
-"""Results of finished parts, one JSON file each, which ``--resume`` reads."""
+"""Results of finished measurements, one JSON file each, which ``--resume`` reads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from partwise.persistence.atomic import write_whole
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write to a temporary file and rename it, so that no reader sees a partial file."""
+    """Write JSON to a temporary file and rename it, so that no reader sees a partial file."""
     write_text(path, json.dumps(_plain(value), indent=1, allow_nan=False) + "\n")
 
 
@@ -34,7 +34,7 @@ def _plain(value: Any) -> Any:
 
 
 class Store:
-    """The parts of one run in a folder; ``key`` identifies the code and settings."""
+    """Stored results of one run in a folder; ``key`` identifies the code and settings."""
 
     def __init__(self, folder: Path, key: dict[str, str]) -> None:
         self.folder = folder

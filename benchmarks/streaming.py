@@ -27,7 +27,7 @@ K, P = 20, 2000
 
 
 def objective(X: Any, H: np.ndarray, loss: str) -> float:
-    """Return ½‖X - VH‖² or the divergence at the best part weights."""
+    """Return ½‖X - VH‖² or the KL divergence, with the best part weights for H."""
     from partwise import NMF
 
     model = NMF(len(H), beta_loss=loss)
@@ -37,7 +37,7 @@ def objective(X: Any, H: np.ndarray, loss: str) -> float:
 
 
 def estimator(whose: str, loss: str, passes: int) -> Any:
-    """Return either class with the same settings, without early stopping."""
+    """Return MiniBatchNMF of either package with the same settings, without early stopping."""
     import sklearn.decomposition
 
     import partwise
@@ -49,7 +49,7 @@ def estimator(whose: str, loss: str, passes: int) -> Any:
 
 
 def news20(data: str, passes: int) -> None:
-    """Return the objective relative to a whole fit, and seconds, after 1, 3 and more passes."""
+    """Print the objective relative to a fit of NMF, and the seconds, after 1, 3 and more passes."""
     from partwise import NMF, datasets
 
     X = datasets.load("news20", data_home=data).X
@@ -69,7 +69,7 @@ def news20(data: str, passes: int) -> None:
 
 
 def make(path: Path, gigabytes: float) -> np.ndarray:
-    """Write the array, 50 MB at a time, and return the parts that made it."""
+    """Write a synthetic array of the given size, 50 MB at a time, and return its true parts."""
     rng = np.random.default_rng(0)
     H = rng.gamma(0.3, size=(K, P)).astype(np.float32)
     n = int(gigabytes * 1e9 / 4 / P)
@@ -83,7 +83,7 @@ def make(path: Path, gigabytes: float) -> np.ndarray:
 
 
 def anonymous() -> float:
-    """Return the megabytes of this process without pages of files."""
+    """Return the memory of this process in megabytes, without pages of files."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("RssAnon"):
             return int(line.split()[1]) / 1e3
@@ -91,7 +91,7 @@ def anonymous() -> float:
 
 
 def child(path: str, whose: str, passes: int, out: str) -> None:
-    """Fit from the file, sample the memory, and store the parts in a file."""
+    """Fit the array in a file, sample the memory meanwhile, and store the parts in a file."""
     warnings.simplefilter("ignore")
     peak, done = [anonymous()], threading.Event()
 

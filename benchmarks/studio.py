@@ -45,7 +45,7 @@ def made(n: int) -> tuple[Any, Any]:
 
 
 def clicks(n: int, browser: bool, times: int) -> dict[str, Any]:
-    """Return milliseconds of clicks, and seconds of both starts."""
+    """Return the milliseconds of answers to clicks, and the seconds of both starts."""
     import numpy as np
 
     from partwise.apps.studio.workspace import Workspace
@@ -88,7 +88,7 @@ def clicks(n: int, browser: bool, times: int) -> dict[str, Any]:
 
 
 def in_browser(samples: Any, y: Any, folder: str, times: int) -> dict[str, Any]:
-    """Time from the key that labels a sample to the repainted map in Chromium."""
+    """Return the time from the key that labels a sample to the repainted map in Chromium."""
     import numpy as np
     from selenium import webdriver
 
@@ -182,7 +182,7 @@ def person(folder: str, name: str, seed: int) -> dict[str, Any]:
 
 
 def from_folder(data: Path) -> dict[str, Any]:
-    """Label a folder of COIL20's images in the workspace until 95% are predicted correctly.
+    """Label a folder of COIL20's images in the studio until 95% are predicted correctly.
 
     Every fifth label waits for the review, because a person needs about two seconds per label.
     """
@@ -227,7 +227,7 @@ def from_folder(data: Path) -> dict[str, Any]:
 
 
 def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return, per data set, the number of labels that matches all random labels."""
+    """Return, per data set, the number of labels in queue order that matches all random labels."""
     import numpy as np
 
     rows = []

@@ -29,23 +29,23 @@ from statistics import median
 from typing import Any
 
 KL = "kullback-leibler"
-#: Seconds of one fit of scikit-learn beyond which its time is extrapolated from shorter ones.
+#: Seconds of one fit of scikit-learn beyond which its time is extrapolated from shorter fits.
 LONG = 1.5
-#: Seconds of one beyond which there is one seed.
+#: Seconds of one fit of scikit-learn beyond which only one seed is used.
 SLOW = 10.0
-#: Numbers of our iterations that are tried.
+#: Maximum number of iterations of Partwise that are tried.
 MOST = 400
 SHORT = (1, 6)  # iterations of those; the longer one has a fifth of all where that is more
-#: Seconds until idle threads of the other process sleep; until then, those of OpenBLAS occupy the
+#: Seconds until idle threads of the other process sleep. Until then, threads of OpenBLAS occupy the
 #: cores while they wait for work.
 ASLEEP = 0.15
-#: Seconds after which a cell starts no further round of its seeds.
+#: Seconds after which no further round of seeds starts for a cell of the table.
 CELL = 3.0
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: data of `cases`, parts, loss, scikit-learn's iterations, the goal."""
+    """One line of the table: data, parts, loss, scikit-learn's iterations, and the goal."""
 
     name: str
     title: str
@@ -71,7 +71,7 @@ ROWS = [
 
 
 def make(data: str) -> Any:
-    """Return X of a row."""
+    """Return X of a row of the table."""
     import numpy as np
 
     from benchmarks import cases
@@ -85,7 +85,7 @@ def make(data: str) -> Any:
     return next(case for case in cases.CASES if case.name == data).make(False)
 
 
-# -- a process with so many threads ------------------------------------------------------------
+# -- a process with a given number of threads --------------------------------------------------
 
 
 def worker() -> None:
@@ -147,7 +147,8 @@ def _fit(X: Any, W: Any, H: Any, order: dict[str, Any]) -> dict[str, Any]:
     codes = model.fit_transform(X, W=own[0], H=own[1])
     answer = {"seconds": time.perf_counter() - begin, "busy": time.process_time() - busy}
     if order.get("judge"):
-        # in float64: scikit-learn's own, in float32, is off by 1e-5 of a large sparse X
+        # The objective is computed in float64: that of scikit-learn in float32 has an error of 1e-5
+        # for a large sparse X.
         from benchmarks.objective import frobenius, kullback_leibler
 
         loss = kullback_leibler if order["loss"] == KL else frobenius
@@ -158,7 +159,7 @@ def _fit(X: Any, W: Any, H: Any, order: dict[str, Any]) -> dict[str, Any]:
 
 
 def _limit(X: Any, V: Any, U: Any, who: str) -> dict[str, float]:
-    """Return the seconds of X U and Xᵀ V, the minimum of several runs."""
+    """Return the seconds of X U and Xᵀ V, each the minimum of several runs."""
     import scipy.sparse as sp
 
     if who == "scikit-learn":
@@ -183,7 +184,7 @@ def _limit(X: Any, V: Any, U: Any, who: str) -> dict[str, float]:
 
 
 class Process:
-    """A worker with a number of threads and the package of one checkout."""
+    """A worker process with a number of threads, which imports Partwise from one checkout."""
 
     def __init__(self, threads: int, source: Path, script: str = __file__) -> None:
         from benchmarks.settings import THREAD_VARIABLES
@@ -218,12 +219,12 @@ class Process:
 
 
 def steps_to(history: list[float], target: float) -> int | None:
-    """Return the first iteration at or below the target."""
+    """Return the first iteration with an objective at or below the target."""
     return next((n for n, value in enumerate(history, 1) if value <= target), None)
 
 
 def targets(process: Process, row: Row, seeds: int, known: dict[str, Any]) -> dict[str, Any]:
-    """Return scikit-learn's objective after N iterations and our iterations, by seed."""
+    """Return scikit-learn's objective after N iterations, and our number of iterations, by seed."""
     found: dict[str, Any] = {"targets": [], "steps": []}
     order = {"loss": row.loss, "judge": True}
     there, guesses = known.get("targets", []), known.get("steps", [])
@@ -256,7 +257,7 @@ def least_steps(
     while m is None and trial <= MOST:
         ours = process.ask("fit", who="partwise", iterations=trial, **order)
         m, trial = steps_to(ours["history"], target), 2 * trial
-    # the history is that of the loop; a fit ends with a solve for V
+    # The history contains the objective of the iterations, but a fit ends with a solve for V.
     while m is not None and m > 1:
         if process.ask("fit", who="partwise", iterations=m - 1, **order)["objective"] > target:
             break
@@ -290,7 +291,7 @@ def measure(
 ) -> dict[str, Any]:
     """Measure all rows at all thread counts; ``sources`` are the timed checkouts.
 
-    ``kept`` are existing entries to complete, ``known`` targets and steps by row.
+    ``kept`` are existing entries to complete, and ``known`` are targets and our iterations by row.
     """
     begun = time.perf_counter()
     result: dict[str, Any] = {"threads": counts, "rows": {}}
@@ -298,7 +299,8 @@ def measure(
     with tempfile.TemporaryDirectory() as folder:
         most = {who: Process(max(counts), source) for who, source in sources.items()}
         result["about"] = most["ours"].ask("about")
-        # each has its own process, because threads of BLAS keep waiting for work after a fit
+        # Each checkout has its own process, because threads of BLAS keep waiting for work after a
+        # fit.
         apart = {"scikit-learn": sources["ours"], **sources}
         groups = {n: {w: Process(n, s) for w, s in apart.items()} for n in counts}
         for row in [named[name] for name in names or named]:
@@ -316,7 +318,7 @@ def measure(
             for process in most.values():
                 process.ask("load", path=path)
                 process.ask("start", k=row.k, seed=0)
-                # whatever has to be compiled is
+                # This fit compiles all kernels that the row needs.
                 process.ask("fit", who="partwise", loss=row.loss, iterations=2)
             if "steps" not in entry:
                 found = targets(most["ours"], row, seeds, (known or {}).get(row.name, {}))
@@ -413,7 +415,7 @@ def _short(times: dict[str, Any]) -> str:
     return f"{ratio(times):5.2f}x  " + "  ".join(told) + f"  one {times['one']}"
 
 
-# -- the page ----------------------------------------------------------------------------------
+# -- the page of results -----------------------------------------------------------------------
 
 
 def markdown(result: dict[str, Any]) -> str:
@@ -477,7 +479,7 @@ over machines and numbers of threads; bold where a part of the range misses the 
 
 
 def ranges(folder: Path) -> str:
-    """Return a table: the range of each row over all machines and thread counts of a folder."""
+    """Return a table with the range of each row over all machines and thread counts in a folder."""
     found = [json.loads(path.read_text()) for path in sorted(folder.glob("threads-*.json"))]
     found = [result for result in found if set(result["rows"]) - set(result.get("earlier", []))]
     names = [f"{r['machine']['processor']}, {r['machine']['cores']} cores" for r in found]
@@ -632,7 +634,7 @@ def run(
 
 
 def known_targets(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return scikit-learn's objectives and our steps by row, for most seeds."""
+    """Return scikit-learn's objectives and our iterations by row, from the file with most seeds."""
     found: dict[str, dict[str, Any]] = {}
     for path in sorted(folder.glob("threads-*.json")):
         for name, row in json.loads(path.read_text())["rows"].items():

@@ -30,13 +30,13 @@ CELLS = (
     ("spamassassin", 2),
     ("hpc", 2),
 )
-#: Labels of samples drawn at random.
+#: Number of random samples whose labels are added.
 EXTRA = 20
 OURS = ("PartsClassifier, measured", "PartsClassifier, estimated")
 
 
 def draw(y: Any, m: int, seed: int) -> tuple[Any, Any]:
-    """Return m labels per class and `EXTRA` of random samples, and these samples."""
+    """Return m labels per class and `EXTRA` labels of random samples, and these samples."""
     known = answers.draw(y, m, seed)
     drawn = np.random.RandomState(500 + seed).permutation(y.size)[:EXTRA]
     known[drawn] = y[drawn]
@@ -44,14 +44,14 @@ def draw(y: Any, m: int, seed: int) -> tuple[Any, Any]:
 
 
 def scores(names: Any, y: Any, known: Any) -> list[float]:
-    """Return accuracy and balanced accuracy on the samples without a label."""
+    """Return accuracy and balanced accuracy on the unlabelled samples."""
     rest = known < 0
     both = np.mean(names[rest] == y[rest]), balanced_accuracy_score(y[rest], names[rest])
     return [float(value) for value in both]
 
 
 def measure(folder: Path, name: str, m: int, seed: int) -> dict[str, list[float]]:
-    """Return the scores of one draw of the labels, by method."""
+    """Return the scores of each method for one draw of the labels."""
     from partwise import PartsClassifier
 
     X, y = answers.load(folder, name)
@@ -64,7 +64,7 @@ def measure(folder: Path, name: str, m: int, seed: int) -> dict[str, list[float]
 
 
 def page(store: dict[str, Any]) -> str:
-    """Return the table of the results."""
+    """Return the page with the table of the results."""
     lines = [
         "# Classes of unequal size",
         "",

@@ -81,7 +81,7 @@ def nmf_torch(X: Any, W: Any, H: Any, loss: str, iterations: int, algorithm: str
     parent = {"halsvar": NMFBatchHALS, "mu": NMFBatchMU}[algorithm]
 
     class Started(parent):  # type: ignore[misc, valid-type]
-        """Set the start through the only hook of the package, which has no custom start."""
+        """Set the initial factors through the package's only hook; it has no custom start."""
 
         def _initialize_H_W(self, eps: float = 1e-6) -> None:
             self.H, self.W = torch.from_numpy(W.copy()), torch.from_numpy(H.copy())
@@ -129,7 +129,7 @@ def torchnmf(X: Any, W: Any, H: Any, loss: str, iterations: int, method: str) ->
     return fit
 
 
-#: R code: X as (features, samples), with the clock around the fit.
+#: R code of a fit, which reads X as (features, samples) and prints the seconds of the fit.
 R_SCRIPT = """
 a <- commandArgs(trailingOnly = TRUE); f <- a[1]; k <- as.integer(a[2]); n <- as.integer(a[3])
 suppressMessages({library(Matrix); library(RcppML)})
@@ -176,7 +176,7 @@ def rcppml(X: Any, W: Any, H: Any, loss: str, iterations: int, method: str) -> F
     return fit
 
 
-#: Seconds of a contestant in another process, without starting it.
+#: Seconds that a package in yet another process reports, which exclude starting that process.
 OWN_CLOCK: dict[str, float] = {}
 
 
@@ -200,7 +200,7 @@ FITS = {
 }
 
 
-# -- neighbours --------------------------------------------------------------------------------
+# -- neighbour searches ------------------------------------------------------------------------
 
 
 def neighbors_partwise(X: Any, k: int) -> tuple[Any, Any]:
@@ -212,7 +212,7 @@ def neighbors_partwise(X: Any, k: int) -> tuple[Any, Any]:
 def neighbors_scikit_learn(X: Any, k: int) -> tuple[Any, Any]:
     from sklearn.neighbors import NearestNeighbors
 
-    # without an argument it excludes the sample itself, as Partwise does
+    # Without an argument, `kneighbors` excludes the sample itself, as Partwise does.
     distances, indices = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(X).kneighbors()
     return indices, distances
 
@@ -231,11 +231,11 @@ NEIGHBORS = {
 }
 
 
-# -- protocol ----------------------------------------------------------------------------------
+# -- protocol of requests ----------------------------------------------------------------------
 
 
 class Session:
-    """State of a worker between requests: the data and the start."""
+    """State of a worker between requests: the data and the initial factors."""
 
     def __init__(self) -> None:
         self.X: Any = None
@@ -288,7 +288,7 @@ class Session:
 
 def main() -> None:
     warnings.simplefilter("ignore")
-    # output of packages goes to stderr, because stdout carries the protocol
+    # Output of packages goes to stderr, because stdout carries the replies.
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     session = Session()

@@ -1,4 +1,4 @@
-"""Control of worker processes: start, request, stop."""
+"""Start worker processes, send them requests, and stop them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from benchmarks.settings import HERE
 
 
 class ContestantError(RuntimeError):
-    """Error of a contestant; its message appears in the table."""
+    """Error of a package in a worker process; its message appears in the table."""
 
 
 def save_problem(path: Path, X: Any, W: Any = None, H: Any = None) -> None:
-    """X and the start in the form that `worker.py` reads."""
+    """Write X and the initial factors in the format that `worker.py` reads."""
     arrays = {} if W is None else {"W": W, "H": H}
     if sp.issparse(X):
         arrays |= {"data": X.data, "indices": X.indices, "indptr": X.indptr}
@@ -32,7 +32,7 @@ def save_problem(path: Path, X: Any, W: Any = None, H: Any = None) -> None:
 
 
 class Worker:
-    """A process of `worker.py` under the given Python."""
+    """A process that runs `worker.py` with the given Python interpreter."""
 
     def __init__(self, python: str | Path, *, script: Path = HERE / "worker.py") -> None:
         self._log = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
