@@ -14,16 +14,18 @@ the library:
 | NMF-DC          | columns     | W               | (H A)ᵀ, Z = Hᵀ      | Aᵀ               |
 | CF, LCF         | columns     | X W, so C = W   | Vᵀ                  |                  |
 
-Units of `objective_*` ("design units"): ½‖X - V S Uᵀ‖² or the KL divergence, plus
-λ/2 tr(VᵀLV) (Frobenius) or half of GNMF's printed symmetric divergence (KL),
-class cost λ/2 ⟨D, V⟩ (Frobenius) or γ ⟨D, V⟩ (KL), locality λ/2, l1·ΣZ + l2/2·‖Z‖².
-`lam` and `class_reg` are always the paper's own parameter; the halving happens here.
-`*_as_printed` are the papers' objectives in the papers' units.
+The functions `objective_*` have the units of the library: ½‖X - V S Uᵀ‖² or the KL divergence, plus
+λ/2 tr(VᵀLV) (Frobenius) or half of GNMF's printed symmetric divergence (KL), the class cost
+λ/2 ⟨D, V⟩ (Frobenius) or γ ⟨D, V⟩ (KL), locality with λ/2, and l1·ΣZ + l2/2·‖Z‖². `lam` and
+`class_reg` are always the parameter of the paper, which the functions halve where the formula does.
+The functions `*_as_printed` are the objectives of the papers in the units of the papers. A number
+in parentheses after the name of a paper, as in GNMF (14), is that of an equation.
 
-Every method is `name(X, V0, U0, n_iter, *, ...) -> (V, U, history)`: exactly n_iter iterations,
-history[t] the objective after iteration t+1, no normalisation inside. `order="VU"` updates V first,
-"UV" U first; the default is the order in the paper, or in its authors' code where that is known to
-differ. Denominators are floored at the smallest normal number, numerators never.
+Every method is `name(X, V0, U0, n_iter, *, ...) -> (V, U, history)`. It runs exactly n_iter
+iterations without normalisation, and history[t] is the objective after iteration t+1. `order="VU"`
+updates V first, and "UV" updates U first. The default is the order in the paper, or in its authors'
+code if that is known to differ. Denominators are raised to the smallest normal number, numerators
+never.
 """
 
 import numpy as np
@@ -34,23 +36,24 @@ TINY = np.finfo(np.float64).tiny
 
 
 # --------------------------------------------------------------------------------------------
-# Small pieces
+# Shared steps of the methods, gradients, scaling and convergence
 # --------------------------------------------------------------------------------------------
 
 
 def floor(a):
+    """Raise the entries of a denominator to at least the smallest normal number."""
     return np.maximum(a, TINY)
 
 
 def multiplicative(Z, neg, pos, exponent=1.0):
-    """Return Z (neg / pos)^exponent; zero entries stay zero."""
+    """Return the update Z (neg / pos)^exponent, which keeps zero entries at zero."""
     if exponent == 1.0:
         return Z * neg / floor(pos)
     return np.where(Z > 0, Z * (neg / floor(pos)) ** exponent, 0.0)
 
 
 def alternate(V, U, n_iter, order, step_V, step_U, objective):
-    """Run n_iter iterations of two half-steps, each with the newest value of the other factor."""
+    """Run n_iter iterations that update V and U in turn, each from the newest other factor."""
     if order not in ("VU", "UV"):
         raise ValueError(f"order must be 'VU' or 'UV', got {order!r}")
     V, U = np.array(V, dtype=np.float64), np.array(U, dtype=np.float64)
@@ -66,7 +69,7 @@ def alternate(V, U, n_iter, order, step_V, step_U, objective):
 
 
 def numerical_gradient(f, Z, step=1e-6):
-    """Return the gradient of f at Z by central differences."""
+    """Return the gradient of the function f at Z by central differences."""
     Z = np.array(Z, dtype=np.float64)
     gradient = np.zeros_like(Z)
     for index in np.ndindex(Z.shape):
@@ -87,9 +90,9 @@ def unit_weights(V, U, gamma=None):
 
 
 def normalize_columns(V, U, norm=2):
-    """GNMF (16): columns of U to unit l2 (or l1) norm, V rescaled so that V Uᵀ is unchanged.
+    """Scale columns of U to unit l2 (or l1) norm, and V so that V Uᵀ stays the same (GNMF (16)).
 
-    Zero columns stay as they are. With a smoothing S between the factors the product does
+    Zero columns stay as they are. With a smoothing matrix S between the factors, the product does
     change: V Q S Q⁻¹ Uᵀ is not V S Uᵀ unless the diagonal Q commutes with S.
     """
     length = np.linalg.norm(U, ord=norm, axis=0)
@@ -98,11 +101,11 @@ def normalize_columns(V, U, norm=2):
 
 
 def kkt_residual(V, U, split_V, split_U, zero=0.0):
-    """Return max over the factors of ‖PG‖ / (‖pos‖ + ‖neg‖), with gradient = pos - neg.
+    """Return how far V and U are from a KKT point: max over both of ‖PG‖ / (‖pos‖ + ‖neg‖).
 
-    PG is the projected gradient: the gradient where Z > 0, min(gradient, 0) where Z = 0.
-    split_V = (neg, pos), split_U = (neg, pos), as `split_*` give them. With hard labels the
-    variable is Z, so pass Z for V.
+    The gradient is pos - neg, and PG is the projected gradient: the gradient where Z > 0, and
+    min(gradient, 0) where Z = 0. split_V and split_U are the pairs (neg, pos) that the functions
+    `split_*` return. With hard labels the variable is Z in V = A Z, so pass Z for V.
 
     Multiplicative updates reduce an entry to 1e-300 but not to 0. Its whole (positive) gradient
     would then count, and the residual would stay at a few per cent. With zero > 0, entries of at
@@ -119,11 +122,12 @@ def kkt_residual(V, U, split_V, split_U, zero=0.0):
 
 
 def sample_weights(gamma, n):
+    """Return the sample weights as an array, with weights of one for None."""
     return np.ones(n) if gamma is None else np.asarray(gamma, dtype=np.float64)
 
 
 def ncw_weights(X):
-    """Normalised-cut weights: γ ∝ 1 / (X Xᵀ 1) (GNMF appendix C, after Xu, Liu & Gong 2003).
+    """Return normalised-cut sample weights γ ∝ 1 / (X Xᵀ 1) (GNMF appendix C; Xu, Liu & Gong 2003).
 
     The paper has D = diag(XᵀXe) and weighs with D⁻¹. A zero sample has weight 0, not inf. The
     weights are scaled to a mean of one, because 1/(XXᵀ1) shrinks with the number of samples, which
@@ -142,7 +146,7 @@ def ncw_weights(X):
 def label_matrix(y):
     """Return A of CNMF (3) and NMF-DC (3): a column per class, then one per unlabelled sample.
 
-    Slip: NMF-DC (3) wants C (c, l) with C_ij = 1 if sample *j* has class *i*.
+    Misprint in the paper: NMF-DC (3) should have C (c, l) with C_ij = 1 if sample *j* has class i.
     """
     y = np.asarray(y)
     classes = np.unique(y[y >= 0])
@@ -156,16 +160,17 @@ def label_matrix(y):
 
 
 def shared_rows(A, V0, weights=None):
-    """Return Z0 for a start V0: means over the samples that share a row, (AᵀΓA)⁻¹ AᵀΓ V0."""
+    """Return the Z0 for an initial V0: means over samples with the same row, (AᵀΓA)⁻¹ AᵀΓ V0."""
     G = A if weights is None else weights[:, None] * A
     return np.linalg.solve(G.T @ A, G.T @ V0)
 
 
 def class_cost(y, n_components, components_per_class=1):
-    """D of cdNMF (5): 1 where a labelled sample uses a component of another class, else 0.
+    """Return D of cdNMF (5): 1 where a labelled sample uses a component of another class, else 0.
 
-    Components r c ... r c + r - 1 are those of the c-th class (sorted); those after the last
-    class belong to no class and cost nothing, and neither do samples without a label.
+    With r components per class, components r c ... r c + r - 1 are those of class c (of the sorted
+    classes). Later components belong to no class and cost nothing. Samples without a label cost
+    nothing either.
     """
     y = np.asarray(y)
     owner = np.full(n_components, -1)
@@ -179,12 +184,16 @@ def class_cost(y, n_components, components_per_class=1):
 
 
 def class_cost_in_doubt(P, n_components, components_per_class=1):
-    """Return the mean of D for class probabilities P (n, c); rows of NaN are unknown."""
+    """Return the expected D of `class_cost` for class probabilities P (n, c).
+
+    A sample whose row is NaN has cost 0, because its class is unknown.
+    """
     n, c = P.shape
     D = np.zeros((n, n_components))
     for i in range(n):
         for label in range(c) if not np.isnan(P[i]).any() else ():
-            if label * components_per_class < n_components:  # classes without parts cost nothing
+            # Classes without a component cost nothing.
+            if label * components_per_class < n_components:
                 cost = class_cost(
                     np.append(np.arange(c), label), n_components, components_per_class
                 )
@@ -202,12 +211,15 @@ def mixing_matrix(P):
 
 
 def spread_labels(W, P, n_iter=3000):
-    """Replace unknown rows repeatedly by the weighted mean of the rows of their neighbours."""
+    """Propagate class probabilities over the graph W to the samples whose row of P is NaN.
+
+    Unknown rows repeatedly become the weighted mean of the rows of their neighbours.
+    """
     unknown = np.isnan(P).any(axis=1)
     F = np.nan_to_num(P)
     for _ in range(n_iter):
         F[unknown] = (W @ F)[unknown] / floor(W.sum(axis=1))[unknown, None]
-    F[F.sum(axis=1) == 0] = np.nan  # no label reaches them
+    F[F.sum(axis=1) == 0] = np.nan  # samples without a path to a labelled one
     return F
 
 
@@ -222,28 +234,31 @@ def label_graph(W, y, label_weight=1.0):
 
 
 def laplacian(W):
-    """GNMF (5): L = D - W."""
+    """Return the graph Laplacian L = D - W, where D has the degrees on its diagonal (GNMF (5))."""
     return np.diag(W.sum(axis=1)) - W
 
 
 def smoothing_matrix(n_components, delta):
-    """NMF-DC (4), Pascual-Montano 2006: S = (1-δ) I + δ/k 1 1ᵀ."""
+    """Return S = (1-δ) I + δ/k 1 1ᵀ (NMF-DC (4), from Pascual-Montano 2006)."""
     return (1.0 - delta) * np.eye(n_components) + delta / n_components
 
 
 # --------------------------------------------------------------------------------------------
-# Objectives in design units
+# Objectives in the library's units
 # --------------------------------------------------------------------------------------------
 
 
 def kl_entries(X, Y):
-    """Return x log(x/y) - x + y, with 0 log 0 = 0 (GNMF (2))."""
+    """Return the KL divergence x log(x/y) - x + y of each entry, with 0 log 0 = 0 (GNMF (2))."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(X > 0, X * np.log(X / Y), 0.0) - X + Y
 
 
 def beta_entries(X, Y, beta):
-    """β-divergence entries: β=2 is ½(x-y)², 1 Kullback-Leibler, 0 Itakura-Saito."""
+    """Return the β-divergence of each entry.
+
+    β = 2 is ½(x-y)², β = 1 is Kullback-Leibler and β = 0 is Itakura-Saito.
+    """
     if beta == 2:
         return 0.5 * (X - Y) ** 2
     if beta == 1:
@@ -258,18 +273,23 @@ def beta_entries(X, Y, beta):
 
 
 def weighted_sum(entries, gamma):
+    """Return the sum of the entries, with one weight per row; rows of weight 0 are ignored."""
     gamma = sample_weights(gamma, len(entries))
     return float(sum(g * row.sum() for g, row in zip(gamma, entries) if g > 0))
 
 
 def penalties(V, U, l1_V=0.0, l2_V=0.0, l1_U=0.0, l2_U=0.0):
+    """Return the l1 and l2 penalties of both factors: l1 ΣZ + l2/2 ‖Z‖² for Z = V and Z = U."""
     return float(
         l1_V * V.sum() + 0.5 * l2_V * (V**2).sum() + l1_U * U.sum() + 0.5 * l2_U * (U**2).sum()
     )
 
 
 def symmetric_divergence(V, W):
-    """GNMF (4): R₂ = ½ Σ_jl Σ_k (v_jk log(v_jk/v_lk) + v_lk log(v_lk/v_jk)) W_jl."""
+    """Return R₂ of GNMF (4), the divergence between rows of V that the graph W joins.
+
+    R₂ = ½ Σ_jl Σ_k (v_jk log(v_jk/v_lk) + v_lk log(v_lk/v_jk)) W_jl.
+    """
     total = 0.0
     for j, other in zip(*np.nonzero(W)):
         a, b = V[j], V[other]
@@ -282,7 +302,10 @@ def symmetric_divergence(V, W):
 def objective_frobenius(
     X, V, U, *, S=None, W=None, lam=0.0, D=None, class_reg=0.0, gamma=None, **l1_l2
 ):
-    """½ Σ γ_i ‖x_i - (V S Uᵀ)_i‖² + λ/2 tr(VᵀLV) + class_reg/2 ⟨D, V⟩ + l1, l2."""
+    """Return the Frobenius objective with graph, class cost, smoothing, weights, l1 and l2.
+
+    ½ Σ γ_i ‖x_i - (V S Uᵀ)_i‖² + λ/2 tr(VᵀLV) + class_reg/2 ⟨D, V⟩ + l1 and l2 penalties.
+    """
     S = np.eye(V.shape[1]) if S is None else S
     value = weighted_sum(0.5 * (X - V @ S @ U.T) ** 2, gamma) + penalties(V, U, **l1_l2)
     if W is not None:
@@ -293,10 +316,11 @@ def objective_frobenius(
 
 
 def objective_kl(X, V, U, *, S=None, W=None, lam=0.0, D=None, class_reg=0.0, gamma=None, **l1_l2):
-    """Σ γ_i D(x_i ‖ (V S Uᵀ)_i) + λ/2 R₂(V) + class_reg ⟨D, V⟩ + l1, l2.
+    """Return the KL objective with graph, class cost, smoothing, weights, l1 and l2.
 
-    The graph term is *half* of GNMF (7): see `gnmf_kl`. The class cost is whole, and counted once:
-    see `cdnmf_kl_as_printed`.
+    Σ γ_i D(x_i ‖ (V S Uᵀ)_i) + λ/2 R₂(V) + class_reg ⟨D, V⟩ + l1 and l2 penalties. The graph term
+    is *half* of GNMF (7): see `gnmf_kl`. The class cost is not halved, and is counted once: see
+    `cdnmf_kl_as_printed`.
     """
     S = np.eye(V.shape[1]) if S is None else S
     value = weighted_sum(kl_entries(X, V @ S @ U.T), gamma) + penalties(V, U, **l1_l2)
@@ -308,12 +332,15 @@ def objective_kl(X, V, U, *, S=None, W=None, lam=0.0, D=None, class_reg=0.0, gam
 
 
 def objective_beta(X, V, U, beta, *, gamma=None, **l1_l2):
-    """Σ γ_i d_β(x_i ‖ (V Uᵀ)_i) + l1, l2."""
+    """Return the objective for a β-divergence: Σ γ_i d_β(x_i ‖ (V Uᵀ)_i) + l1 and l2 penalties."""
     return weighted_sum(beta_entries(X, V @ U.T, beta), gamma) + penalties(V, U, **l1_l2)
 
 
 def objective_concepts(X, V, C, *, K=None, lam=0.0):
-    """½‖X - V Cᵀ X‖² + λ/2 Σ_ik v_ik ‖u_k - x_i‖², u_k = Xᵀ c_k, both through the kernel K."""
+    """Return the objective of LCF, ½‖X - V Cᵀ X‖² + λ/2 Σ_ik v_ik ‖u_k - x_i‖² with u_k = Xᵀ c_k.
+
+    Both terms are computed from the kernel K. With λ = 0 this is the objective of CF.
+    """
     K = X @ X.T if K is None else K
     M = C.T @ K @ C
     fit = 0.5 * np.trace(K - 2.0 * V @ C.T @ K + V @ M @ V.T)
@@ -327,53 +354,62 @@ def objective_concepts(X, V, C, *, K=None, lam=0.0):
 
 
 def nmf_frobenius_as_printed(X, V, U):
-    """GNMF (1), cdNMF (1): no ½."""
+    """Return ‖X - V Uᵀ‖² (GNMF (1), cdNMF (1)): twice our objective, which has a factor ½."""
     return float(((X - V @ U.T) ** 2).sum())
 
 
 def nmf_kl_as_printed(X, V, U):
-    """GNMF (2), cdNMF (3): the same as ours."""
+    """Return the KL divergence of GNMF (2) and cdNMF (3), which equals our objective."""
     return float(kl_entries(X, V @ U.T).sum())
 
 
 def gnmf_frobenius_as_printed(X, V, U, *, W, lam, gamma=None):
-    """GNMF (6), with weights appendix C: Σ γ‖x - Uz‖² + λ tr(VᵀLV). Twice ours."""
+    """Return GNMF (6), Σ γ‖x - Uz‖² + λ tr(VᵀLV): twice our objective.
+
+    The weights γ are those of appendix C.
+    """
     gamma = sample_weights(gamma, len(X))
     loss = ((X - V @ U.T) ** 2).sum(axis=1) @ gamma
     return float(loss + lam * np.trace(V.T @ laplacian(W) @ V))
 
 
 def gnmf_kl_as_printed(X, V, U, *, W, lam):
-    """GNMF (7): D(X ‖ V Uᵀ) + λ R₂. Ours has λ/2 R₂ (see `gnmf_kl`)."""
+    """Return GNMF (7), D(X ‖ V Uᵀ) + λ R₂; our objective has λ/2 R₂ (see `gnmf_kl`)."""
     return float(kl_entries(X, V @ U.T).sum() + lam * symmetric_divergence(V, W))
 
 
 def cnmf_frobenius_as_printed(X, V, U):
-    """CNMF (4) at V = A Z. Twice ours. Slip: the norm lacks its square; the trace form has it."""
+    """Return the objective of CNMF (4) at V = A Z: twice our objective.
+
+    Misprint in the paper: the norm lacks its square, which the form with a trace has.
+    """
     return nmf_frobenius_as_printed(X, V, U)
 
 
 def cdnmf_frobenius_as_printed(X, V, U, *, D, class_reg):
-    """Return the objective of cdNMF (14), ‖X - W Sᵀ‖² + λ Σ d_jk s_jk: twice ours."""
+    """Return the objective of cdNMF (14), ‖X - W Sᵀ‖² + λ Σ d_jk s_jk: twice our objective."""
     return float(((X - V @ U.T) ** 2).sum() + class_reg * (D * V).sum())
 
 
 def cdnmf_kl_as_printed(X, V, U, *, D, class_reg, cost_once=False):
-    """Return the objective of cdNMF (21); as printed, the cost counts once per feature.
+    """Return the objective of cdNMF (21); as printed, the class cost counts once per feature.
 
-    cost_once=True counts it once, which is what the update (23) and our objective do.
+    With cost_once=True it counts once, as in the paper's update (23) and in our objective.
     """
     times = 1 if cost_once else X.shape[1]
     return float(kl_entries(X, V @ U.T).sum() + times * class_reg * (D * V).sum())
 
 
 def nmfdc_as_printed(X, V, U, *, delta):
-    """NMF-DC (5) at V = A Z: it already has the ½, so it *equals* ours."""
+    """Return the objective of NMF-DC (5) at V = A Z, which has the factor ½ and so equals ours."""
     return float(0.5 * ((X - V @ smoothing_matrix(V.shape[1], delta) @ U.T) ** 2).sum())
 
 
 def lcf_as_printed(X, V, C, *, lam=0.0):
-    """LCF (2), λ = 0: CF (1). Twice ours. Distances taken literally, without a kernel."""
+    """Return the objective of LCF (2), or of CF (1) for λ = 0: twice our objective.
+
+    Distances are computed literally, without a kernel.
+    """
     U = X.T @ C
     value = ((X - V @ U.T) ** 2).sum()
     for i in range(len(X)):
@@ -383,7 +419,7 @@ def lcf_as_printed(X, V, C, *, lam=0.0):
 
 
 # --------------------------------------------------------------------------------------------
-# Split gradients in design units: (neg, pos) for Z (V = A Z) and for U, gradient = pos - neg
+# Gradients as differences, pos - neg, in the library's units, for Z (V = A Z) and for U
 # --------------------------------------------------------------------------------------------
 
 
@@ -391,7 +427,10 @@ def split_frobenius(
     X, Z, U, *, A=None, S=None, W=None, lam=0.0, D=None, class_reg=0.0, gamma=None,
     l1_V=0.0, l2_V=0.0, l1_U=0.0, l2_U=0.0,
 ):  # fmt: skip
-    """Return neg, pos of `objective_frobenius` at V = A Z; Aᵀ maps penalties on V to Z."""
+    """Return (neg, pos) of `objective_frobenius` for Z and for U; the gradient is pos - neg.
+
+    At V = A Z, Aᵀ maps the gradient for V to that for Z.
+    """
     n, k = len(X), U.shape[1]
     A = np.eye(n) if A is None else A
     S = np.eye(k) if S is None else S
@@ -414,7 +453,10 @@ def split_kl(
     X, Z, U, *, A=None, S=None, W=None, lam=0.0, D=None, class_reg=0.0, gamma=None,
     l1_V=0.0, l2_V=0.0, l1_U=0.0, l2_U=0.0,
 ):  # fmt: skip
-    """Return neg, pos of `objective_kl` at V = A Z, with half the symmetric divergence."""
+    """Return (neg, pos) of `objective_kl` for Z and for U, at V = A Z; the gradient is pos - neg.
+
+    The graph term is half the symmetric divergence.
+    """
     n, k = len(X), U.shape[1]
     A = np.eye(n) if A is None else A
     S = np.eye(k) if S is None else S
@@ -441,7 +483,10 @@ def split_kl(
 
 
 def split_beta(X, V, U, beta, *, gamma=None, l1_V=0.0, l2_V=0.0, l1_U=0.0, l2_U=0.0):
-    """Return neg, pos of `objective_beta`; if β < 1, pos is infinite where V Uᵀ is zero."""
+    """Return (neg, pos) of `objective_beta` for V and for U; the gradient is pos - neg.
+
+    If β < 1, pos is infinite where V Uᵀ is zero.
+    """
     gamma = sample_weights(gamma, len(X))[:, None]
     Y = floor(V @ U.T)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -450,10 +495,12 @@ def split_beta(X, V, U, beta, *, gamma=None, l1_V=0.0, l2_V=0.0, l1_U=0.0, l2_U=
 
 
 def split_concepts(X, V, C, *, K=None, lam=0.0, K_parts=None):
-    """Return neg, pos of `objective_concepts` for K = K⁺ - K⁻ (K_parts; default K⁺ = K, K⁻ = 0).
+    """Return (neg, pos) of `objective_concepts` for V and for C; the gradient is pos - neg.
+
+    K_parts are K⁺ and K⁻ of K = K⁺ - K⁻; by default K⁺ = K and K⁻ = 0.
 
     ∂C = K C (VᵀV + λ diag(Vᵀ1)) - (1+λ) K V,   ∂V = V CᵀKC + λ/2 (a 1ᵀ + 1 bᵀ) - (1+λ) K C,
-    a = diag K, b = diag CᵀKC. These are never negative for a kernel, so they belong to pos.
+    a = diag K, b = diag CᵀKC. As a and b are never negative for a kernel, they belong to pos.
     """
     K = X @ X.T if K is None else K
     plus, minus = (K, np.zeros_like(K)) if K_parts is None else K_parts
@@ -474,10 +521,11 @@ def split_concepts(X, V, C, *, K=None, lam=0.0, K_parts=None):
 def nmf_frobenius(
     X, V0, U0, n_iter, *, l1_V=0.0, l2_V=0.0, l1_U=0.0, l2_U=0.0, gamma=None, order="VU"
 ):
-    """Lee & Seung 2001 (4), in GNMF section 2; penalties join the denominators.
+    """Run the multiplicative updates of Lee & Seung 2001 (4); penalties join the denominators.
 
-    Paper's order: Lee & Seung write the encodings first (VU), GNMF and cdNMF print the basis first.
-    Monotone; with positive factors a fixed point is a KKT point.
+    Lee & Seung update the encodings first (order "VU"); GNMF, which has these updates in section 2,
+    and cdNMF print the basis first. The objective never rises. With positive factors, a fixed point
+    is a KKT point.
     """
     G = np.diag(sample_weights(gamma, len(X)))
 
@@ -499,10 +547,11 @@ def em_minimiser(c, b, l2=0.0):
 
 
 def nmf_kl(X, V0, U0, n_iter, *, l1_V=0.0, l2_V=0.0, l1_U=0.0, l2_U=0.0, gamma=None, order="VU"):
-    """Lee & Seung 2001 (5), in GNMF section 2.
+    """Run the multiplicative updates of Lee & Seung 2001 (5) for the KL loss.
 
-    An l2 penalty takes the exact minimiser of the EM majoriser. Without l2 this is
-    v Σ(x u / y) / (Σ u + l1). Order as `nmf_frobenius`. Monotone.
+    GNMF repeats them in section 2. With an l2 penalty, each entry becomes the exact minimiser of
+    the EM majoriser. Without l2 this is v Σ(x u / y) / (Σ u + l1). The order is that of
+    `nmf_frobenius`. The objective never rises.
     """
     w = sample_weights(gamma, len(X))[:, None]
 
@@ -521,10 +570,11 @@ def nmf_kl(X, V0, U0, n_iter, *, l1_V=0.0, l2_V=0.0, l1_U=0.0, l2_U=0.0, gamma=N
 
 
 def mm_exponent(beta, l2=0.0, l2_rule="ratio"):
-    """Févotte & Idier 2011: 1/(2-β) for β < 1, 1 for 1 <= β <= 2, 1/(β-1) for β > 2.
+    """Return the exponent of the updates of Févotte & Idier 2011 for a β-divergence.
 
-    With an l2 penalty and 0 < β < 2 the ratio rule of scikit-learn is not a descent step, because
-    z² grows fastest. Every other part of the majoriser must then be bounded by a parabola, and the
+    It is 1/(2-β) for β < 1, 1 for 1 <= β <= 2, and 1/(β-1) for β > 2. With an l2 penalty and
+    0 < β < 2, scikit-learn's exponent 1 (l2_rule="ratio") may increase the objective, because z²
+    grows fastest. Every other part of the majoriser must then be bounded by a parabola, and the
     minimiser has exponent 1/(3-β) (l2_rule="mm", for every β < 2).
     """
     if l2 > 0 and beta < 2 and l2_rule == "mm":
@@ -540,10 +590,11 @@ def nmf_beta(
     X, V0, U0, n_iter, *, beta, l1_V=0.0, l2_V=0.0, l1_U=0.0, l2_U=0.0, gamma=None,
     l2_rule="ratio", order="VU",
 ):  # fmt: skip
-    """Févotte & Idier 2011, MM; penalties join the denominators, as in scikit-learn.
+    """Run the MM updates of Févotte & Idier 2011 for a β-divergence.
 
-    β = 1 takes the exact l2 step of `nmf_kl`. Monotone without l2 for every β, with l2 for β >= 2
-    and β = 1, for other β with l2_rule="mm" (see `mm_exponent`).
+    Penalties join the denominators, as in scikit-learn. For β = 1, the l2 step is the exact one of
+    `nmf_kl`. Without l2 the objective never rises. With l2 it never rises for β >= 2 and β = 1, and
+    for other β with l2_rule="mm" (see `mm_exponent`).
     """
     if beta == 1:
         return nmf_kl(
@@ -569,11 +620,13 @@ def lin_modified_mu(
     X, V0, U0, n_iter, *, W=None, lam=0.0, l1_V=0.0, l2_V=0.0, l1_U=0.0, l2_U=0.0, gamma=None,
     sigma=1e-8, delta=1e-8, order="VU",
 ):  # fmt: skip
-    """C.-J. Lin 2007: Z <- Z - Z̄ / (pos(Z̄) + δ) grad, Z̄ = max(Z, σ) where grad < 0, else Z.
+    """Run C.-J. Lin's modified multiplicative updates (2007), whose limit points are stationary.
 
-    Plain NMF has pos(Z̄) = Z̄ G; weights, l1, l2 and GNMF's graph enter as in (14)(15). Lin updates
-    the encodings first, and then scales the basis to unit column sums in every iteration (left out
-    here), which keeps the iterates bounded. Monotone; can leave zero; limit points are stationary.
+    Z <- Z - Z̄ / (pos(Z̄) + δ) grad, with Z̄ = max(Z, σ) where grad < 0, else Z. Plain NMF has
+    pos(Z̄) = Z̄ G. Weights, l1, l2 and GNMF's graph enter as in GNMF (14) and (15). Lin updates the
+    encodings first, and scales the basis to unit column sums in every iteration, which keeps the
+    iterates bounded; this scaling is left out here. The objective never rises, and entries can
+    leave zero.
     """
     settings = {"W": W, "lam": lam, "gamma": gamma}
     settings |= {"l1_V": l1_V, "l2_V": l2_V, "l1_U": l1_U, "l2_U": l2_U}
@@ -604,14 +657,17 @@ def lin_modified_mu(
 
 
 def gnmf_frobenius(X, V0, U0, n_iter, *, W, lam, gamma=None, order="VU"):
-    """GNMF (14)(15); weights by appendix C: V' = Γ^½ V, X' = Γ^½ X, L' = Γ^-½ L Γ^-½.
+    """Run the updates of GNMF (14) and (15) for the Frobenius loss, with optional sample weights.
 
-    Multiplied out, Γ is a factor of the two data products, so zero weights are allowed.
-    The paper prints U (14) before V (15); the authors' code takes V first. Both terms of (6) are
-    halved, so λ enters the update whole.
-    Monotone, although Theorem 1 argues entry by entry for a simultaneous update: the step is
-    -K⁻¹ grad with K = diag((V UᵀU + λ Deg V) / V), and Hessian ≼ 2K suffices, which holds
-    since L ≼ 2 Deg. Slips: (17) hides the sign of a descent in a negative step; (30) drops a 2.
+    The paper prints U (14) before V (15), but the authors' code updates V first. Both terms of the
+    objective (6) are halved here, so λ enters the update without a factor. Appendix C defines
+    weights by V' = Γ^½ V, X' = Γ^½ X and L' = Γ^-½ L Γ^-½. Multiplied out, Γ is a factor of the two
+    products with data, so zero weights are allowed.
+
+    The objective never rises, although Theorem 1 argues entry by entry for a simultaneous update:
+    the step is -K⁻¹ grad with K = diag((V UᵀU + λ Deg V) / V), and Hessian ≼ 2K suffices, which
+    holds since L ≼ 2 Deg. Misprints in the paper: (17) describes descent as a gradient step of
+    negative size, and (30) lacks a factor 2.
     """
     G = np.diag(sample_weights(gamma, len(X)))
     Deg = np.diag(W.sum(axis=1))
@@ -629,10 +685,10 @@ def gnmf_frobenius(X, V0, U0, n_iter, *, W, lam, gamma=None, order="VU"):
 
 
 def gnmf_gradient_descent(X, V0, U0, n_iter, *, W, lam, order="VU"):
-    """GNMF (17)-(19): gradient descent on the printed (6), steps u / 2(UVᵀV), v / 2(VUᵀU + λDV).
+    """Run GNMF (17)-(19), gradient descent with the steps that make it equal to `gnmf_frobenius`.
 
-    The same iterates as `gnmf_frobenius`, written with a subtraction. Slip: (17) adds the gradient
-    and takes the steps η, δ negative.
+    The steps for the printed objective (6) are u / 2(UVᵀV) and v / 2(VUᵀU + λDV). Misprint in the
+    paper: (17) adds the gradient, and takes the step sizes η and δ negative.
     """
     L, Deg = laplacian(W), np.diag(W.sum(axis=1))
 
@@ -651,11 +707,12 @@ def gnmf_gradient_descent(X, V0, U0, n_iter, *, W, lam, order="VU"):
 
 
 def solve_graph_system(b, c, M, l2=None):
-    """Solve diag(b) v + l2 v² + M v = c for v >= 0 (M = λL): GNMF (21) with an l2 term.
+    """Solve diag(b) v + l2 v² + M v = c for v >= 0, with M = λL: GNMF (21) with an l2 penalty.
 
-    Linear without l2. With it, Newton: the Jacobian is an M-matrix and the map is convex, so the
-    iterates fall monotonically from the second on. A connected part of the graph in which b and c
-    are 0 gets v = 0, for example samples of weight 0, or a component with u = 0.
+    Without l2 the system is linear. With l2, Newton's method solves it: the Jacobian is an M-matrix
+    and the map is convex, so the iterates fall monotonically from the second on. A connected part
+    of the graph in which b and c are 0 gets v = 0, for example samples of weight 0, or a component
+    with u = 0.
     """
     count, part = connected_components(M != 0, directed=False)
     keep = np.zeros(len(c), dtype=bool)
@@ -680,13 +737,15 @@ def solve_graph_system(b, c, M, l2=None):
 
 
 def gnmf_kl(X, V0, U0, n_iter, *, W, lam, gamma=None, order="VU"):
-    """GNMF (20)(21): v_k <- (Σu_k I + λL)⁻¹ [v_k ∘ (X / VUᵀ) u_k], by a dense solve.
+    """Run the updates of GNMF (20) and (21), v_k <- (Σu_k I + λL)⁻¹ [v_k ∘ (X / VUᵀ) u_k], for KL.
 
-    Order as `gnmf_frobenius`. Slip: (35) loses a factor 2 (each pair is met twice in the sum), so
-    (21) is the step for *half* of (7)'s graph term, after log x ≈ 1 - 1/x; the history is that of
-    the halved term. Not monotone by theory: because of the approximation a fixed point of (21) is
-    not stationary, neither for (7) nor for its half. It is not even a gradient: the field
-    (Lv)_j / v_j has the unsymmetric Jacobian -W_jl / v_j.
+    A dense solver is used. The order is that of `gnmf_frobenius`. Mistake in the paper: (35) loses
+    a factor 2 (each pair occurs twice in the sum), so (21) is the step for *half* of the graph term
+    of (7), after log x ≈ 1 - 1/x. The history is that of the halved term.
+
+    No theory says that the objective never rises: because of the approximation, a fixed point of
+    (21) is not stationary, neither for (7) nor for its half. The update does not even follow a
+    gradient, since the field (Lv)_j / v_j has the unsymmetric Jacobian -W_jl / v_j.
     """
     w = sample_weights(gamma, len(X))[:, None]
     L = laplacian(W)
@@ -707,14 +766,14 @@ def gnmf_kl(X, V0, U0, n_iter, *, W, lam, gamma=None, order="VU"):
 
 
 def semi_gnmf_frobenius(X, V0, U0, n_iter, *, W, y, lam, label_weight=1.0, gamma=None, order="VU"):
-    """SemiGNMF (CNMF paper, introduction): GNMF on `label_graph(W, y, label_weight)`."""
+    """Run `gnmf_frobenius` on `label_graph(W, y, label_weight)`: SemiGNMF of the CNMF paper."""
     return gnmf_frobenius(
         X, V0, U0, n_iter, W=label_graph(W, y, label_weight), lam=lam, gamma=gamma, order=order
     )
 
 
 def semi_gnmf_kl(X, V0, U0, n_iter, *, W, y, lam, label_weight=1.0, gamma=None, order="VU"):
-    """`gnmf_kl` on `label_graph(W, y, label_weight)`."""
+    """Run `gnmf_kl` on `label_graph(W, y, label_weight)`: SemiGNMF for the KL loss."""
     return gnmf_kl(
         X, V0, U0, n_iter, W=label_graph(W, y, label_weight), lam=lam, gamma=gamma, order=order
     )
@@ -726,7 +785,7 @@ def semi_gnmf_kl(X, V0, U0, n_iter, *, W, y, lam, label_weight=1.0, gamma=None, 
 
 
 def on_shared_rows(A, V0, U0, n_iter, order, step_Z, step_U, objective, weights=None):
-    """Run `alternate` over Z; steps and objective receive V = A Z. Return V."""
+    """Run `alternate` over Z with V = A Z, and return V; steps and objective receive V."""
     Z, U, history = alternate(
         shared_rows(A, V0, weights), U0, n_iter, order,
         step_Z, lambda Z, U: step_U(A @ Z, U), lambda Z, U: objective(A @ Z, U),
@@ -735,10 +794,11 @@ def on_shared_rows(A, V0, U0, n_iter, order, step_Z, step_U, objective, weights=
 
 
 def cnmf_frobenius(X, V0, U0, n_iter, *, A, order="UV"):
-    """CNMF (10)(11). Paper's order: U (10), then Z (11). V0 is averaged within each class.
+    """Run the updates of CNMF (10) and (11), in the paper's order: U (10), then Z (11).
 
-    Slips: (20)'s first line has the other factor's denominator; (19), (20) drop a 2; (2) and (4)
-    lack the square. Monotone.
+    V0 is averaged within each class. The objective never rises. Misprints in the paper: the first
+    line of (20) has the denominator of the other factor, (19) and (20) lack a factor 2, and (2) and
+    (4) lack the square.
     """
 
     def step_Z(Z, U):  # (11)
@@ -754,9 +814,10 @@ def cnmf_frobenius(X, V0, U0, n_iter, *, A, order="UV"):
 
 
 def cnmf_kl(X, V0, U0, n_iter, *, A, order="UV"):
-    """CNMF-KL: the divergence with V = A Z; its updates are printed in none of the five papers.
+    """Run EM updates for the KL divergence with V = A Z, which none of the five papers prints.
 
-    Z <- Z ∘ Aᵀ(X / AZUᵀ)U / (Aᵀ1 ⊗ Σu), the EM step for Z. Order as `cnmf_frobenius`. Monotone.
+    Z <- Z ∘ Aᵀ(X / AZUᵀ)U / (Aᵀ1 ⊗ Σu) is the EM step for Z. The order is that of `cnmf_frobenius`.
+    The objective never rises.
     """
     members = A.sum(axis=0)[:, None]
 
@@ -773,7 +834,7 @@ def cnmf_kl(X, V0, U0, n_iter, *, A, order="UV"):
 
 
 def cdnmf_frobenius(X, V0, U0, n_iter, *, D, class_reg=1.0, order="UV"):
-    """Iterate cdNMF (11)(12) in the paper's order: the basis (11), then the coefficients (12).
+    """Run the updates of cdNMF in the paper's order: the basis (11), then the coefficients (12).
 
     (12) has λD/2: the gradient λD of (14) over the 2 of the squared norm, so it is the update of
     ½‖·‖² + λ/2 ⟨D, V⟩. The objective never rises.
@@ -792,10 +853,10 @@ def cdnmf_frobenius(X, V0, U0, n_iter, *, D, class_reg=1.0, order="UV"):
 
 
 def cdnmf_kl(X, V0, U0, n_iter, *, D, class_reg=10.0, order="UV"):
-    """Iterate cdNMF (22)(23) in the paper's order: the basis (22), then the coefficients (23).
+    """Run the KL updates of cdNMF in the paper's order: the basis (22), then the coefficients (23).
 
-    γ enters whole. The objective never rises. Slip: (21) sums the cost over i as well; (23) has it
-    once.
+    γ enters (23) without a factor. The objective never rises. Misprint in the paper: (21) sums the
+    class cost over features as well, but (23) has it once.
     """
 
     def step_V(V, U):  # (23)
@@ -811,10 +872,12 @@ def cdnmf_kl(X, V0, U0, n_iter, *, D, class_reg=10.0, order="UV"):
 
 
 def nsnmf_frobenius(X, V0, U0, n_iter, *, delta=0.5, order="VU"):
-    """Pascual-Montano et al. 2006 with the Euclidean loss: NMF's V step sees U S, its U step V S.
+    """Run nsNMF (Pascual-Montano et al. 2006) with the Frobenius loss, X ≈ V S Uᵀ.
 
-    Order: the encodings first, as Lee & Seung. The paper scales the basis to unit column sums in
-    every iteration (left out here; with S it changes the product). Monotone.
+    The updates are those of NMF with U S for U in the step of V, and V S for V in the step of U.
+    The encodings are updated first, as by Lee & Seung. The paper also scales the basis to unit
+    column sums in every iteration; this is left out here, as with S it changes the product. The
+    objective never rises.
     """
     S = smoothing_matrix(V0.shape[1], delta)
 
@@ -833,13 +896,13 @@ def nsnmf_frobenius(X, V0, U0, n_iter, *, delta=0.5, order="VU"):
 
 
 def cofactor(B, i, j):
-    """Return (-1)^(i+j) times the determinant without row i and column j."""
+    """Return (-1)^(i+j) times the determinant of B without row i and column j."""
     rest = np.delete(np.delete(B, i, axis=0), j, axis=1)
     return (-1.0) ** (i + j) * (np.linalg.det(rest) if rest.size else 1.0)
 
 
 def ansnmf_column(B, c, A, lower):
-    """Return column c of B for the largest det B: sum one, A b >= lower, all cofactors >= 0.
+    """Return B with a new column c for the largest det B: sum one, A b >= lower, cofactors >= 0.
 
     Cofactors are linear in the column, so their coefficients are the values at unit columns. If the
     linear programme has no solution, the column is unchanged.
@@ -865,7 +928,10 @@ def ansnmf_column(B, c, A, lower):
 
 
 def ansnmf_codes(V, slack):
-    """Return B of V Bᵀ: part weights of sum one stay above -slack; columns k, 1, ..., k - 1."""
+    """Return B for V Bᵀ, with columns k, 1, ..., k - 1 changed in turn for the largest det B.
+
+    The rows of V Bᵀ, for rows of V of sum one, stay above -slack.
+    """
     k = V.shape[1]
     Y = V[V.sum(axis=1) > 1e-6]
     Y = Y / Y.sum(axis=1, keepdims=True)
@@ -878,7 +944,10 @@ def ansnmf_codes(V, slack):
 
 
 def ansnmf_parts(U, slack):
-    """Return B of U Bᵀ: parts of sum one stay above -slack at every feature; rows 1, ..., k."""
+    """Return B for U Bᵀ, with rows 1, ..., k changed in turn for the largest det B.
+
+    The entries of U Bᵀ, for columns of U of sum one, stay above -slack.
+    """
     T = U / U.sum(axis=0)
     C = np.eye(U.shape[1])
     for c in range(U.shape[1]):
@@ -887,11 +956,11 @@ def ansnmf_parts(U, slack):
 
 
 def ansnmf(X, V0, U0, n_iter, *, slack_V=0.001, slack_U=0.001, warmup=10):
-    """Yang, Xiang, Xie and Lai 2017, following their program: X ≈ V S Uᵀ with an adaptive S.
+    """Run the method of Yang, Xiang, Xie and Lai 2017: X ≈ V S Uᵀ with an adaptive S.
 
-    Multiplicative steps are as in nsNMF, and parts are scaled to sum one after each. In the first
-    and the last iteration, linear programmes change the part weights and the parts, and S receives
-    the inverse. Return V, S, U.
+    The code follows the authors' program. Multiplicative steps are as in nsNMF, and parts are
+    scaled to sum one after each. In the first and the last iteration, linear programmes change the
+    part weights and the parts, and S receives the inverse. Return V, S, U.
     """
     eps, V, U = 1e-9, V0, U0 / U0.sum(axis=0)
     S = np.eye(V.shape[1])
@@ -917,7 +986,10 @@ def ansnmf(X, V0, U0, n_iter, *, slack_V=0.001, slack_U=0.001, warmup=10):
 
 
 def nsnmf_kl(X, V0, U0, n_iter, *, delta=0.5, order="VU"):
-    """Pascual-Montano et al. 2006 with the divergence, that paper's loss. As `nsnmf_frobenius`."""
+    """Run nsNMF (Pascual-Montano et al. 2006) with the KL divergence, the loss of that paper.
+
+    Order and scaling are those of `nsnmf_frobenius`.
+    """
     S = smoothing_matrix(V0.shape[1], delta)
 
     def step_V(V, U):
@@ -935,7 +1007,7 @@ def nsnmf_kl(X, V0, U0, n_iter, *, delta=0.5, order="VU"):
 
 
 def accelerated(gradient, lipschitz, Z, inner_iter):
-    """Run inner_iter steps of NMF-DC (15); momentum restarts with β₀ = 1, Y₀ = Z."""
+    """Run inner_iter steps of NMF-DC (15) from Z; momentum restarts with β₀ = 1, Y₀ = Z."""
     if lipschitz == 0:
         return Z
     Y, beta = Z, 1.0
@@ -948,13 +1020,16 @@ def accelerated(gradient, lipschitz, Z, inner_iter):
 
 
 def nmfdc_nesterov(X, V0, U0, n_iter, *, A=None, delta=0.5, inner_iter=10, order="VU"):
-    """NMF-DC (15)(17), read as inner loops; exact constants ‖SᵀWᵀWS‖₂‖AAᵀ‖₂ and ‖SHAAᵀHᵀSᵀ‖₂.
+    """Run NMF-DC (15) and (17), read as inner loops, with the exact Lipschitz constants.
 
-    Paper's order: H (15), which is our Zᵀ, then W (17), our U. (5) has the ½, so nothing is halved.
-    V0 is averaged within each class. The *outer* history never rises: (19) at H = H_k gives
+    These are ‖SᵀWᵀWS‖₂‖AAᵀ‖₂ and ‖SHAAᵀHᵀSᵀ‖₂ in the paper's letters. The paper's order is H (15),
+    which is our Zᵀ, then W (17), which is our U. The objective (5) has the factor ½, so nothing is
+    halved. V0 is averaged within each class.
+
+    The *outer* history never rises: (19) at H = H_k gives
     f(H_k+1) + L/2‖H_k+1 - H_k‖² <= f(H_k) + L/2 θ²‖H_k - H_k-1‖² with θ < 1, and the momentum
     starts from rest, so f(H_k) <= f(H_0) for every k. Within an inner loop the values may rise.
-    Slip: (9)'s last trace lacks an S.
+    Misprint in the paper: the last trace of (9) lacks an S.
     """
     A = np.eye(len(X)) if A is None else A
     S = smoothing_matrix(V0.shape[1], delta)
@@ -976,15 +1051,16 @@ def nmfdc_nesterov(X, V0, U0, n_iter, *, A=None, delta=0.5, inner_iter=10, order
 
 
 # --------------------------------------------------------------------------------------------
-# Any combination
+# Frobenius and KL updates with any combination of terms
 # --------------------------------------------------------------------------------------------
 
 
 def constrained_frobenius(X, V0, U0, n_iter, *, A=None, order="VU", **terms):
-    """Ratio updates Z neg / pos from `split_frobenius`, whose keywords `terms` are. Monotone.
+    """Run multiplicative updates Z neg / pos with any terms of `split_frobenius` as keywords.
 
-    With hard labels and a graph, neg has λAᵀWV and pos λAᵀDeg V; edges within a class appear in
-    both and only shorten the step (the Laplacian of the merged graph would drop them).
+    The objective never rises. With hard labels and a graph, neg has λAᵀWV and pos λAᵀDeg V. Edges
+    within a class appear in both, and only shorten the step (the Laplacian of the merged graph
+    would drop them).
     """
     A = np.eye(len(X)) if A is None else A
 
@@ -1007,12 +1083,12 @@ def constrained_kl(
     X, V0, U0, n_iter, *, A=None, S=None, W=None, lam=0.0, D=None, class_reg=0.0, gamma=None,
     l1_V=0.0, l2_V=0.0, l1_U=0.0, l2_U=0.0, order="VU",
 ):  # fmt: skip
-    """Iterate EM steps; with a graph, solve the systems of GNMF (21), one per component.
+    """Run EM updates for the KL loss with any terms; with a graph, solve GNMF (21) per component.
 
     (diag(b_k) + λ AᵀLA) z_k = c_k,   b = Aᵀγ ⊗ colsum(B) + Aᵀ(class_reg D + l1),   B = U Sᵀ,
-    c = Z ∘ Aᵀ(γ X / VBᵀ) B. An l2 penalty adds l2 AᵀA z_k² on the left (AᵀA is diagonal), which
-    without graph is the closed form of `nmf_kl` and with it a quadratic system.
-    Monotone without graph.
+    c = Z ∘ Aᵀ(γ X / VBᵀ) B. An l2 penalty adds l2 AᵀA z_k² on the left (AᵀA is diagonal). Without a
+    graph this gives the closed form of `nmf_kl`, and with a graph a quadratic system. Without a
+    graph, the objective never rises.
     """
     n, k = len(X), U0.shape[1]
     A = np.eye(n) if A is None else A
@@ -1047,12 +1123,15 @@ def constrained_kl(
 
 
 # --------------------------------------------------------------------------------------------
-# CF, LCF: returns (V, C, history), U = Xᵀ C
+# CF and LCF, which return (V, C, history); U = Xᵀ C
 # --------------------------------------------------------------------------------------------
 
 
 def signed_parts(X, K=None):
-    """K = K⁺ - K⁻. Linear: K⁺ = X⁺X⁺ᵀ + X⁻X⁻ᵀ, K⁻ = X⁺X⁻ᵀ + X⁻X⁺ᵀ; a given K: by entries."""
+    """Return non-negative K⁺ and K⁻ with K = K⁺ - K⁻, for the kernel K = X Xᵀ or a given K.
+
+    For the linear kernel, K⁺ = X⁺X⁺ᵀ + X⁻X⁻ᵀ and K⁻ = X⁺X⁻ᵀ + X⁻X⁺ᵀ. A given K is split by entries.
+    """
     if K is not None:
         return np.maximum(K, 0.0), np.maximum(-K, 0.0)
     plus, minus = np.maximum(X, 0.0), np.maximum(-X, 0.0)
@@ -1060,13 +1139,16 @@ def signed_parts(X, K=None):
 
 
 def lcf_mu(X, V0, C0, n_iter, *, lam=0.3, K=None, signed=None, order="UV"):
-    """LCF (4)(5); λ = 0 is CF. Paper's order: W (4), which is our C, then V (5): "UV", C being U.
+    """Run the updates of LCF (4) and (5) in the paper's order: W (4), our C, then V (5).
 
-    Slips: the denominator of (4), (9) is K W V Vᵀ + λ K W diag(V1) (a V is lost in print); its
-    numerator is (1+λ) K Vᵀ, since Σ_i Xᵀx_i 1ᵀD_i = K Vᵀ. Lemma 3's second derivative has V for Vᵀ.
-    (5) divides 2(λ+1)(WᵀK) by 2WᵀKWV + λA + λB: the update of ½‖·‖² + λ/2 locality.
-    Signed data or kernel: Z sqrt(neg/pos) with `signed_parts` (Ding, Li & Jordan 2010), by default
-    where X (or a given K) has a negative entry. Both forms are monotone.
+    λ = 0 is CF. In `order`, "U" stands for C. Signed data or a signed kernel have the update
+    Z sqrt(neg/pos) with `signed_parts` (Ding, Li & Jordan 2010), by default if X (or a given K) has
+    a negative entry. With both updates, the objective never rises.
+
+    (5) divides 2(λ+1)(WᵀK) by 2WᵀKWV + λA + λB, so it is the update of ½‖·‖² + λ/2 locality.
+    Misprints in the paper: the denominator of (4), (9) should be K W V Vᵀ + λ K W diag(V1) (the
+    paper lacks one V); its numerator is (1+λ) K Vᵀ, since Σ_i Xᵀx_i 1ᵀD_i = K Vᵀ. The second
+    derivative in Lemma 3 has V for Vᵀ.
     """
     given = X if K is None else K
     signed = bool((given < 0).any()) if signed is None else signed
@@ -1089,12 +1171,12 @@ def lcf_mu(X, V0, C0, n_iter, *, lam=0.3, K=None, signed=None, order="UV"):
 
 
 def cf_mu(X, V0, C0, n_iter, *, K=None, signed=None, order="UV"):
-    """CF (Xu & Gong 2004), objective LCF (1): `lcf_mu` without locality."""
+    """Run CF (Xu & Gong 2004), with objective LCF (1): `lcf_mu` with λ = 0."""
     return lcf_mu(X, V0, C0, n_iter, lam=0.0, K=K, signed=signed, order=order)
 
 
 def lcf_mu_literal(X, V0, C0, n_iter, *, lam=0.3, order="UV"):
-    """LCF (4)(5) term by term for non-negative X: sums over i with D_i = diag(v_i)."""
+    """Run LCF (4) and (5) term by term for non-negative X, with sums over i and D_i = diag(v_i)."""
     n, k = V0.shape
 
     def step_C(V, C):  # (4), the denominator's lost V put back
@@ -1124,7 +1206,7 @@ def lcf_mu_literal(X, V0, C0, n_iter, *, lam=0.3, order="UV"):
 
 
 def sparseness(x):
-    """Hoyer 2004, NMF-DC (30): (√n - Σ|x| / ‖x‖) / (√n - 1)."""
+    """Return Hoyer's sparseness (√n - Σ|x| / ‖x‖) / (√n - 1) (Hoyer 2004, NMF-DC (30))."""
     root = np.sqrt(x.size)
     return float((root - np.abs(x).sum() / np.linalg.norm(x)) / (root - 1.0))
 
@@ -1148,7 +1230,7 @@ def hoyer_projection(s, l1, l2):
             direction = np.where(free, -1.0 / free.sum(), 0.0)
             direction[np.flatnonzero(free)[0]] += 1.0
             length = np.linalg.norm(direction)
-        if length > 0:  # 0: one free entry
+        if length > 0:  # The length is 0 if only one entry is free.
             v = middle + np.sqrt(max(room, 0.0)) / length * direction
         if (v >= 0).all():
             return v
@@ -1173,14 +1255,16 @@ def project_columns(Z, wanted, unit):
 
 
 def hoyer_sparse_nmf(X, V0, U0, n_iter, *, sparseness_V=None, sparseness_U=None, order="VU"):
-    """Hoyer 2004, section 3.1, ½‖X - VUᵀ‖²: gradient step and projection, or multiplicative step.
+    """Run Hoyer's NMF with sparseness constraints (2004, section 3.1) for ½‖X - VUᵀ‖².
 
-    Hoyer's W is our U (column norms kept), and his H is our Vᵀ (columns of V of unit norm). A
-    constrained step starts at size 1, is halved until the objective does not rise, and grows by 1.2
-    after success. A factor whose step has shrunk below 1e-200 is unchanged. If V is free, its
-    columns are scaled to unit norm after the step, and U by the inverse, as in his code. The start
-    is projected first. The paper lists W before H, but his code updates H first ("VU"). The method
-    is monotone after the projection of the start.
+    A factor with a constraint takes a gradient step and a projection, a free one a multiplicative
+    step. Hoyer's W is our U (column norms kept), and his H is our Vᵀ (columns of V of unit norm).
+    The paper lists W before H, but his code updates H first ("VU").
+
+    A constrained step starts at size 1, is halved until the objective does not rise, and grows by
+    1.2 after success. A factor whose step has shrunk below 1e-200 is unchanged. If V is free, its
+    columns are scaled to unit norm after the step, and U by the inverse, as in his code. The
+    initial factors are projected first; after that the objective never rises.
     """
     V, U = np.array(V0, dtype=np.float64), np.array(U0, dtype=np.float64)
     if sparseness_V is None:
@@ -1235,12 +1319,14 @@ def hoyer_sparse_nmf(X, V0, U0, n_iter, *, sparseness_V=None, sparseness_U=None,
 
 
 def plsa_em(X, Pz, Pw_z, Pd_z, n_iter):
-    """EM for P(d, w) = Σ_z P(z) P(d|z) P(w|z) on the count table X (documents, words).
+    """Run EM for PLSA, P(d, w) = Σ_z P(z) P(d|z) P(w|z), on the count table X (documents, words).
 
-    Pz (k,), Pw_z (p, k), Pd_z (n, k), columns summing to one. Returns them and the log-likelihood
-    Σ x log P(d, w) after each iteration. With V = N P(d|z) diag(P(z)), U = P(w|z), N = ΣX, one EM
-    step is the two KL-NMF half-steps from the *same* point followed by scaling U's columns to sum
-    one; D(X ‖ VUᵀ) = Σ x log(x/N) - log-likelihood there.
+    Pz (k,), Pw_z (p, k) and Pd_z (n, k) have columns that sum to one. Return them and the
+    log-likelihood Σ x log P(d, w) after each iteration.
+
+    With V = N P(d|z) diag(P(z)), U = P(w|z) and N = ΣX, one EM step equals the two half-steps of
+    NMF with the KL loss from the *same* point, followed by scaling the columns of U to sum one.
+    There, D(X ‖ VUᵀ) = Σ x log(x/N) - log-likelihood.
     """
     n, p = X.shape
     history = []
@@ -1278,8 +1364,11 @@ def edges_to(new, X, W, n_neighbors, weighting="binary", bandwidth=1.0):
     return E
 
 
-def codes_beside(new, U, E, V, lam):
-    """Minimise ½‖x - Uv‖² + lam/2 Σ_j E_ij ‖v - v_j‖² over v >= 0, as one least squares problem."""
+def codes_with_neighbors(new, U, E, V, lam):
+    """Return part weights of new samples that are close to those of their neighbours in the graph.
+
+    They minimise ½‖x - Uv‖² + lam/2 Σ_j E_ij ‖v - v_j‖² over v >= 0, as one least squares problem.
+    """
     from scipy.optimize import nnls
 
     k = U.shape[1]
@@ -1293,8 +1382,11 @@ def codes_beside(new, U, E, V, lam):
     return np.array(codes)
 
 
-def beside_kl(x, U, weights, V, lam, v):
-    """D(x ‖ Uv) + lam Σ_j w_j D(v_j ‖ v), with D(a ‖ b) = Σ a log(a/b) - a + b."""
+def kl_with_neighbors(x, U, weights, V, lam, v):
+    """Return the KL objective of one new sample with a graph: D(x ‖ Uv) + lam Σ_j w_j D(v_j ‖ v).
+
+    D(a ‖ b) = Σ a log(a/b) - a + b.
+    """
 
     def divergence(a, b):
         return (np.where(a > 0, a * np.log(floor(a) / floor(b)), 0.0) - a + b).sum()
@@ -1317,7 +1409,7 @@ def weighed_entries(X, V, U, weight, loss="frobenius"):
 
 
 def nmf_weighed(X, V0, U0, n_iter, *, weight, loss="frobenius", order="VU"):
-    """Lee and Seung's updates with a weight for each entry (Blondel, Ho & Van Dooren 2008)."""
+    """Run Lee & Seung's updates with a weight for each entry (Blondel, Ho & Van Dooren 2008)."""
     X = np.where(weight > 0, X, 0.0)
 
     def step(X, weight, Z, B):
@@ -1338,18 +1430,21 @@ def nmf_weighed(X, V0, U0, n_iter, *, weight, loss="frobenius", order="VU"):
 
 
 # --------------------------------------------------------------------------------------------
-# Links: pairs of samples that belong together (must) or apart (cannot)
+# Links: pairs of samples of the same group (must) or of different groups (cannot)
 # --------------------------------------------------------------------------------------------
 
 
 def links_cost(V, must=(), cannot=(), must_reg=0.0, cannot_reg=0.0):
-    """must_reg/2 Σ ‖v_i - v_j‖² over must-links + cannot_reg Σ ⟨v_i, v_j⟩ over cannot-links."""
+    """Return the penalties of must-links and of cannot-links.
+
+    must_reg/2 Σ ‖v_i - v_j‖² over must-links + cannot_reg Σ ⟨v_i, v_j⟩ over cannot-links.
+    """
     drawn = sum(0.5 * ((V[i] - V[j]) ** 2).sum() for i, j in must)
     return float(must_reg * drawn + cannot_reg * sum(V[i] @ V[j] for i, j in cannot))
 
 
 def must_matrix(n, must, y=None):
-    """Return A with one column per group that must-links (and labels) join, by repeated union."""
+    """Return A with a column per group of samples that must-links (and equal labels) join."""
     group = list(range(n))
     pairs = list(must)
     if y is not None:
@@ -1394,7 +1489,10 @@ def nmf_linked(
 
 
 def linked_merge(V, k, must=(), cannot=()):
-    """Run Ward's merging by brute force; groups with a cannot-link are merged last."""
+    """Return clusters by Ward's merging, computed by brute force, with links between samples.
+
+    Must-links are merged first. Groups with a cannot-link between them are merged last.
+    """
     groups = [list(np.flatnonzero(c)) for c in must_matrix(len(V), must).T]
 
     def spread(group):
@@ -1420,7 +1518,10 @@ def linked_merge(V, k, must=(), cannot=()):
 
 
 def semi_nmf(X, V0, n_iter, *, D=None, class_reg=0.0, W=None, lam=0.0):
-    """(5)(6): U = XᵀV (VᵀV)⁻¹, then V times the root of the ratio of split gradients."""
+    """Run Semi-NMF (5) and (6) for X of any sign, with class cost and graph.
+
+    U = XᵀV (VᵀV)⁻¹; then V is multiplied by the root of the ratio of the split gradients.
+    """
     V = np.array(V0)
     history = []
     W = np.zeros((len(X), len(X))) if W is None else W
@@ -1442,12 +1543,15 @@ def semi_nmf(X, V0, n_iter, *, D=None, class_reg=0.0, W=None, lam=0.0):
 
 
 def objective_l21(X, V, U, eps):
-    """Σ_i √(‖x_i - U v_i‖² + ε): Kong, Ding & Huang (2011), smoothed."""
+    """Return Σ_i √(‖x_i - U v_i‖² + ε), the smoothed ℓ2,1 loss of Kong, Ding & Huang (2011)."""
     return float(np.sqrt(((X - V @ U.T) ** 2).sum(axis=1) + eps).sum())
 
 
 def nmf_l21(X, V0, U0, n_iter, *, eps):
-    """Multiplicative updates for ½ Σ γ_i ‖x_i - U v_i‖² with γ_i = 1/√(‖r_i‖² + ε) renewed."""
+    """Run multiplicative updates for ½ Σ γ_i ‖x_i - U v_i‖² with γ_i = 1/√(‖r_i‖² + ε).
+
+    The weights γ are computed again from the residuals r before each step.
+    """
     V, U = np.array(V0), np.array(U0)
     history = []
 
@@ -1464,7 +1568,7 @@ def nmf_l21(X, V0, U0, n_iter, *, eps):
 
 
 # --------------------------------------------------------------------------------------------
-# Similarities: S ~ V Vᵀ
+# Symmetric NMF of a similarity matrix: S ~ V Vᵀ
 # --------------------------------------------------------------------------------------------
 
 
@@ -1494,7 +1598,7 @@ def symmetric_sweeps(S, V0, n_iter):
 
 
 # --------------------------------------------------------------------------------------------
-# Batches
+# Online NMF: updates from batches of samples
 # --------------------------------------------------------------------------------------------
 
 
@@ -1507,8 +1611,8 @@ def nonnegative_rows(C, G):
 def batches_frobenius(batches, U0, forget, rounds=1):
     """Return U after batches of (rows, X), each with exact part weights and then an exact U.
 
-    The sums are recomputed from every sample's last X, part weights and weight forget^age. A batch
-    increases the age of other samples by its share of all samples so far.
+    The sums over samples are computed again from each sample's last X, part weights and weight
+    forget^age. A batch increases the age of other samples by its share of all samples so far.
     """
     U, known, met = np.array(U0, dtype=np.float64), {}, 0
     for rows, X in batches:
@@ -1529,9 +1633,10 @@ def batches_frobenius(batches, U0, forget, rounds=1):
 def batches_kl(batches, U0, forget, steps):
     """Return U after batches: `steps` EM updates of the part weights, then one of U from sums.
 
-    C sums U ∘ (X/Y)ᵀV with the U and V of each batch, and B sums the part weights. The start counts
-    as one sample with mean part weights. Earlier sums are multiplied by forget^(16 batch/met), and
-    the step has the power 1.6.
+    C sums U ∘ (X/Y)ᵀV with the U and V of each batch, and B sums the part weights. The initial U
+    counts as one sample with mean part weights. Earlier sums are multiplied by
+    forget^(16 batch/met), where met is the number of samples so far. The update of U has the
+    exponent 1.6.
     """
     U = np.array(U0, dtype=np.float64)
     k = U.shape[1]
@@ -1553,7 +1658,7 @@ def batches_kl(batches, U0, forget, steps):
 
 
 def damped_newton(X, Z, B, cost, ridge, sweeps, hold=0.01):
-    """Take the damped second-order step on rows of KL of `partwise.backends.curvature`."""
+    """Return rows of Z after the damped second-order KL step of `partwise.backends.curvature`."""
     out = np.zeros_like(Z)
     for i, (x, z) in enumerate(zip(X, Z, strict=True)):
         y = B @ z
@@ -1591,14 +1696,20 @@ def log_loss(p, y):
 
 
 def gaussian_classes(Z, M, S, shrink):
-    """Return log N(z; m_c, (1-g) S + g tr(S)/d I) for each row z and class c, up to a constant."""
+    """Return log N(z; m_c, (1-g) S + g tr(S)/d I) for each row z and class c, up to a constant.
+
+    g is ``shrink``, and d the number of columns.
+    """
     d = len(S)
     inverse = np.linalg.inv((1 - shrink) * S + shrink * np.trace(S) / d * np.eye(d))
     return np.array([[-0.5 * (z - m) @ inverse @ (z - m) for m in M] for z in Z])
 
 
 def em_of_gaussian_classes(Z, labelled, y, P, rounds, shrink):
-    """Return scores after each iteration of EM; labelled samples stay in their class."""
+    """Return class scores after each EM iteration for Gaussian classes with one covariance.
+
+    The labelled samples stay in their class.
+    """
     P, scores = np.array(P, dtype=np.float64), []
     for _ in range(rounds):
         for i, c in zip(labelled, y):
@@ -1617,23 +1728,28 @@ def em_of_gaussian_classes(Z, labelled, y, P, rounds, shrink):
 
 
 def even_masses(G, y, c):
-    """Return class shares of the mass at each sample, with equal total mass for all classes."""
+    """Return the class probabilities of each sample from G, the affinities to labelled samples.
+
+    The mean affinities to each class are scaled so that all classes have equal total mass.
+    """
     H = np.array([[g[y == j].mean() for j in range(c)] for g in G])
     H = H / H.sum(axis=1, keepdims=True)
     H = H / H.sum(axis=0, keepdims=True)
     return H / H.sum(axis=1, keepdims=True)
 
 
+# --------------------------------------------------------------------------------------------
 # A classifier's estimates of its own accuracy
 # --------------------------------------------------------------------------------------------
 
 
 def expected_accuracy(p, agreed, n_labels, *, share, width, edge):
-    """logit(a) = c0 + (c1 + c2/√n) logit(sure) + (c3 + c4/√n) logit(agreement).
+    """Return a classifier's estimate of its accuracy, with the ends of an interval.
 
-    The number of labels per class determines the distance of the interval's ends from the estimate,
-    in logits. p (n, c) are class probabilities of the samples without a label, and ``agreed`` is
-    the agreement of the heads.
+    logit(a) = c0 + (c1 + c2/√n) logit(sure) + (c3 + c4/√n) logit(agreement). p (n, c) are class
+    probabilities of the samples without a label, ``sure`` is the mean of their largest one, and
+    ``agreed`` is how often the classifiers agree. The number of labels per class determines the
+    distance of the interval's ends from the estimate, in logits.
     """
     sure = np.mean([max(row) for row in p])
     s, h = (np.log(v / (1 - v)) for v in np.clip([sure, agreed], edge, 1 - edge))
@@ -1646,7 +1762,10 @@ def expected_accuracy(p, agreed, n_labels, *, share, width, edge):
 
 
 def expected_balanced_accuracy(p):
-    """Return the mean over classes of Σ_i p_ic [c is predicted] / Σ_i p_ic."""
+    """Return the expected balanced accuracy: the mean over classes of expected recalls.
+
+    The recall of class c is Σ_i p_ic [c is predicted] / Σ_i p_ic.
+    """
     shares = []
     for c in range(len(p[0])):
         found = sum(row[c] for row in p if int(np.argmax(row)) == c)
@@ -1655,7 +1774,7 @@ def expected_balanced_accuracy(p):
 
 
 def measured_shares(counts, strengths):
-    """Return the posterior mean and deviation of shares, with Dirichlet distributions.
+    """Return the posterior mean and deviation of class shares, with Dirichlet distributions.
 
     P(counts | a) is the product over the labels of (a + number of earlier labels of the same class)
     divided by its sum over the classes. All strengths a have the same prior probability.
@@ -1682,7 +1801,10 @@ def measured_shares(counts, strengths):
 
 
 def estimated_shares(p, rounds):
-    """Run Saerens' EM: the mean of the probabilities is the next estimate."""
+    """Return class shares by the EM of Saerens et al.
+
+    The mean of the probabilities, corrected for the current shares, is the next estimate.
+    """
     c = len(p[0])
     shares = [1 / c] * c
     for _ in range(rounds):
@@ -1695,7 +1817,7 @@ def estimated_shares(p, rounds):
 
 
 def share_errors(shares, held, truth):
-    """Return standard errors of C⁻ᵀq where row j of C is a mean over labels of class j.
+    """Return standard errors of the class shares C⁻ᵀq, where row j of C is a mean over labels of j.
 
     Each class has one more label, which is predicted as any one class with equal chance. The error
     of C moves C⁻ᵀq by -C⁻ᵀ (δC)ᵀ s, and the errors of the rows are independent.
@@ -1714,7 +1836,10 @@ def share_errors(shares, held, truth):
 
 
 def accuracy_range(recalls, low, high):
-    """Return the ends of Σ s_j r_j over s within bounds, by linear programmes."""
+    """Return the least and largest accuracy Σ s_j r_j over class shares s within bounds.
+
+    Both are found by linear programmes; r are the recalls.
+    """
     bounds, ones = list(zip(low, high)), np.ones((1, len(recalls)))
     ends = [linprog(sign * recalls, A_eq=ones, b_eq=[1], bounds=bounds) for sign in (1, -1)]
     return ends[0].fun, -ends[1].fun
@@ -1760,7 +1885,10 @@ def outlyingness(codes, graph, labelled, y, *, share, floors, usual, of_mean, co
 
 
 def edge_histograms(picture, directions, side):
-    """Return histograms of oriented gradients, pixel by pixel; blocks of two by two windows."""
+    """Return histograms of oriented gradients of an image, with blocks of two by two windows.
+
+    They are computed pixel by pixel.
+    """
     height, width = picture.shape
     rows, columns = height // side, width // side
     windows = np.zeros((rows, columns, directions))

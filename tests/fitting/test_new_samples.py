@@ -67,11 +67,11 @@ def test_codes_are_those_of_the_formula(weighting, form):
     both = np.vstack([NEW, X[:7]])
     E = reference.edges_to(both, X, W, 5, weighting, bandwidth())
     assert (E[:30] > 0).sum() == 150
-    expected = reference.codes_beside(both, model.components_.T, E, model.embedding_, 1.0)
+    expected = reference.codes_with_neighbors(both, model.components_.T, E, model.embedding_, 1.0)
     # The coordinate descent stops when a sweep changes the part weights by less than 1e-9 of the
     # first.
     np.testing.assert_allclose(model.transform(form(both)), expected, atol=1e-6)
-    plain = reference.codes_beside(both, model.components_.T, 0 * E, model.embedding_, 1.0)
+    plain = reference.codes_with_neighbors(both, model.components_.T, 0 * E, model.embedding_, 1.0)
     assert np.abs(plain - expected).max() > 0.05  # the graph matters here
 
 
@@ -82,7 +82,7 @@ def test_kullback_leibler_is_the_minimum_of_its_formula():
     for x, weights, v in zip(NEW[:6], E, model.transform(NEW[:6])):
 
         def value(z, x=x, weights=weights):
-            return reference.beside_kl(x, U, weights, V, 1.0, z)
+            return reference.kl_with_neighbors(x, U, weights, V, 1.0, z)
 
         best = minimize(value, v + 0.1, method="L-BFGS-B", bounds=[(1e-12, None)] * 4)
         assert value(v) <= best.fun + 1e-7 * abs(best.fun)
@@ -92,7 +92,7 @@ def test_a_given_bandwidth_is_used():
     model = fit(weighting="heat", bandwidth=0.7, tol=1e-10)
     W = neighbor_graph(X, weighting="heat", bandwidth=0.7).toarray()
     E = reference.edges_to(NEW, X, W, 5, "heat", 0.7)
-    expected = reference.codes_beside(NEW, model.components_.T, E, model.embedding_, 1.0)
+    expected = reference.codes_with_neighbors(NEW, model.components_.T, E, model.embedding_, 1.0)
     np.testing.assert_allclose(model.transform(NEW), expected, atol=1e-6)
 
 
@@ -125,7 +125,7 @@ def test_labels_play_no_part():
     y = np.where(np.arange(len(X)) < 40, TRUTH[:120], -1)
     model = SemiGNMF(4, graph_reg=1.0, random_state=0, tol=1e-10, max_iter=20).fit(X, y)
     E = reference.edges_to(X, X, neighbor_graph(X).toarray(), 5)
-    expected = reference.codes_beside(X, model.components_.T, E, model.embedding_, 1.0)
+    expected = reference.codes_with_neighbors(X, model.components_.T, E, model.embedding_, 1.0)
     np.testing.assert_allclose(model.transform(X), expected, atol=1e-6)
 
 
@@ -136,7 +136,7 @@ def test_a_graph_of_ones_own_is_needed_for_new_samples():
     W = neighbor_graph(X, 3)
     model = GNMF(4, graph_reg=1.0, tol=1e-3, random_state=0).fit(X, graph=W)
     E = reference.edges_to(NEW, X, W.toarray(), 3)
-    expected = reference.codes_beside(NEW, model.components_.T, E, model.embedding_, 1.0)
+    expected = reference.codes_with_neighbors(NEW, model.components_.T, E, model.embedding_, 1.0)
     for graph in (E, sp.csr_array(E)):
         np.testing.assert_allclose(model.transform(NEW, graph=graph), expected, atol=1e-6)
     names = model.predict(NEW, graph=E)
@@ -156,7 +156,7 @@ def test_a_graph_of_ones_own_is_needed_for_new_samples():
 def test_a_given_graph_takes_the_place_of_the_search():
     model = fit(tol=1e-10)
     nothing = model.transform(NEW, graph=np.zeros((30, 120)))
-    plain = reference.codes_beside(
+    plain = reference.codes_with_neighbors(
         NEW, model.components_.T, np.zeros((30, 120)), model.embedding_, 1.0
     )
     np.testing.assert_allclose(nothing, plain, atol=1e-6)
@@ -199,7 +199,9 @@ def test_every_kind_of_array(kind, loss, tmp_path):
     if loss != KL:
         E = reference.edges_to(NEW, X, None, 5)
         U, V = to_numpy(model.components_).T, np.asarray(to_numpy(model.embedding_))
-        np.testing.assert_allclose(there, reference.codes_beside(NEW, U, E, V, 1.0), atol=1e-5)
+        np.testing.assert_allclose(
+            there, reference.codes_with_neighbors(NEW, U, E, V, 1.0), atol=1e-5
+        )
     again = partwise.load(model.save(tmp_path / "m.partwise"))
     np.testing.assert_allclose(np.asarray(to_numpy(again.transform(NEW))), same, atol=1e-9)
 
