@@ -288,7 +288,7 @@ def pairs(folder: Path, name: str) -> dict[str, tuple[Any, Any]]:
     import scipy.sparse as sp
     from sklearn.decomposition import TruncatedSVD
 
-    from partwise.classify.ordered import descriptions
+    from partwise.classify.preparation import descriptions
     from partwise.datasets import tfidf
 
     X = load(folder, name)[0]

@@ -1,6 +1,7 @@
 """Tests of copies of a fitted PartsClassifier with other labels, classifier weights or parts."""
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -56,7 +57,7 @@ def test_weights_of_another_model_are_as_good_as_ones_own(prepared, data):
     assert np.isnan(taken.expected_accuracy_.accuracy) and own.expected_accuracy_.accuracy > 0.9
     # Another temperature of the stored calibration changes the probabilities.
     hot = weighed.weighting_
-    hot["calibration"] = {**hot["calibration"], "heat": 0.1}
+    hot["calibration"] = replace(hot["calibration"], heat=0.1)
     p = copy.copy(prepared).relabel(known(data[1], 2), weigh=hot).label_distributions_
     assert p.max(axis=1).mean() < taken.label_distributions_.max(axis=1).mean() - 0.01
 

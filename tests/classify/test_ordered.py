@@ -6,7 +6,7 @@ from scipy.ndimage import gaussian_filter, gaussian_filter1d
 from sklearn.preprocessing import scale
 
 from partwise import PartsClassifier
-from partwise.classify import ordered
+from partwise.classify import preparation
 from reference import edge_histograms
 
 EPS = np.finfo(float).eps
@@ -29,56 +29,62 @@ def series(n: int = 90, p: int = 120) -> tuple[np.ndarray, np.ndarray]:
 
 def test_edges_are_the_naive_histograms():
     X = pictures(5)
-    made = ordered.edges(X, 12)
+    made = preparation.edges(X, 12)
     for x, mine in zip(X, made, strict=True):
-        naive = edge_histograms(x.reshape(16, 12), ordered.DIRECTIONS, side=2)
+        naive = edge_histograms(x.reshape(16, 12), preparation.DIRECTIONS, side=2)
         # The values are sums of a few terms, divided by norms, and at most one.
         np.testing.assert_allclose(mine, naive, atol=1000 * EPS)
 
 
 def test_pictures_series_and_spectra_are_known_by_their_columns():
-    assert ordered.descriptions(pictures()) == {"edges": 12}
-    assert ordered.descriptions(pictures(height=20, width=20)) == {"edges": 20}
-    assert ordered.descriptions(pictures(height=8, width=16)) == {"edges": 16}  # flattest
-    assert set(ordered.descriptions(series()[0])) == {"differences", "frequencies"}
+    assert preparation.descriptions(pictures()) == {"edges": 12}
+    assert preparation.descriptions(pictures(height=20, width=20)) == {"edges": 20}
+    assert preparation.descriptions(pictures(height=8, width=16)) == {"edges": 16}  # flattest
+    assert set(preparation.descriptions(series()[0])) == {"differences", "frequencies"}
     short = np.cumsum(np.random.RandomState(0).standard_normal((50, 24)), axis=1)
-    assert set(ordered.descriptions(short)) == {"differences"}
+    assert set(preparation.descriptions(short)) == {"differences"}
 
 
 @pytest.mark.parametrize(("n", "looked_at"), [(2, 2), (900, 900), (1000, 500), (5000, 500)])
 def test_of_many_samples_some_are_looked_at(n, looked_at):
-    assert len(ordered._standard(np.eye(n, 3))) == looked_at
+    assert len(preparation._standard(np.eye(n, 3))) == looked_at
 
 
 @pytest.mark.parametrize("X", [pictures(), series()[0], np.cumsum(series()[0], axis=1)])
 def test_columns_in_any_order_have_none(X):
     shuffled = X[:, np.random.RandomState(2).permutation(X.shape[1])]
-    assert ordered.descriptions(shuffled) == {}
-    assert ordered.descriptions(np.ones((5, 60))) == {}
-    assert ordered.descriptions(X[:1]) == {}
+    assert preparation.descriptions(shuffled) == {}
+    assert preparation.descriptions(np.ones((5, 60))) == {}
+    assert preparation.descriptions(X[:1]) == {}
 
 
 @pytest.mark.parametrize("times", [1e-300, 1.0, 1e300])
 def test_light_and_loudness_change_nothing(times):
     X = pictures(5)
-    np.testing.assert_allclose(ordered.edges(times * X, 12), ordered.edges(X, 12), atol=1000 * EPS)
+    np.testing.assert_allclose(
+        preparation.edges(times * X, 12), preparation.edges(X, 12), atol=1000 * EPS
+    )
     X = series(5)[0]
-    close = 1000 * EPS / ordered.FLOOR  # the logarithm of what is left of a frequency
-    np.testing.assert_allclose(ordered.frequencies(times * X), ordered.frequencies(X), atol=close)
+    close = 1000 * EPS / preparation.FLOOR  # the logarithm of what is left of a frequency
+    np.testing.assert_allclose(
+        preparation.frequencies(times * X), preparation.frequencies(X), atol=close
+    )
 
 
 def test_when_a_series_begins_changes_nothing():
     X = series(5)[0]
-    close = 1000 * EPS / ordered.FLOOR
+    close = 1000 * EPS / preparation.FLOOR
     moved = np.roll(X, 17, axis=1)
-    np.testing.assert_allclose(ordered.frequencies(moved), ordered.frequencies(X), atol=close)
+    np.testing.assert_allclose(
+        preparation.frequencies(moved), preparation.frequencies(X), atol=close
+    )
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_samples_without_a_change_are_finite(dtype):
     flat = np.array([[0.0], [1.0], [0.1]], dtype) * np.ones(144, dtype)
-    assert not ordered.edges(flat, 12).any()
-    np.testing.assert_array_equal(ordered.frequencies(flat), np.log(ordered.FLOOR))
+    assert not preparation.edges(flat, 12).any()
+    np.testing.assert_array_equal(preparation.frequencies(flat), np.log(preparation.FLOOR))
 
 
 def test_series_are_told_apart_wherever_they_begin():

@@ -26,7 +26,6 @@ from partwise.classify import (
     features,
     inputs,
     preparation,
-    spreading,
 )
 
 
@@ -355,8 +354,8 @@ def test_propagation_solves_the_system():
     shares = (0.5, 0.99, 0.9)
     E = np.eye(30)[[3, 8, 5]]
     E[2, 6:9] = 1 / 3  # from several samples together
-    found = spreading.propagate(
-        spreading.Walk.of(sp.csr_array(S)), sp.csr_array(E), shares, tol=1e-6
+    found = classifiers.propagate(
+        classifiers.Walk.of(sp.csr_array(S)), sp.csr_array(E), shares, tol=1e-6
     )
     for F, share in zip(found.swapaxes(0, 1), shares, strict=True):
         exact = (1 - share) * E @ np.linalg.inv(np.eye(30) - share * S)
@@ -500,13 +499,13 @@ def test_propagation_from_samples_that_nothing_is_joined_to():
     degree = np.maximum(np.asarray(W.sum(axis=1)).ravel(), 1e-12)
     S = sp.csr_array(sp.diags_array(degree**-0.5) @ W @ sp.diags_array(degree**-0.5))
     shares = (0.99, 0.9, 0.5)
-    walk = spreading.Walk.of(S)
-    found = spreading.propagate(walk, sp.eye_array(43, format="csr"), shares)
+    walk = classifiers.Walk.of(S)
+    found = classifiers.propagate(walk, sp.eye_array(43, format="csr"), shares)
     for F, share in zip(found.swapaxes(0, 1), shares, strict=True):
         exact = (1 - share) * np.linalg.inv(np.eye(43) - share * S.toarray())
         np.testing.assert_allclose(F, exact, atol=1e-4)  # the tolerance of the solver
     # A column gives the same result alone and together with others.
-    alone = spreading.propagate(walk, sp.eye_array(43, format="csr")[[4]], shares)
+    alone = classifiers.propagate(walk, sp.eye_array(43, format="csr")[[4]], shares)
     np.testing.assert_array_equal(alone[0], found[4])
 
 

@@ -6,7 +6,7 @@ from sklearn.datasets import make_blobs
 
 import reference
 from partwise import PartsClassifier
-from partwise.classify import shares
+from partwise.classify import calibration
 
 
 def predictions(rng, truth, c, spread=1.0):
@@ -20,14 +20,14 @@ def predictions(rng, truth, c, spread=1.0):
 
 @pytest.mark.parametrize("counts", [[7, 2, 1], [4, 4, 4, 4], [0, 20], [3]])
 def test_measured_shares_are_the_naive_posterior(counts):
-    found = shares.measured_shares(np.array(counts))
-    wanted = reference.measured_shares(counts, shares.STRENGTHS)
+    found = calibration.measured_shares(np.array(counts))
+    wanted = reference.measured_shares(counts, calibration.STRENGTHS)
     np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9)
     assert found[0].sum() == pytest.approx(1)
 
 
 def test_counts_that_chance_explains_are_drawn_to_equal_shares():
-    few, many = (shares.measured_shares(np.array(n))[0] for n in ([6, 4, 5], [600, 400, 500]))
+    few, many = (calibration.measured_shares(np.array(n))[0] for n in ([6, 4, 5], [600, 400, 500]))
     assert np.abs(few - 1 / 3).max() < 0.03 < np.abs(many - 1 / 3).max()
 
 
@@ -35,9 +35,11 @@ def test_estimated_shares_and_their_errors_are_the_naive_ones(rng):
     truth = rng.choice(3, 200, p=[0.6, 0.3, 0.1])
     p, labels = predictions(rng, truth, 3), np.repeat(np.arange(3), 8)
     held = predictions(rng, labels, 3)
-    found = shares.estimated_shares(p)
-    np.testing.assert_allclose(found, reference.estimated_shares(p, shares.ROUNDS), rtol=1e-9)
-    errors = shares.standard_errors(found, held, labels)
+    found = calibration.estimated_shares(p)
+    np.testing.assert_allclose(
+        found, reference.estimated_shares(p, calibration.CONVERGED), rtol=1e-9
+    )
+    errors = calibration.standard_errors(found, held, labels)
     np.testing.assert_allclose(errors, reference.share_errors(found, held, labels), rtol=1e-9)
 
 
@@ -54,7 +56,7 @@ def test_the_errors_of_estimated_shares_are_of_the_right_size(rng):
         held = predictions(rng, labels, 3)
         C = np.array([held[labels == j].mean(axis=0) for j in range(3)])
         found.append(np.linalg.solve(C.T, p.mean(axis=0)))
-        errors.append(shares.standard_errors(shares.estimated_shares(p), held, labels))
+        errors.append(calibration.standard_errors(calibration.estimated_shares(p), held, labels))
     ratio = np.mean(errors, axis=0) / np.std(found, axis=0)
     assert (ratio > 0.8).all() and (ratio < 1.4).all()
 
@@ -62,16 +64,18 @@ def test_the_errors_of_estimated_shares_are_of_the_right_size(rng):
 def test_predictions_by_chance_determine_nothing(rng):
     labels = np.repeat(np.arange(4), 5)
     held = rng.dirichlet(np.ones(4), labels.size)
-    assert not shares.is_determined(shares.standard_errors(np.full(4, 0.25), held, labels))
+    assert not calibration.is_determined(
+        calibration.standard_errors(np.full(4, 0.25), held, labels)
+    )
     same = np.full((20, 4), 0.25)
-    assert (shares.standard_errors(np.full(4, 0.25), same, labels) == 1).all()
+    assert (calibration.standard_errors(np.full(4, 0.25), same, labels) == 1).all()
 
 
 def test_the_range_of_the_accuracy_is_a_linear_programme(rng):
     for _ in range(20):
         recalls, s = rng.random(4), rng.dirichlet(np.ones(4))
         low, high = np.maximum(s - rng.random(4) / 3, 0), np.minimum(s + rng.random(4) / 3, 1)
-        found = shares.accuracy_range(recalls, low, high)
+        found = calibration.accuracy_range(recalls, low, high)
         np.testing.assert_allclose(found, reference.accuracy_range(recalls, low, high), atol=1e-9)
 
 

@@ -415,9 +415,10 @@ def test_a_file_that_is_not_there(tmp_path):
 
 def nested(value, where=()):
     """Yield the path and value of every array in nested dicts and lists."""
+    value = vars(value) if is_dataclass(value) else value
     items = value.items() if isinstance(value, dict) else enumerate(value)
     for key, item in items:
-        if isinstance(item, (dict, list)):
+        if isinstance(item, (dict, list)) or is_dataclass(item):
             yield from nested(item, (*where, key))
         elif isinstance(item, np.ndarray) or sp.issparse(item):
             yield (*where, key), item
@@ -425,6 +426,8 @@ def nested(value, where=()):
 
 def put(state, where, value):
     """Return a copy of the nested state in which one array is replaced by `value`."""
+    if is_dataclass(state):
+        return type(state)(**put(vars(state), where, value))
     state = dict(state) if isinstance(state, dict) else list(state)
     state[where[0]] = value if len(where) == 1 else put(state[where[0]], where[1:], value)
     return state

@@ -58,10 +58,11 @@ class EditedParts:
         me: Any = self
         check_has_samples(me, "edit_parts")
         features = me._features
-        features.prepared[""] = edit(features.first, edits, fixed, avoid or {})
+        first = edit(features.first, edits, fixed, avoid or {})
+        features = replace(features, prepared={**features.prepared, "": first})
         new = copy.copy(me)
         kept = {name: me._state[name] for name in ("mark", "also")}
-        new._state, new._cache = {**kept, "features": features.state()}, {}
+        new._state, new._cache = {**kept, "features": features}, {}
         new._publish_parts(features)
         for name in ("classes_", "label_distributions_", "transduction_"):
             new.__dict__.pop(name, None)

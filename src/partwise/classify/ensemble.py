@@ -13,10 +13,11 @@ from scipy.special import log_softmax, softmax
 
 from partwise.backends.arrays import AnyArray
 from partwise.backends.threads import allowed, each, pieces, results, threads_for
-from partwise.classify import classifiers, spreading, trees
+from partwise.classify import classifiers
 from partwise.classify.calibration import WORST, Calibration, calibrate, temper
 from partwise.classify.classifiers import Linear
 from partwise.classify.features import Features, Views
+from partwise.persistence.values import may_be_saved
 
 #: Share α of label spreading: "far" reaches a whole cluster, "near" the neighbourhood of a label.
 SPREAD = {"far": 0.99, "near": 0.9}
@@ -89,6 +90,7 @@ class Candidates(list[Candidate]):
         return "\n".join(rows)
 
 
+@may_be_saved
 @dataclass
 class Member:
     """A fitted classifier of the ensemble.
@@ -127,10 +129,11 @@ class Member:
     def scores(self, Z: Any, n_classes: int) -> AnyArray:
         """Return (n, n_classes) scores of rows of the view."""
         if self.kind == "trees":
-            return trees.log_shares(self.arrays, Z, n_classes)
+            return classifiers.tree_scores(self.arrays, Z, n_classes)
         return np.asarray(Z @ self.arrays["A"] + self.arrays["b"])
 
 
+@may_be_saved
 @dataclass
 class Ensemble:
     """Weighted classifiers, and the calibration of their averaged predictions.
@@ -156,23 +159,11 @@ class Ensemble:
     truth: AnyArray
     agreement: float = float("nan")
 
-    def state(self) -> dict[str, Any]:
-        """Return nested dictionaries of arrays, numbers and text for a model file."""
-        members = [vars(member) for member in self.members]
-        return {**vars(self), "members": members, "calibration": vars(self.calibration)}
-
-    @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Ensemble:
-        """Return the ensemble of `state`."""
-        members = [Member(**member) for member in state["members"]]
-        calibration = Calibration(**state["calibration"])
-        return cls(**{**state, "members": members, "calibration": calibration})
-
     def weighting(self) -> dict[str, Any]:
         """Return inverse temperatures and weights by the key of the member, and the calibration."""
         pairs = zip(self.members, self.weights.tolist(), strict=True)
         members = {member.key: (member.inverse_temperature, w) for member, w in pairs}
-        return {"members": members, "calibration": vars(self.calibration)}
+        return {"members": members, "calibration": self.calibration}
 
     @property
     def candidates(self) -> Candidates:
@@ -216,7 +207,7 @@ def mix(
         else:
             Z = inputs[m.key[1:]] = views[m.preparation][m.view]
             if m.kind == "trees":
-                trees.check(m.arrays, Z.shape[1], n_classes)
+                classifiers.check_trees(m.arrays, Z.shape[1], n_classes)
     n = next(iter(views[""].values())).shape[0]
     total = np.zeros((n, n_classes))
 
@@ -379,7 +370,7 @@ class EnsembleFit:
             left = 1 - kept.weights.sum()
             mixed, members = left * mixed + kept.mixed, [*members, *kept.members]
             w = np.append(left * w, kept.weights)
-        last = Calibration(**self.previous["calibration"]) if self.previous else None
+        last = self.previous["calibration"] if self.previous else None
         counts = np.bincount(self.y, minlength=self.n_classes)
         calibration = calibrate(mixed, held, self.truth, counts, last, priors, drawn)
         weights = np.append(w, np.zeros(len(failed)))
@@ -559,12 +550,12 @@ class EnsembleFit:
         walks, reached = (self.cache.setdefault(key, {}) for key in ("walks", "reached"))
         if name not in walks:
             S, near = self.features.prepared[name].walk()
-            walks[name], reached[name] = (spreading.Walk.of(S), near), {}
+            walks[name], reached[name] = (classifiers.Walk.of(S), near), {}
         (walk, near), mine = walks[name], reached[name]
         missing = [i for i in self.labelled.tolist() if i not in mine]
         if missing:
             E = sp.eye_array(len(walk.rows), format="csr") if near is None else near
-            found = spreading.propagate(walk, E[missing], tuple(SPREAD.values()))
+            found = classifiers.propagate(walk, E[missing], tuple(SPREAD.values()))
             mine.update(zip(missing, found, strict=True))
         shares = classifiers.class_shares(self.y, self.folds.means, self.n_classes)
         shares = shares.astype(np.float32)
@@ -595,9 +586,10 @@ class EnsembleFit:
             known = folds.means[f] > 0
             if mine.size and known.any():
                 seen = Z[self.at[known]], y[known], folds.means[f, known]
-                raw[f, mine] = trees.log_shares(trees.grow(*seen, c, seed, FEWER), Z[mine], c)
-        grown = trees.grow(Z[self.at], y, folds.means[-1], c, seed, TREES)
-        raw[-1] = trees.log_shares(grown, Z, c)
+                fewer = classifiers.grow_trees(*seen, c, seed, FEWER)
+                raw[f, mine] = classifiers.tree_scores(fewer, Z[mine], c)
+        grown = classifiers.grow_trees(Z[self.at], y, folds.means[-1], c, seed, TREES)
+        raw[-1] = classifiers.tree_scores(grown, Z, c)
         return [self._member("trees", name, view, raw, **grown)]
 
     def _tree_views(self) -> list[tuple[str, str]]:

@@ -50,6 +50,7 @@ from partwise.classify.preparation import (
     unit_rows,
     unpacked,
 )
+from partwise.persistence.values import may_be_saved
 
 #: Number of parts if there are enough samples; it does not depend on the number of classes.
 PARTS = 30
@@ -77,6 +78,7 @@ ROUNDS, SHARE = 2, 0.5
 Views = dict[str, dict[str, Any]]
 
 
+@may_be_saved
 @dataclass
 class Prepared:
     """One array of samples in one preparation.
@@ -217,6 +219,7 @@ class Prepared:
         return np.clip(far, -FARTHEST, FARTHEST, out=far).astype(np.float32)
 
 
+@may_be_saved
 @dataclass
 class Features:
     """All preparations of all arrays of the samples, by name.
@@ -230,23 +233,6 @@ class Features:
     n_iter: int
     status: str
     objective: float
-
-    def state(self) -> dict[str, Any]:
-        """Return nested dictionaries of arrays, numbers and text for a model file."""
-        prepared = {
-            name: {**vars(mine), "preparation": vars(mine.preparation)}
-            for name, mine in self.prepared.items()
-        }
-        return {**vars(self), "prepared": prepared}
-
-    @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Features:
-        """Return the features of `state`."""
-        prepared = {
-            name: Prepared(**{**mine, "preparation": Preparation(**mine["preparation"])})
-            for name, mine in state["prepared"].items()
-        }
-        return cls(**{**state, "prepared": prepared})
 
     @property
     def first(self) -> Prepared:

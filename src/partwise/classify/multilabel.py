@@ -17,7 +17,6 @@ from partwise._sklearn import StrOptions, num_samples
 from partwise.backends.arrays import AnyArray
 from partwise.classify import query
 from partwise.classify.compact import check_has_samples
-from partwise.classify.ensemble import Ensemble
 from partwise.classify.inputs import check_drawn
 from partwise.classify.parts_classifier import PartsClassifier
 from partwise.fitting.checking.arrays import as_ndarray
@@ -291,7 +290,7 @@ class MultilabelClassifier(PartsClassifier):
         check_is_fitted(self, "label_distributions_")
         views, near, _ = self._new(X, also)
         columns = [
-            _column(Ensemble.from_state(state["ensemble"]).probabilities(views, near), state)
+            _column(state["ensemble"].probabilities(views, near), state)
             for state in self._state["labels"]
         ]
         return np.stack(columns, axis=1)

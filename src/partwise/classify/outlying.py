@@ -20,7 +20,7 @@ import scipy.sparse as sp
 from scipy.stats import t as student
 
 from partwise.backends.arrays import AnyArray
-from partwise.classify import spreading
+from partwise.classify.classifiers import Walk, propagate
 from partwise.classify.features import normalized
 from partwise.classify.preparation import unit_rows
 
@@ -121,11 +121,11 @@ def _distances(cosine: AnyArray, reach: AnyArray) -> AnyArray:
 
 def _reach(graph: sp.csr_array, labelled: AnyArray) -> tuple[AnyArray, AnyArray]:
     """Return the labels' total influence on each sample (n,), and on each label (m, m)."""
-    walk = spreading.Walk.of(normalized(graph))
+    walk = Walk.of(normalized(graph))
     total, among = np.zeros(graph.shape[0]), []
     E = sp.eye_array(graph.shape[0], format="csr")[labelled]
     for first in range(0, labelled.size, BLOCK):
-        G = spreading.propagate(walk, E[first : first + BLOCK], (SHARE,))[:, 0]
+        G = propagate(walk, E[first : first + BLOCK], (SHARE,))[:, 0]
         total += G.sum(axis=0, dtype=float)
         among.append(G[:, labelled].astype(float))
     return total, np.vstack(among)

@@ -307,8 +307,8 @@ class PartsClassifier(
             seed=seed,
             given=given,
         )
-        self._state: dict[str, Any] = {"mark": mark, "features": features.state()}
-        self._state["also"] = {name: int(Z.shape[1]) for name, Z in also.items()}
+        columns = {name: int(Z.shape[1]) for name, Z in also.items()}
+        self._state: dict[str, Any] = {"mark": mark, "features": features, "also": columns}
         self._cache: dict[str, Any] = {"X": None if is_local(X) else original}
         self.preparation_ = features.first.preparation.kind
         self.n_iter_, self.status_ = features.n_iter, features.status
@@ -355,8 +355,7 @@ class PartsClassifier(
         weights = weights[known] * (known.size / weights[known].sum())
         given = Labelled(known, y, weights, labels.classes[found])
         self._cache = self.__dict__.get("_cache", {})  # a model file does not contain it
-        features = Features.from_state(self._state["features"])
-        return EnsembleFit(features, given, n_folds, seed, self._cache, previous)
+        return EnsembleFit(self._state["features"], given, n_folds, seed, self._cache, previous)
 
     def _finish(
         self, fit: EnsembleFit, drawn: AnyArray | None, pooled: Mapping[Key, float] | None = None
@@ -370,7 +369,7 @@ class PartsClassifier(
         check_probabilities(fitted.weights[None], "weights of the classifiers")
         check_probabilities(fitted.held_out, "probabilities of held-out labels")
         check_probabilities(p, f"probabilities of {len(p)} samples")
-        self._state["ensemble"] = fitted.state()
+        self._state["ensemble"] = fitted
         self.classes_ = classes
         self.label_distributions_ = p
         self.transduction_ = self.classes_[p.argmax(axis=1)]

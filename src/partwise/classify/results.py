@@ -12,14 +12,22 @@ from sklearn.utils.validation import check_is_fitted
 
 from partwise.backends.arrays import AnyArray
 from partwise.backends.threads import blas_threads
-from partwise.classify.calibration import FEW, Expected, check_probabilities, expected, recalls
-from partwise.classify.compact import compact
-from partwise.classify.consistency import is_consistent
+from partwise.classify.calibration import (
+    FEW,
+    SIDE,
+    Expected,
+    Shares,
+    accuracy_range,
+    check_probabilities,
+    expected,
+    is_determined,
+    recalls,
+)
+from partwise.classify.compact import compact, is_consistent
 from partwise.classify.ensemble import Candidates, Ensemble
 from partwise.classify.features import Features
 from partwise.classify.inputs import check_also, check_samples
 from partwise.classify.outlying import Outlying, measure
-from partwise.classify.shares import SIDE, Shares, accuracy_range, is_determined
 from partwise.fitting.checking.arrays import as_ndarray
 from partwise.knowledge.labels import encode_labels
 
@@ -44,11 +52,13 @@ class Results(TransformerMixin):  # the base class adds `set_output`
 
     @property
     def _features(self) -> Features:
-        return Features.from_state(self._state["features"])
+        features: Features = self._state["features"]
+        return features
 
     @property
     def _ensemble(self) -> Ensemble:
-        return Ensemble.from_state(self._state["ensemble"])
+        ensemble: Ensemble = self._state["ensemble"]
+        return ensemble
 
     @property
     def labels_(self) -> AnyArray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,7 +17,9 @@ from partwise.evaluation.groups import GroupProbabilities, Groups
 from partwise.evaluation.kmeans import Clustering
 from partwise.knowledge.labels import Labels
 
-#: Data classes that a file may name, and fields of them that only `fit` uses.
+Class = TypeVar("Class", bound=type)
+#: Data classes that a file may name, and fields of them that only `fit` uses. Packages above this
+#: one add their own with `may_be_saved`.
 CLASSES: dict[str, Any] = {
     cls.__name__: cls for cls in (Clustering, Groups, GroupProbabilities, Labels)
 }
@@ -25,6 +27,12 @@ NOT_KEPT = {"Groups": {"weights", "links"}}
 #: Kinds of numpy dtypes without Python objects.
 ARRAY_KINDS = "biufcUSmM"
 DATES = {cls.__name__: cls for cls in (dt.datetime, dt.date, dt.time)}
+
+
+def may_be_saved(cls: Class) -> Class:
+    """Let model files hold objects of a data class, whose arrays the caller of `read` checks."""
+    CLASSES[cls.__name__] = cls
+    return cls
 
 
 class PersistError(ValueError):
@@ -161,5 +169,6 @@ class Decoder:
     def read_object(self, content: Any) -> Any:
         name, parts = content
         value = CLASSES[name](**{key: self.decode(item) for key, item in parts.items()})
-        value.check()
+        if hasattr(value, "check"):
+            value.check()
         return value
