@@ -194,9 +194,11 @@ def scored(names: Any, p: Any, y: Any, rest: Any) -> dict[str, float]:
     import numpy as np
 
     found = {"accuracy": float(np.mean(names[rest] == y[rest]))}
-    found["commonest"] = float(np.bincount(names[rest]).max() / rest.size)  # share of one name
+    # Share of the most frequent class.
+    found["commonest"] = float(np.bincount(names[rest]).max() / rest.size)
     if p is not None:
-        p = np.pad(p, ((0, 0), (0, max(y.max() + 1 - p.shape[1], 0))))  # classes without a label
+        # Classes without a label have probability 0.
+        p = np.pad(p, ((0, 0), (0, max(y.max() + 1 - p.shape[1], 0))))
         mine = np.nan_to_num(p)[rest, y[rest]]
         found["log_loss"] = float(-np.log(np.clip(mine, 1e-12, 1)).mean())
     return found
@@ -413,7 +415,8 @@ def timed(folder: Path, what: str, draws: int) -> dict[str, Any]:
 
     X, y = TIMES[what](folder)
     few = slice(None, None, len(y) // 300)
-    PartsClassifier(max_iter=2).fit(X[few], draw(y[few], 2, 0))  # compiles the kernels
+    # The first fit compiles the kernels.
+    PartsClassifier(max_iter=2).fit(X[few], draw(y[few], 2, 0))
     found: dict[str, list[float]] = {"fit": [], "another label": [], "click": []}
     right = []
     for seed in range(draws):
@@ -462,7 +465,7 @@ def main() -> None:
         part.replace(given.out)
 
     if given.page:
-        pass  # the results are there
+        pass  # the page is made from stored results
     elif given.time:
         found = timed(given.data, given.time, given.draws)
         keep({f"time/{given.time}/{found['cores']}": found})
@@ -496,7 +499,7 @@ def _run_all(given: Any, store: dict[str, Any], keep: Callable[[dict[str, Any]],
             print(*task[::2], "done", flush=True)
         return
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[name] = "1"  # one core a process
+        os.environ[name] = "1"  # each process uses one core
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(given.jobs, mp_context=context) as workers:
         running = {workers.submit(job, *task): task for task in tasks}

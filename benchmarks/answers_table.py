@@ -224,7 +224,7 @@ def two_views(store: dict[str, Any]) -> str:
         right = 100 * np.array([[d[w] for w in ("first", "second", "both")] for d in draws])
         each = right.mean(axis=0).tolist()
         made.append(each)
-        if len(right) > 1:  # standard error of the gain over the better view
+        if len(right) > 1:  # a standard error of the gain over the better view needs two draws
             gain = right[:, 2] - right[:, int(np.argmax(each[:2]))]
             errors.append(float(gain.std(ddof=1)) / len(right) ** 0.5)
         line = [title, name, labels(m), *(f"{v:.1f}" for v in each)]

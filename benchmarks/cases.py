@@ -105,7 +105,7 @@ def made_dense(n: int, p: int, k: int, *, seed: int = 0, dtype: Any = np.float32
     H = (rng.gamma(1.0, size=(2 * k, p)) * (rng.random((2 * k, p)) < 0.4)).astype(dtype)
     X = W @ H
     noise = dtype(0.1 * X.mean())
-    for begin in range(0, n, 4096):  # avoids a second array of the size of X
+    for begin in range(0, n, 4096):  # blocks of rows avoid a second array of the size of X
         rows = slice(begin, begin + 4096)
         X[rows] += noise * np.abs(rng.standard_normal(X[rows].shape, dtype=dtype))
     return X
@@ -119,7 +119,8 @@ def made_sparse(
     Of the words, 20% are noise.
     """
     rng = np.random.default_rng(seed)
-    words = max(1, round(1.02 * density * p))  # a few words are drawn twice
+    # 2% more words are drawn, because a few words are drawn twice.
+    words = max(1, round(1.02 * density * p))
     tables = rng.gamma(0.05, size=(k, p))
     cumulated = np.cumsum(tables / tables.sum(axis=1, keepdims=True), axis=1)
     topics = rng.integers(k, size=(n, 3))

@@ -91,7 +91,7 @@ def answers(X: np.ndarray) -> dict[str, int]:
     from partwise import choose_k
 
     found = choose_k(X, TRIED, random_state=0)
-    cophenetic = found.cophenetic[1:]  # from k = 2 on
+    cophenetic = found.cophenetic[1:]  # the correlations for k = 2 and above
     training, blocks = sklearn_errors(X)
     low, one = lowest(blocks)
     return {
@@ -210,7 +210,7 @@ def cost() -> str:
 
     warnings.simplefilter("ignore")
     tried, X = range(2, 21), made(10, "gaussian", False, 0, shape=(2000, 1000))
-    choose_k(X, [2, 3])  # compiles the kernels
+    choose_k(X, [2, 3])  # the first call compiles the kernels
     lines = []
     for runs in (0, None):
         began = time.perf_counter()
@@ -243,7 +243,8 @@ def main() -> None:
         print(off_grid())
         return
     cells = sets()[:: given.some]
-    cells.sort(key=lambda cell: -cell["rank"])  # long runs first
+    # Long runs begin first, so that no process is idle at the end.
+    cells.sort(key=lambda cell: -cell["rank"])
     rows: list[dict[str, Any]] = []
     began = time.perf_counter()
     with ProcessPoolExecutor(given.jobs) as pool:

@@ -116,7 +116,7 @@ def scores(A: Any, y: Any, B: Any, truth: Any, k: int, seed: int) -> dict[str, f
     theirs = sklearn.decomposition.NMF(k, random_state=seed)
     found = {SKLEARN: accuracy(theirs.fit_transform(A), theirs.transform(B))}
     ours = partwise.NMF(k, random_state=seed)
-    raw = next(every_start(ours, A))[1]  # before the fit chooses the scale of its result
+    raw = next(every_start(ours, A))[1]  # components before the fit scales its result
     W, new, H = ours.fit_transform(A), ours.transform(B), ours.components_
     of_raw, of_h = np.linalg.norm(raw, axis=1), np.linalg.norm(H, axis=1)
     c = np.where((of_raw > 0) & (of_h > 0), of_h / np.where(of_raw > 0, of_raw, 1), 1)
@@ -202,7 +202,7 @@ def main() -> None:
     for name in names:
         if (name in HELD_BACK) == options.held_back and name not in results:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # both packages may end at max_iter
+                warnings.simplefilter("ignore")  # fits of both packages may end at max_iter
                 results[name] = cells(*samples(options.data, name))
             RESULTS.write_text(json.dumps(results) + "\n")
             print(name, flush=True)

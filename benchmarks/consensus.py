@@ -183,7 +183,7 @@ def table(folder: Path) -> None:
             faster = last["theirs"]["seconds"] / row["seconds"] if "theirs" in last else 0
             print(f"{cores} cores, {whose}: {row['seconds']:.1f} s ({faster:.1f}x), processor "
                   f"{row['processor']:.1f} s, {row['GB']:.2f} GB")  # fmt: skip
-        if {"theirs", "ours"} <= set(last):  # both pipelines ended
+        if {"theirs", "ours"} <= set(last):  # the results of both pipelines are available
             print(matched(folder / f"theirs-{cores}", folder / f"ours-{cores}"), flush=True)
 
 

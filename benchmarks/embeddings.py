@@ -54,7 +54,7 @@ def pictures(folder: Path, name: str) -> tuple[Any, Any, Any]:
     X, y = answers.load(folder, name)
     some = np.sort(np.random.RandomState(0).permutation(len(y))[:MOST])
     X, y, side = X[some], y[some], round(X.shape[1] ** 0.5)
-    if name != "fashion":  # these are stored column by column
+    if name != "fashion":  # images of the other sets are stored column by column
         X = X.reshape(-1, side, side).swapaxes(1, 2).reshape(len(X), -1)
     ids = [str(i) for i in range(len(y))]
     return X, y, Samples(X, ids, "images", image_shape=(side, side))
@@ -135,7 +135,7 @@ def main() -> None:
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     sys.path.append(str(Path(__file__).parents[1] / "tests"))
-    import encoders  # the packaged ones
+    import encoders  # the encoders that the tests package
     from partwise import encode
 
     encoders.register()
@@ -143,7 +143,8 @@ def main() -> None:
     words = [path.stem for path in sorted(given.texts.glob("*.csv"))]
     sets = [(what, name) for name in TEXTS[:1] for what in words]
     sets += [(what, name) for name in PICTURES for what in IMAGES]
-    sets += [(what, name) for name in TEXTS[1:] for what in words]  # in numpy, which is slow
+    # These run last, as the encoders of words in NumPy are slow.
+    sets += [(what, name) for name in TEXTS[1:] for what in words]
     for what, encoder in sets:
         key = f"{what}/{encoder}"
         if key in store:

@@ -373,7 +373,7 @@ def main() -> None:
         or not any(key.startswith(f"{name}/") and key.endswith(f"/{seed}") for key in store)
     ]
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
-        os.environ[name] = "1"  # one core a process
+        os.environ[name] = "1"  # each process uses one core
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(chosen.jobs, mp_context=context) as workers:
         if chosen.others:

@@ -36,9 +36,9 @@ from partwise.backends.torch import torch_data, triton_dispatch
 from partwise.fitting import new_samples, solving
 
 warnings.filterwarnings("ignore", message="Sparse")
-LIMIT = 320.0  # seconds after which no further part begins
+LIMIT = 320.0  # seconds after which no further measurement begins
 RANKS = (10, 20, 50, 100)
-LONG = 60  # iterations after which float32's objective is compared with float64's
+LONG = 60  # iterations after which the objectives in float32 and float64 are compared
 
 
 class Bench:
@@ -152,7 +152,8 @@ def check_float64(bench: Bench) -> None:
     ]
     for name, cls, params, given in cases:
         for solver in ("mu",) if params else ("mu", "hals"):
-            rounds = 20 if solver == "mu" else 200  # by other sweeps to the same point
+            # "hals" sweeps in another order on GPUs, but reaches the same minimum.
+            rounds = 20 if solver == "mu" else 200
             settings = {"solver": solver, "init": "custom", "max_iter": rounds, "tol": 0, **params}
             base = cls(8, **settings).fit(X, W=W, H=H, **given)
             P = base.embedding_ @ base.components_
@@ -299,7 +300,7 @@ def check_products(
             for k in ranks:
                 size = torch.logspace(-6, 6, k, device=bench.device)
                 U, V = torch.rand(p, k, **kind) * size, torch.rand(n, k, **kind) * size
-                if k > 1:  # an empty part
+                if k > 1:  # a component of zeros
                     U[:, 1] = V[:, 1] = 0
                 for name, got, want in (
                     ("X U", data.dot(U), X.double() @ U.double()),
@@ -405,7 +406,7 @@ def second_order(bench: Bench) -> None:
                 model.fit(X, **start)
                 return bench.wait() - begin, model
 
-        fit("mu", 2), fit("newton", 5)  # compiled
+        fit("mu", 2), fit("newton", 5)  # these fits compile the kernels
         slow, model = fit("mu", 300)
         goal = model.objective_history_[-1]
         history = fit("newton", 60)[1].objective_history_

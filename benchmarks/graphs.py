@@ -84,7 +84,7 @@ def _race(
         f"{found:.2%} of the neighbours are theirs too"
     )
     result = row(what, ratio, goal, note=note, seconds=times, difference=same, found=found)
-    if package == "pynndescent":  # approximate: no goal, for comparison
+    if package == "pynndescent":  # an approximate search is shown for comparison, without a goal
         result |= {"goal": "–", "reached": None}
     return result
 

@@ -79,7 +79,7 @@ def start(X: Any, k: int) -> dict[str, np.ndarray]:
 def ours(X: Any, k: int, loss: str, begin: dict[str, np.ndarray], n: int, **more: Any) -> NMF:
     settings = {"tol": 0.0, "beta_loss": loss, "missing_values": np.nan, **more}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # max_iter reached: that is the point
+        warnings.simplefilter("ignore")  # with tol=0, every fit ends at max_iter, with a warning
         return NMF(k, init="custom", max_iter=n, **settings).fit(X, **begin)
 
 
@@ -152,7 +152,8 @@ def _mask(
 
     errors = {n: error_of(held, fit(held.X, n), loss) for n in GRID}
     above = [n for n in GRID if errors[n] > WITHIN * reference]
-    n = next((n for n in GRID if n > max(above, default=0)), None)  # and below ever after
+    # The first grid point from which all errors are within the limit.
+    n = next((n for n in GRID if n > max(above, default=0)), None)
     # A fit to the complete X stops when its loss is within the same share of a naive fit's loss.
     began = time.process_time()
     history = fit(X, OURS).objective_history_

@@ -142,7 +142,7 @@ def rcppml(gaps: np.ndarray, k: int, target: float, score: Score) -> dict[str, A
                     timeout=LIMIT,
                 )  # fmt: skip
             except subprocess.TimeoutExpired:
-                break  # some of its iterations do not end
+                break  # some iterations of this package do not end
             if done.returncode:
                 return {"skipped": " ".join(done.stderr.split())[:200]}
             seconds.append(float(done.stdout))

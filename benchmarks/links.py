@@ -90,7 +90,8 @@ def peers(V, y, must, cannot, seed):
     V, found = V / np.maximum(np.linalg.norm(V, axis=1, keepdims=True), 1e-12), {}
     for label, make in (("PCK-means", PCKMeans), ("COP-means", COPKMeans)):
         scores = []
-        for again in range(2):  # no restarts of its own; it raises where a cluster empties
+        # The packages have no restarts, and raise an error if a cluster is empty.
+        for again in range(2):
             np.random.seed(100 * seed + again)  # noqa: NPY002
             try:
                 scores.append(

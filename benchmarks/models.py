@@ -104,7 +104,8 @@ def _costs(data: Problem, loss: str, solver: str, settings: Settings) -> Iterato
         short = "KL " if loss == KL else ""
         what = f"one iteration, {short}{kind} / NMF, {solver}, {data.name} k={data.k}"
         try:
-            run(kind, data, solver, loss, 5)  # beyond the first iterations, which may be by mu
+            # Compiles the kernels, also those used after the first iterations.
+            run(kind, data, solver, loss, 5)
             pairs = [
                 (
                     run(kind, data, solver, loss, n)[0].each,
@@ -182,7 +183,8 @@ def _solvers(
 
 # -- NMF-DC as its paper compares it -----------------------------------------------------------
 
-PRINTED = {"orl": 1.39 / 0.26, "yale": 1.40 / 0.28}  # Tables II and IV, CNMF over NMF-DC, seconds
+# Seconds of CNMF over those of NMF-DC, from Tables II and IV of the paper.
+PRINTED = {"orl": 1.39 / 0.26, "yale": 1.40 / 0.28}
 
 
 def nmfdc_printed(settings: Settings) -> dict[str, Any]:

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-_BLOCK = 2**22  # entries of V Uᵀ held at once
+_BLOCK = 2**22  # maximum number of entries of V Uᵀ in memory at once
 
 
 def frobenius(X: Any, W: np.ndarray, H: np.ndarray) -> float:
     """Return ½‖X - WH‖²."""
     W, H = W.astype(np.float64, copy=False), H.astype(np.float64, copy=False)
-    if sp.issparse(X):  # expanded: the residual of sparse X is dense
+    if sp.issparse(X):  # the squares are expanded, because the residual of sparse X would be dense
         data = X.data.astype(np.float64)
         cross = np.vdot(X.astype(np.float64) @ H.T, W)
         return float(0.5 * data @ data - cross + 0.5 * np.vdot(W.T @ W, H @ H.T))

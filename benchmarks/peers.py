@@ -29,7 +29,7 @@ DIVERGENCE = {
     "nmf-torch mu": ("nmf-torch", "mu"),
     "torchnmf": ("torchnmf", "mu"),
 }
-DENSE_ONLY = {"nmf-rs", "nmf-torch"}  # they take no sparse array
+DENSE_ONLY = {"nmf-rs", "nmf-torch"}  # packages that accept no sparse arrays
 
 
 def groups(text: str) -> list[tuple[list[str], bool]]:

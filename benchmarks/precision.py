@@ -134,7 +134,7 @@ def objective(model: Any, X: Any, kind: str, params: dict[str, Any]) -> float:
 def graph(X: np.ndarray, params: dict[str, Any]) -> Any:
     try:
         from partwise.knowledge.graph import neighbor_graph
-    except ImportError:  # where it was
+    except ImportError:  # the module of this function in older versions
         from partwise.graph import neighbor_graph
     return neighbor_graph(X, 5, weighting=params.get("weighting", "binary"))
 

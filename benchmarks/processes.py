@@ -62,7 +62,7 @@ def imports(settings: Settings) -> dict[str, Any]:
     for turn in range(turns + 1):
         ours, theirs = fresh("import", what="partwise"), fresh("import", what="sklearn")
         loaded |= ours["numba"]
-        if turn:  # the first reads the files from disk
+        if turn:  # the first import is not counted, because it reads the files from disk
             pairs.append((ours["seconds"], theirs["seconds"]))
     seen = median(a / b for a, b in pairs)
     note = f"{median(a for a, _ in pairs):.2f} s against {median(b for _, b in pairs):.2f} s"
@@ -85,7 +85,7 @@ def first_fit(settings: Settings) -> dict[str, Any]:
         "dense, KL": {"n": 400, "p": 1024, "k": 10, "loss": "kullback-leibler", "density": 1.0},
     }.items():
         try:
-            fresh("first_fit", **request)  # compiles, if nobody has
+            fresh("first_fit", **request)  # compiles the kernels if they are not in the cache
             seen = [fresh("first_fit", **request) for _ in range(settings.runs)]
         except RuntimeError as error:
             rows.append(failed(f"first fit - second fit, {what}", error, 1, at_most=True))

@@ -19,8 +19,8 @@ TOO_SLOW = 20  # peers that are slower by this factor on a small case are omitte
 _PROBE = 4  # iterations of the run that estimates a peer's time
 _SHORT = 1.0  # runs shorter than this number of seconds are repeated three times as often
 _MOST = 3200  # after this number of our iterations, the target counts as not reached
-GRID = (1, 2, 5, 10, 20, 50, 100)  # iterations of our curve
-PEER_GRID = (15, 50)  # iterations of a peer's curve, in addition to the probe and the target
+GRID = (1, 2, 5, 10, 20, 50, 100)  # iterations of Partwise in the plot
+PEER_GRID = (15, 50)  # iterations of a peer in the plot, in addition to the probe and the target
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Ours:
             first = next((i for i, f in enumerate(self.history, 1) if f <= target), None)
             if first is not None:
                 break
-            if size >= self.most or len(self.history) < size:  # it stopped by itself
+            if size >= self.most or len(self.history) < size:  # the fit stopped before the maximum
                 return None
             size = min(self.most, 4 * size)
         # Histories are computed in the solver's precision, so the benchmark's own value decides.
@@ -146,7 +146,8 @@ def _pair(
 ) -> None:
     entry.warm_up = peer.run(2, timeout=10 * limit).seconds
     seen, estimate = 2, entry.warm_up / 2 * iterations
-    if must or entry.warm_up <= 0.5 * limit:  # beyond, no start-up explains it
+    # If this is false, the time is too long to be caused by the first call.
+    if must or entry.warm_up <= 0.5 * limit:
         probe = peer.run(_PROBE, evaluate=True, timeout=10 * limit)
         seen, estimate = _PROBE, probe.seconds / _PROBE * iterations
         entry.curve.append((probe.seconds, probe.objective))
@@ -157,12 +158,12 @@ def _pair(
         )
         return
     if estimate < _SHORT:
-        runs *= 3  # short runs are noisy, and cheap
+        runs *= 3  # short runs are noisy, and cost little time
     if must:
         patience *= 3
     runs = max(1, min(runs, int(patience / max(estimate, 1e-9))))
     for m in PEER_GRID:
-        if m < iterations and m * estimate < 5 * iterations:  # a curve is not worth more seconds
+        if m < iterations and m * estimate < 5 * iterations:  # a plot is not worth more seconds
             entry.curve.append(_point(peer, m))
     first = peer.run(iterations, evaluate=True)
     assert first.objective is not None

@@ -34,7 +34,7 @@ MEASURES = {
     "scaling": ("scaling", "scaling", "How an iteration grows"),
 }
 NEEDS_PEERS = {"graph"}
-FULL = {"scaling"}  # for the full run alone
+FULL = {"scaling"}  # measurements that only a full run includes
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:

@@ -76,7 +76,7 @@ def _iteration(X: Any, k: int, loss: str, lasting: float, runs: int) -> float:
         model = partwise.NMF(k, init="custom", beta_loss=loss, tol=0, max_iter=m)
         return timed_fit(model, X, W=W, H=H)[0].each
 
-    each(5)  # the first three iterations under KL are by mu: kernels are compiled after them
+    each(5)  # compiles the kernels; with the KL loss, the first three iterations use "mu"
     m = int(np.clip(lasting / each(5), 10, 100))
     return median(each(m) for _ in range(runs))
 

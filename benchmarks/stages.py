@@ -35,7 +35,7 @@ STAGES = {
 def watch() -> dict[str, float]:
     """Start measuring all stages, and return the dictionary that collects their seconds."""
     spent: dict[str, float] = {}
-    open_: list[float] = []  # seconds that stages inside this one took
+    open_: list[float] = []  # seconds spent in stages that ran inside the current one
 
     def clocked(original: Any, stage: str) -> Any:
         def run(*args: Any, **kwargs: Any) -> Any:

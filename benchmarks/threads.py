@@ -35,7 +35,7 @@ LONG = 1.5
 SLOW = 10.0
 #: Maximum number of iterations of Partwise that are tried.
 MOST = 400
-SHORT = (1, 6)  # iterations of those; the longer one has a fifth of all where that is more
+SHORT = (1, 6)  # iterations of short runs; a long fit has a fifth of its iterations as the second
 #: Seconds until idle threads of the other process sleep. Until then, threads of OpenBLAS occupy the
 #: cores while they wait for work.
 ASLEEP = 0.15
@@ -232,7 +232,7 @@ def targets(process: Process, row: Row, seeds: int, known: dict[str, Any]) -> di
         process.ask("start", k=row.k, seed=seed)
         if seed < len(there):
             target, took = there[seed], 0.0
-        elif there:  # it took long there, too
+        elif there:  # earlier runs took too long for another seed
             break
         else:
             theirs = process.ask("fit", who="scikit-learn", iterations=row.iterations, **order)
@@ -249,7 +249,7 @@ def least_steps(
     process: Process, order: dict[str, Any], target: float, guess: int | None = None
 ) -> int | None:
     """Return the smallest number of our iterations that reaches the target."""
-    if guess is not None:  # of another machine
+    if guess is not None:  # the guess comes from a run on another machine
         ours = process.ask("fit", who="partwise", iterations=guess, **order)
         if ours["objective"] <= target:
             return guess
@@ -272,7 +272,7 @@ def theirs_takes(process: Process, row: Row, known: float | None) -> float:
         return process.ask("fit", iterations=row.iterations, **order)["seconds"]
     few, more = SHORT[0], max(SHORT[1], row.iterations // 5)
     low, high = (process.ask("fit", iterations=n, **order)["seconds"] for n in (few, more))
-    if high <= low:  # too short to tell
+    if high <= low:  # the runs are too short to compute the time of an iteration
         return process.ask("fit", iterations=row.iterations, **order)["seconds"]
     return low + (high - low) / (more - few) * (row.iterations - few)
 
@@ -390,7 +390,7 @@ def _timed(
     out["spread"] = {who: [min(map(min, f)), max(map(max, f))] for who, f in times.items()}
     out["ratios"] = [a / b for a, b in zip(by_seed["scikit-learn"], by_seed["ours"], strict=True)]
     out["by_seed"] = by_seed
-    out["one"] = first  # a fit of one iteration: what is paid once, and one iteration
+    out["one"] = first  # a fit of one iteration also contains the constant costs of a fit
     made = [limit for limit in limits if limit]
     out["limit"] = {side: min(limit[side] for limit in made) for side in ("dot", "tdot")}
     return out

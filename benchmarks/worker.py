@@ -53,7 +53,7 @@ def scikit_learn(X: Any, W: Any, H: Any, loss: str, iterations: int, solver: str
     model = NMF(
         W.shape[1], init="custom", solver=solver, beta_loss=loss, tol=0, max_iter=iterations
     )
-    W, H = W.copy(), H.copy()  # it works in place
+    W, H = W.copy(), H.copy()  # scikit-learn changes the initial factors in place
 
     def fit() -> tuple[Any, Any, int, list[float]]:
         codes = model.fit_transform(X, W=W, H=H)
@@ -221,7 +221,7 @@ def neighbors_pynndescent(X: Any, k: int) -> tuple[Any, Any]:
     from pynndescent import NNDescent
 
     indices, distances = NNDescent(X, n_neighbors=k + 1, random_state=0).neighbor_graph
-    return indices[:, 1:], distances[:, 1:]  # the first is the sample itself
+    return indices[:, 1:], distances[:, 1:]  # the first neighbour is the sample itself
 
 
 NEIGHBORS = {

@@ -41,7 +41,7 @@ class Worker:
                 str(python),
                 "-P",
                 str(script),
-            ],  # -P keeps our files from hiding modules of the packages
+            ],  # with -P, our files cannot hide modules of the packages
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

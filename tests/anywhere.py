@@ -87,7 +87,7 @@ def kinds(install: bool) -> list[Kind]:
     ]
     found += [Kind(f"threads-{n}", threads(n)) for n in (1, 2, 16)]
     oldest = ROOT / os.environ.get("OLDEST", ".venv-oldest") / "bin" / "python"
-    if oldest.exists():  # `make test-anywhere` makes it
+    if oldest.exists():  # `make test-anywhere` creates this environment
         found.append(Kind("oldest", python=str(oldest), whole=True))
     if install:
         found.append(Kind("core", python=environment("core", sys.executable, CORE), whole=True))
@@ -170,7 +170,7 @@ def run(kind: Kind, piece: tuple[str, str], folder: Path, extra: list[str]) -> d
         ).returncode  # fmt: skip
     try:
         return json.loads(counts.read_text())
-    except FileNotFoundError:  # a crash, or no test was collected
+    except FileNotFoundError:  # the run crashed, or no test was collected
         none = code == 5
         bad = [] if none else [f"{path} {share} ended with {code}: see {log}"]
         return {"counts": {} if none else {"error": 1}, "bad": bad, "skips": {}}
@@ -247,7 +247,8 @@ def main() -> int:
 
 
 def pytest_addoption(parser: Any) -> None:
-    if importlib.util.find_spec("pytest_timeout") is None:  # else pyproject.toml's line is unknown
+    # Without the plugin, pytest does not know the option "timeout".
+    if importlib.util.find_spec("pytest_timeout") is None:
         parser.addini("timeout", "seconds for a test; not kept, pytest-timeout is not installed")
 
 

@@ -36,7 +36,8 @@ def main() -> None:
             partwise.SymNMF(3, max_iter=2).fit(similar)
         partwise.PartsClassifier(max_iter=2, n_folds=2).fit(X, labels)
     with contextlib.suppress(ImportError):
-        importlib.import_module("pynndescent")  # which compiles when it is imported
+        # pynndescent compiles its functions when it is imported.
+        importlib.import_module("pynndescent")
 
 
 if __name__ == "__main__":

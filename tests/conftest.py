@@ -9,9 +9,11 @@ import re
 import sys
 from unittest.mock import MagicMock
 
-if int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1)) > 1:  # read when numpy and numba are loaded
+# numpy and numba read these variables when they are imported.
+if int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1)) > 1:
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
-        os.environ.setdefault(name, "2")  # two show what threads change; each worker has a core
+        # Two threads show effects of threads, although each worker has only one core.
+        os.environ.setdefault(name, "2")
 
 import pytest
 

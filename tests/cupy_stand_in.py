@@ -145,7 +145,7 @@ class RawKernel:
         self.run(grid[0], block[0], *(_c_value(a) for a in args))
 
 
-FOLDER: list[Path] = []  # where kernels are compiled; the fixture sets it
+FOLDER: list[Path] = []  # folder for compiled kernels, which a fixture sets
 _C = {"int64": ctypes.c_longlong, "int32": ctypes.c_int, "float64": ctypes.c_double}
 
 

@@ -70,7 +70,7 @@ class Case:
     number: int
     name: str
     params: dict[str, Any]
-    X: np.ndarray  # as float64
+    X: np.ndarray  # the data in float64
     kind: str
     given: dict[str, Any] = field(default_factory=dict)
     broken: str | None = None
@@ -118,7 +118,7 @@ def draw(number: int) -> Any:
     if params.get("init") == "default":
         params["init"] = None
     if name != "NMF" and rng.random() < 0.9:
-        params["n_clusters"] = 1  # k-means is not what is tried here
+        params["n_clusters"] = 1  # k-means is tested elsewhere
     if rng.random() < 0.1 and "n_init" in partwise_class(name)().get_params():
         params["n_init"] = 2
     draw_scale(case, rng)
@@ -559,10 +559,11 @@ def check_history(case: Case, model: Any) -> None:
 
 def relative(case: Case) -> float:
     if kl_graph(case):
-        return 1e-4  # its logarithms meet the floor under the factors
+        return 1e-4  # logarithms depend on the floor of the factors
     if case.kind in EXACT32:
         return 1e-5
-    return 1e-8 if case.params.get("solver") == "mu" else 1e-9  # mu drops what goes to zero
+    # "mu" sets entries to zero that converge to zero.
+    return 1e-8 if case.params.get("solver") == "mu" else 1e-9
 
 
 def kl_graph(case: Case) -> bool:
@@ -605,9 +606,9 @@ def check_objective(case: Case, model: Any) -> None:
     with np.errstate(over="ignore", invalid="ignore"):
         expected = naive(case, model, V, U)
     if not np.isfinite(expected) or under_the_floor(case, V, U):
-        return  # KL of a zero prediction: the engine keeps predictions above a floor
+        return  # the engine keeps predictions above a floor, but KL of a prediction of 0 is inf
     slack = relative(case) * 10 * abs(expected) + 10 * noise_of(case) + last_bits(case, V)
-    if hasattr(model, "concept_weights_"):  # large weights may cancel in a small concept
+    if hasattr(model, "concept_weights_"):  # large concept weights may cancel in a small concept
         sums = np.abs(V) @ (np.abs(U).T @ np.abs(case.X))
         slack += 2 * np.finfo(float).eps * float((sums**2).sum())
     off = abs(model.objective_ - expected)
@@ -675,7 +676,7 @@ def naive(case: Case, model: Any, V: np.ndarray, U: np.ndarray) -> float:
     W, lam = terms.pop("W", np.zeros((n, n))), terms.pop("lam", 0.0)
     apart = ((V[:, None, :] - V[None, :, :]) ** 2).sum(axis=2)
     joined = 0.25 * lam * float((W * apart).sum())
-    if robust:  # the squares of a perfect fit are zero
+    if robust:  # the l21 loss replaces the squared one, which is zero for X = Y
         Y = V @ terms.get("S", np.eye(k)) @ U.T
         lengths = np.sqrt(((X - Y) ** 2).sum(axis=1) + model.l21_epsilon_**2)
         joined, X = joined + float(lengths @ terms["gamma"]), Y

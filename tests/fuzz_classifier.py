@@ -66,7 +66,7 @@ def draw(number: int) -> Case:
     if rng.random() < 0.02:
         n, c, p = 400, 200, 20
     truth = np.concatenate([np.arange(c), rng.integers(c, size=n - c)])
-    if rng.random() < 0.2:  # nearly all of one class
+    if rng.random() < 0.2:  # nearly all samples are of one class
         truth[c:] = np.where(rng.random(n - c) < 0.95, 0, truth[c:])
     case = Case(number, draw_params(rng), None, truth, truth)
     case.X = draw_samples(case, rng, n, p)
@@ -114,7 +114,7 @@ def draw_samples(case: Case, rng: np.random.Generator, n: int, p: int) -> Any:
     if rng.random() < 0.2:
         X[rng.integers(n, size=n // 2)] = X[rng.integers(n)]
         case.words.append("duplicates")
-    if rng.random() < 0.2:  # alone in the graph, or nearly
+    if rng.random() < 0.2:  # a sample with few or no neighbours in the graph
         X[rng.integers(n)] *= 1e6
         case.words.append("isolated")
     if rng.random() < 0.2:
@@ -123,7 +123,7 @@ def draw_samples(case: Case, rng: np.random.Generator, n: int, p: int) -> Any:
     if rng.random() < 0.2:
         X[:, rng.integers(p)] = 7.0
         case.words.append("constant column")
-    if p >= 60 and rng.random() < 0.3:  # columns that follow on each other
+    if p >= 60 and rng.random() < 0.3:  # columns that form a time series
         X = np.cumsum(X, axis=1)
         case.words.append("series")
     if rng.random() < 0.25:
@@ -146,7 +146,7 @@ def draw_labels(case: Case, rng: np.random.Generator, c: int) -> np.ndarray:
         return truth.copy()
     known = rng.random(n) < 0.3
     if how != "at random":
-        known[:c] = True  # one of each class
+        known[:c] = True  # one label of each class
     if how == "one a class":
         known[c:] = False
     known[rng.integers(n)] = True
@@ -236,7 +236,7 @@ def check_new_samples(case: Case, model: PartsClassifier) -> None:
         assert np.isfinite(codes).all() and codes.min() >= 0, "codes of new samples"
     assert model.predict(new, also=theirs).shape == (7,)
     if "isolated" in case.words or X.shape[1] == 1:
-        return  # classes may differ by less than single precision can resolve
+        return  # rounding in single precision may change the predicted class
     # Copies of a sample have different neighbours, and only one of the copies can be recognised.
     _, first, copies = np.unique(X, axis=0, return_index=True, return_counts=True)
     alone = first[copies == 1]

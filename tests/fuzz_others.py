@@ -293,7 +293,8 @@ def do_kernel(case: Case) -> None:
     model = {"CF": CF, "LCF": LCF}[case.name](**case.given).fit(case.X)
     assert_factor("embedding_", model.embedding_, (n, k))
     assert_factor("concept_weights_", model.concept_weights_, (n, k))
-    if (case.name, case.given["kernel"]) != ("LCF", "precomputed"):  # it needs k(x, x) of new ones
+    # LCF with a given kernel needs k(x, x) of new samples.
+    if (case.name, case.given["kernel"]) != ("LCF", "precomputed"):
         assert_factor("transform", model.transform(case.X), (n, k))
     history = np.asarray(model.objective_history_)
     assert np.isfinite(history).all() and np.isfinite(model.objective_)
@@ -391,7 +392,7 @@ def do_new_samples(case: Case) -> None:
     model = fuzz.partwise_class(drawn.name)(**drawn.params).fit(drawn.X, **drawn.given)
     X = drawn.X
     if model.__dict__.get("graph_reg") and "graph" in drawn.given:
-        return  # new samples need edges to the old ones, see `test_new_samples.py`
+        return  # new samples need edges to the old ones, which test_new_samples.py checks
     size, k = np.abs(X).max() or 1.0, model.n_components_
     new = np.vstack(
         [X[:1], np.zeros_like(X[:1]), 0.5 * (X[:1] + X[-1:]), np.full_like(X[:1], size)]
@@ -406,7 +407,7 @@ def do_new_samples(case: Case) -> None:
     check_company(drawn, model, new, np.asarray(codes, dtype=float), one)
     sparse = np.asarray(model.transform(sp.csr_array(new)))
     assert_factor("codes", sparse, (4, k))
-    if 1e-18 <= size <= 1e18:  # as `fuzz.draw_scale`
+    if 1e-18 <= size <= 1e18:  # `fuzz.draw_scale` draws float32 data in this range only
         assert_factor("codes", np.asarray(model.transform(new.astype(np.float32))), (4, k))
 
 

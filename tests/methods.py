@@ -128,9 +128,10 @@ class Method:
     weights: bool = False
     hard: bool = False
     paper_solver: str = "mu"
-    unscaled: bool = False  # S mixes columns: "paper" then leaves their lengths alone
-    solvers: tuple[str, ...] = field(default=())  # the other ones; empty: all of the loss
-    everywhere: bool = False  # back ends are compared by it, number by number
+    unscaled: bool = False  # as S mixes columns, scale="paper" does not change their norms
+    # Solvers in addition to "mu"; if empty, all solvers of the loss.
+    solvers: tuple[str, ...] = field(default=())
+    everywhere: bool = False  # tests compare all back ends with this method, entry by entry
 
     @property
     def loss(self) -> str:
@@ -225,7 +226,7 @@ def combination(
             out["S"] = q.S(smoothing)
         if weights:
             out["gamma"] = q.gamma
-        if elastic:  # as scikit-learn scales them: by the other side's size
+        if elastic:  # penalties are scaled by the size of the other side, as in scikit-learn
             on_V, on_U, l1 = elastic[0] * p, elastic[1] * n, elastic[2]
             out |= {"l1_V": on_V * l1, "l2_V": on_V * (1 - l1)}
             out |= {"l1_U": on_U * l1, "l2_U": on_U * (1 - l1)}

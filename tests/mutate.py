@@ -220,7 +220,7 @@ class Swap(ast.NodeTransformer):
             return ast.copy_location(new, node)
         return getattr(self, f"visit_{type(node).__name__}", self.generic_visit)(node)
 
-    def visit_arg(self, node: ast.arg) -> Any:  # annotations
+    def visit_arg(self, node: ast.arg) -> Any:  # annotations are not mutated
         return node
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
@@ -328,7 +328,7 @@ def started(work: Any) -> int:
     pid = os.fork()
     if pid:
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.setpgid(pid, pid)  # in both, whoever is first
+            os.setpgid(pid, pid)  # parent and child both call this, as either may run first
         return pid
     code = 3
     try:
@@ -383,7 +383,7 @@ class Reach:
 
     def line(self, code: Any, number: int) -> Any:
         self.lines.setdefault(self.now, set()).add((self.files[code.co_filename], number))
-        return sys.monitoring.DISABLE  # once a test
+        return sys.monitoring.DISABLE  # each line is recorded once per test
 
     def go(self, name: str) -> None:
         self.now = name
@@ -424,7 +424,7 @@ class Reach:
             @pytest.hookimpl(hookwrapper=True)
             def pytest_runtest_protocol(self, item: Any) -> Iterator[None]:
                 reach.uses[item.nodeid] = list(getattr(item, "fixturenames", ()))
-                begun = sum(os.times()[:4])  # of processors: others may want them too
+                begun = sum(os.times()[:4])  # processor time, as other processes may use the cores
                 reach.go(item.nodeid)
                 yield
                 reach.stop()
@@ -433,7 +433,8 @@ class Reach:
             @pytest.hookimpl(hookwrapper=True)
             def pytest_fixture_setup(self, fixturedef: Any) -> Iterator[None]:
                 before = reach.now
-                if fixturedef.scope != "function":  # it is made once, for all that use it
+                # A fixture of wider scope is created once for several tests.
+                if fixturedef.scope != "function":
                     reach.go(f"fixture {fixturedef.argname}")
                 yield
                 reach.go(before)
@@ -478,7 +479,7 @@ def trace(kept: Path, name: str, share: str, modules: list[str], mark: str) -> i
     os.environ[anywhere.SHARE] = share
     code = pytest_main(["--maxfail=1000", str(test_file(name))], [plugin, plugin.hook()])
     lines: dict[str, list[str]] = {}
-    plugin.lines.pop("", None)  # what runs when a module is imported, before any test
+    plugin.lines.pop("", None)  # lines that run when a module is imported, before any test
     for test, reached in plugin.lines.items():
         users = [test]
         if test.startswith("fixture "):

@@ -57,7 +57,7 @@ def slow_newton(X, Z, B, cost, ridge, sweeps):
                 old, a = Z[i, j], cost[i, j]
                 if old == 0 and N <= a:
                     continue
-                if h > 0:  # the larger root of (a + ridge z)(q + z) = p
+                if h > 0:  # the next lines compute the larger root of (a + ridge z)(q + z) = p
                     p, q = N**2 / h, max(N / h - old, 0.0)
                     new = max(
                         np.roots(np.trim_zeros([ridge[i, j], a + ridge[i, j] * q, a * q - p], "f"))
@@ -107,7 +107,7 @@ def naive_value(X, Z, U, loss, *, index=None, gamma=None, delta=0.0, terms_V=(),
     S = reference.smoothing_matrix(U.shape[1], delta)
     Y = A @ Z @ S @ U.T
     value = reference.weighted_sum(reference.beta_entries(X, Y, loss.beta), gamma)
-    value += sum(t.value(Z) for t in terms_V)  # tested above against formulas
+    value += sum(t.value(Z) for t in terms_V)  # other tests compare the terms with formulas
     return value + sum(t.value(U) for t in terms_U)
 
 

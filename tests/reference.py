@@ -672,10 +672,10 @@ def gnmf_frobenius(X, V0, U0, n_iter, *, W, lam, gamma=None, order="VU"):
     G = np.diag(sample_weights(gamma, len(X)))
     Deg = np.diag(W.sum(axis=1))
 
-    def step_V(V, U):  # (15)
+    def step_V(V, U):  # GNMF (15)
         return multiplicative(V, G @ X @ U + lam * W @ V, G @ V @ U.T @ U + lam * Deg @ V)
 
-    def step_U(V, U):  # (14)
+    def step_U(V, U):  # GNMF (14)
         return multiplicative(U, X.T @ G @ V, U @ V.T @ G @ V)
 
     def objective(V, U):
@@ -692,11 +692,11 @@ def gnmf_gradient_descent(X, V0, U0, n_iter, *, W, lam, order="VU"):
     """
     L, Deg = laplacian(W), np.diag(W.sum(axis=1))
 
-    def step_V(V, U):  # (19)
+    def step_V(V, U):  # GNMF (19)
         step = V / (2.0 * floor(V @ U.T @ U + lam * Deg @ V))
         return V - step * (-2.0 * X @ U + 2.0 * V @ U.T @ U + 2.0 * lam * L @ V)
 
-    def step_U(V, U):  # (18)
+    def step_U(V, U):  # GNMF (18)
         step = U / (2.0 * floor(U @ V.T @ V))
         return U - step * (-2.0 * X.T @ V + 2.0 * U @ V.T @ V)
 
@@ -750,13 +750,13 @@ def gnmf_kl(X, V0, U0, n_iter, *, W, lam, gamma=None, order="VU"):
     w = sample_weights(gamma, len(X))[:, None]
     L = laplacian(W)
 
-    def step_V(V, U):  # (21)
+    def step_V(V, U):  # GNMF (21)
         c = V * ((w * X / floor(V @ U.T)) @ U)
         b = w * U.sum(axis=0)
         columns = [solve_graph_system(b[:, k], c[:, k], lam * L) for k in range(V.shape[1])]
         return np.column_stack(columns)
 
-    def step_U(V, U):  # (20)
+    def step_U(V, U):  # GNMF (20)
         return multiplicative(U, (w * X / floor(V @ U.T)).T @ V, (w * V).sum(axis=0))
 
     def objective(V, U):
@@ -801,10 +801,10 @@ def cnmf_frobenius(X, V0, U0, n_iter, *, A, order="UV"):
     (4) lack the square.
     """
 
-    def step_Z(Z, U):  # (11)
+    def step_Z(Z, U):  # CNMF (11)
         return multiplicative(Z, A.T @ X @ U, A.T @ A @ Z @ U.T @ U)
 
-    def step_U(V, U):  # (10)
+    def step_U(V, U):  # CNMF (10)
         return multiplicative(U, X.T @ V, U @ V.T @ V)
 
     def objective(V, U):
@@ -840,10 +840,10 @@ def cdnmf_frobenius(X, V0, U0, n_iter, *, D, class_reg=1.0, order="UV"):
     ½‖·‖² + λ/2 ⟨D, V⟩. The objective never rises.
     """
 
-    def step_V(V, U):  # (12)
+    def step_V(V, U):  # cdNMF (12)
         return multiplicative(V, X @ U, V @ U.T @ U + 0.5 * class_reg * D)
 
-    def step_U(V, U):  # (11)
+    def step_U(V, U):  # cdNMF (11)
         return multiplicative(U, X.T @ V, U @ V.T @ V)
 
     def objective(V, U):
@@ -859,10 +859,10 @@ def cdnmf_kl(X, V0, U0, n_iter, *, D, class_reg=10.0, order="UV"):
     class cost over features as well, but (23) has it once.
     """
 
-    def step_V(V, U):  # (23)
+    def step_V(V, U):  # cdNMF (23)
         return multiplicative(V, (X / floor(V @ U.T)) @ U, U.sum(axis=0) + class_reg * D)
 
-    def step_U(V, U):  # (22)
+    def step_U(V, U):  # cdNMF (22)
         return multiplicative(U, (X / floor(V @ U.T)).T @ V, V.sum(axis=0))
 
     def objective(V, U):
@@ -1034,12 +1034,12 @@ def nmfdc_nesterov(X, V0, U0, n_iter, *, A=None, delta=0.5, inner_iter=10, order
     A = np.eye(len(X)) if A is None else A
     S = smoothing_matrix(V0.shape[1], delta)
 
-    def step_Z(Z, U):  # (15), gradient (9)
+    def step_Z(Z, U):  # NMF-DC (15), with the gradient (9)
         B = U @ S
         constant = np.linalg.norm(B.T @ B, 2) * np.linalg.norm(A.T @ A, 2)
         return accelerated(lambda Y: A.T @ A @ Y @ B.T @ B - A.T @ X @ B, constant, Z, inner_iter)
 
-    def step_U(V, U):  # (17)
+    def step_U(V, U):  # NMF-DC (17)
         T = V @ S
         constant = np.linalg.norm(T.T @ T, 2)
         return accelerated(lambda Y: Y @ T.T @ T - X.T @ T, constant, U, inner_iter)
@@ -1156,11 +1156,11 @@ def lcf_mu(X, V0, C0, n_iter, *, lam=0.3, K=None, signed=None, order="UV"):
     exponent = 0.5 if signed else 1.0
     gram = X @ X.T if K is None else K
 
-    def step_V(V, C):  # (5)
+    def step_V(V, C):  # LCF (5)
         (neg, pos), _ = split_concepts(X, V, C, K=gram, lam=lam, K_parts=parts)
         return multiplicative(V, neg, pos, exponent)
 
-    def step_C(V, C):  # (4)
+    def step_C(V, C):  # LCF (4)
         _, (neg, pos) = split_concepts(X, V, C, K=gram, lam=lam, K_parts=parts)
         return multiplicative(C, neg, pos, exponent)
 
@@ -1179,7 +1179,7 @@ def lcf_mu_literal(X, V0, C0, n_iter, *, lam=0.3, order="UV"):
     """Run LCF (4) and (5) term by term for non-negative X, with sums over i and D_i = diag(v_i)."""
     n, k = V0.shape
 
-    def step_C(V, C):  # (4), the denominator's lost V put back
+    def step_C(V, C):  # LCF (4), with the V that the printed denominator lacks
         K = X @ X.T
         neg, pos = K @ V, K @ C @ V.T @ V
         for i in range(n):
@@ -1188,7 +1188,7 @@ def lcf_mu_literal(X, V0, C0, n_iter, *, lam=0.3, order="UV"):
             pos = pos + lam * K @ C @ Di
         return C * neg / floor(pos)
 
-    def step_V(V, C):  # (5), transposed
+    def step_V(V, C):  # LCF (5), transposed
         K = X @ X.T
         a = np.tile(np.diag(K)[:, None], (1, k))
         b = np.tile(np.diag(C.T @ K @ C)[None, :], (n, 1))
@@ -1230,7 +1230,7 @@ def hoyer_projection(s, l1, l2):
             direction = np.where(free, -1.0 / free.sum(), 0.0)
             direction[np.flatnonzero(free)[0]] += 1.0
             length = np.linalg.norm(direction)
-        if length > 0:  # The length is 0 if only one entry is free.
+        if length > 0:  # the length is 0 if only one entry is free
             v = middle + np.sqrt(max(room, 0.0)) / length * direction
         if (v >= 0).all():
             return v
@@ -1335,9 +1335,9 @@ def plsa_em(X, Pz, Pw_z, Pd_z, n_iter):
         for d in range(n):
             for w in range(p):
                 joint = Pz * Pd_z[d] * Pw_z[w]
-                counts[d, w] = X[d, w] * joint / floor(joint.sum())  # E: x P(z|d,w)
+                counts[d, w] = X[d, w] * joint / floor(joint.sum())  # E step: x P(z|d,w)
         total = counts.sum(axis=(0, 1))
-        Pw_z = counts.sum(axis=0) / floor(total)  # M
+        Pw_z = counts.sum(axis=0) / floor(total)  # M step
         Pd_z = counts.sum(axis=1) / floor(total)
         Pz = total / total.sum()
         joint = (Pd_z * Pz) @ Pw_z.T

@@ -33,7 +33,7 @@ def photos(folder, n, start=0, *, side=10, coloured=False):
     folder.mkdir(exist_ok=True)
     for i in range(start, start + n):
         noise = rng.integers(0, 40, (side, side))
-        if coloured:  # 0.299 red + 0.587 green + 0.114 blue is the same for all
+        if coloured:  # all classes have the same brightness 0.299 red + 0.587 green + 0.114 blue
             colour = ((200, 60, 60), (60, 128, 76), (60, 92, 255))[i % 3]
             pixels = np.clip(noise[:, :, None] + np.array(colour), 0, 255)
         else:

@@ -36,7 +36,7 @@ def serving(browser, folder, arguments, truth):
     At the end, check that neither the servers nor the page had errors.
     """
     started, printed = [], folder / "printed.txt"
-    browser.get_log("browser")  # forget errors of other pages
+    browser.get_log("browser")  # errors of earlier pages are discarded
 
     def start(code=START):
         command = [sys.executable, "-c", code, "studio", *map(str, arguments), "--no-browser"]
@@ -49,10 +49,10 @@ def serving(browser, folder, arguments, truth):
 
     start.truth = truth
     yield start
-    ended = any(process.poll() is not None for process in started)  # by the test
+    ended = any(process.poll() is not None for process in started)  # the test itself ended a server
     try:
         wrong = [e["message"] for e in browser.get_log("browser") if e["level"] == "SEVERE"]
-        browser.get("about:blank")  # the next page misses no server
+        browser.get("about:blank")  # otherwise the open page would report the missing server
     finally:
         for process in started:
             process.kill()
@@ -74,7 +74,7 @@ def wait_for(get, seconds=60):
     while time.monotonic() < end:
         try:
             found = get()
-        except Exception:  # the page is being drawn
+        except Exception:  # the page is being rebuilt, so an element may be missing
             found = None
         if found:
             return found
@@ -88,7 +88,7 @@ def journal(folder):
 
     path = next(Path(folder).glob("*-studio/journal.jsonl"))
     copy = Path(folder) / "journal-copy.jsonl"
-    shutil.copy(path, copy)  # a studio has it open
+    shutil.copy(path, copy)  # a copy is opened, because a studio has the journal open
     opened = Journal(copy)
     opened.close()
     return dict(opened.labels), len(opened.entries)

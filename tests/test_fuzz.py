@@ -36,7 +36,7 @@ def test_random_fits(first):
     check(first)
 
 
-@pytest.mark.parametrize("first", range(0, NAMED, 5))  # each is five fits and more
+@pytest.mark.parametrize("first", range(0, NAMED, 5))  # each case takes five fits or more
 def test_random_fits_of_the_classifier(first):
     check(fuzz.CLASSIFIER + first, 5)
 

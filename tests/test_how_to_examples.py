@@ -56,7 +56,7 @@ def skops(found):
 
 def decoupler(found):
     best = found["activity"].to_numpy().argmax(axis=1)
-    assert sorted(best) == [0, 1]  # each programme has the genes of one set
+    assert sorted(best) == [0, 1]  # each programme matches one gene set
     assert found["p_values"].to_numpy().max(axis=1).max() < 1e-3
 
 
@@ -88,7 +88,7 @@ def test_an_example_works_as_printed(page, title, check, tmp_path, monkeypatch):
     pytest.importorskip(check.__name__, reason=f"the example needs {check.__name__}")
     monkeypatch.chdir(tmp_path)
     found = {}
-    with warnings.catch_warnings():  # of the other packages
+    with warnings.catch_warnings():  # other packages may raise warnings
         warnings.simplefilter("ignore")
         if check is decoupler:
             make_pbmc()

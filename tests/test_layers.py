@@ -18,21 +18,23 @@ ROOT = Path(partwise.__file__).parent
 DEEP = {"persistence", "apps"}
 LAYERS = [
     {"_lazy", "_sklearn", "_versions", "persistence.atomic"},
-    {"backends"},  # arrays of every kind, and all that touches X
+    {"backends"},  # arrays of every kind; all code that reads X
     {"knowledge"},  # labels, graphs, links
     {"model"},  # the objective and its two subproblems
     {"solvers"},
-    {"evaluation"},  # below the estimators: those with labels cluster
-    {"persistence", "persistence.values", "persistence.model_files"},  # the estimators have `save`
+    {"evaluation"},  # clusters and scores, which estimators with labels use
+    # Estimators have the method `save`.
+    {"persistence", "persistence.values", "persistence.model_files"},
     {"fitting"},
     {"estimators"},
-    {"classify", "selection"},  # what is made of fitted estimators
+    {"classify", "selection"},  # classifiers and searches, which use fitted estimators
     {"__init__"},  # the public face: `import partwise`, `from partwise import NMF`
     {"io"},
     {"apps"},  # an empty package; its applications follow
     {"apps.view"},
-    {"apps.cells"},  # single-cell data, with all of the above
-    {"cells", "cluster", "datasets", "graph", "metrics", "plot", "report", "terms"},  # public names
+    {"apps.cells"},  # single-cell data, with all layers above
+    # Modules of public names.
+    {"cells", "cluster", "datasets", "graph", "metrics", "plot", "report", "terms"},
     {"apps.papers", "apps.studio"},
     {"apps.label_studio", "apps.topics"},
     {"studio"},

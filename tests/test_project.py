@@ -25,7 +25,7 @@ def test_the_conda_recipe_asks_for_what_pip_installs():
     recipe = text("conda/recipe.yaml")
     run = recipe.split("  run:\n")[1].split("\n\n")[0]
     asked = {tuple(line.removeprefix("    - ").split(" ", 1)) for line in run.splitlines()}
-    names = {"matplotlib": "matplotlib-base"}  # the one without a window
+    names = {"matplotlib": "matplotlib-base"}  # matplotlib-base has no graphical windows
     wanted = {("python", ">=${{ python_min }}")}
     assert f'python_min: "{PROJECT["requires-python"].removeprefix(">=")}"' in recipe
     for need in PROJECT["dependencies"]:

@@ -18,7 +18,7 @@ import typer
 from partwise.apps.cli import app
 
 ROOT = Path(__file__).parents[1]
-QUICK = "partwise reproduce cnmf/table1"  # README mentions minutes; the test runs a part of it
+QUICK = "partwise reproduce cnmf/table1"  # README allows minutes, so the test runs only a part
 
 
 def commands() -> list[str]:
@@ -68,7 +68,7 @@ def test_readme_names_commands():
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_every_command_of_readme_works_after_a_plain_install(tmp_path):
-    pytest.importorskip("anndata")  # to make the .h5ad file
+    pytest.importorskip("anndata")  # needed to write the .h5ad file
     venv.create(tmp_path / "venv", with_pip=True)
     bin_ = tmp_path / "venv" / ("Scripts" if os.name == "nt" else "bin")
     install = [bin_ / "python", "-m", "pip", "install", "-q", str(ROOT)]
@@ -78,12 +78,12 @@ def test_every_command_of_readme_works_after_a_plain_install(tmp_path):
     environment = {**plain, "PATH": f"{bin_}{os.pathsep}{os.environ['PATH']}"}
     failed = {}
     for command in commands():
-        if command.startswith("partwise studio"):  # a server; it has tests of its own
+        if command.startswith("partwise studio"):  # servers have tests of their own
             continue
         done = subprocess.run(
             command, shell=True, cwd=tmp_path, env=environment, text=True, capture_output=True
         )
-        needs_extra = "cells.h5ad" in command  # README mentions it
+        needs_extra = "cells.h5ad" in command  # README mentions that this command needs an extra
         if needs_extra:
             assert "partwise[cells]" in done.stderr and done.stderr.count("\n") == 1
         elif done.returncode:

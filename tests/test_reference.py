@@ -447,7 +447,8 @@ def test_scikit_learn_agrees(problem, beta):
     Its penalties are scaled by the number of features or samples.
     """
     X, V0, U0 = problem["X"] + 0.1, problem["V"], problem["U"]
-    l2 = 0.0 if beta == 1 else 1.0  # our l2 step under KL is the exact one, theirs is not
+    # The l2 step of our KL update is exact, but that of scikit-learn is not.
+    l2 = 0.0 if beta == 1 else 1.0
     alpha, share = 0.02, 0.5 if l2 else 1.0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -567,7 +568,8 @@ def test_ncw_weights_and_zero_samples(problem):
     zero = ~X.any(axis=1)
     assert (gamma[zero] == 0).all() and (gamma[~zero] > 0).all()
     degrees = (gamma[:, None] * (X @ X.T))[~zero].sum(axis=1)
-    np.testing.assert_allclose(degrees, degrees[0])  # all alike
+    # All samples with entries have the same weighted degree.
+    np.testing.assert_allclose(degrees, degrees[0])
     assert gamma.mean() == pytest.approx(1)
     for name in ("nmf_frobenius", "nmf_kl"):
         V, U, history = getattr(ref, name)(X, problem["V"], problem["U"], 20, gamma=gamma)

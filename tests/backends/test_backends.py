@@ -35,7 +35,7 @@ from partwise.model.maps import SharedRows
 if not missing("torch"):
     import torch
 
-PRODUCT, OBJECTIVE = 1e-6, 1e-3  # tolerances without and with extrapolation
+PRODUCT, OBJECTIVE = 1e-6, 1e-3  # tolerances for solvers without and with extrapolation
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ def workers():
 def client(workers, monkeypatch):
     from partwise.backends.dask import dask_data
 
-    monkeypatch.setattr(dask_data, "SMALL_BLOCK", 1)  # do not merge small chunks
+    monkeypatch.setattr(dask_data, "SMALL_BLOCK", 1)  # small chunks are not merged
     with workers.as_current():
         yield workers
 
@@ -222,7 +222,7 @@ def test_an_x_larger_than_the_cluster_is_computed_in_each_pass(
     size = 12 * (X != 0).sum() if sparse else 8 * X.size
     chunked, weights = on_cluster(X, 10, sparse=sparse), np.linspace(0.5, 2, 200)
     model = partwise.NMF(3, **FEW)
-    small_workers(0.45 * size)  # of two workers
+    small_workers(0.45 * size)  # memory of each of two workers
     with pytest.warns(UserWarning, match="2 workers"):
         there = model.fit(chunked, sample_weight=weights)
     assert len(held) > 4 and not any(held)
@@ -241,7 +241,7 @@ def test_a_shortage_is_reported_before_the_fit(small_workers, client, monkeypatc
 
     monkeypatch.setattr(Workers, "run", lambda *args: pytest.fail("a pass was started"))
     X = on_cluster(np.random.default_rng(0).random((200, 30)), 10)
-    small_workers(4 * 10 * 30 * 8)  # four chunks, of which a task needs five
+    small_workers(4 * 10 * 30 * 8)  # memory for four chunks, while a task needs five
     with pytest.raises(ValueError, match="chunk"):
         partwise.NMF(3, **FEW).fit(X)
     monkeypatch.undo()

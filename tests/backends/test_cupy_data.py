@@ -80,7 +80,7 @@ def test_same_as_numpy(method, solver, kind, cupy):
     if solver == "mu":
         np.testing.assert_allclose(product(got), product(base), atol=1e-6)
         assert got.objective_ == pytest.approx(base.objective_, rel=1e-9)
-    else:  # rows end their sweeps alone here, together there
+    else:  # on the GPU each row ends its sweeps alone, in NumPy all rows together
         assert got.objective_ == pytest.approx(base.objective_, rel=1e-3)
 
 
@@ -90,7 +90,7 @@ def test_same_as_numpy(method, solver, kind, cupy):
 def test_one_sweep_is_the_formula(ridge, near, weights, cupy):
     rng = np.random.default_rng(0)
     Z, C, A = rng.random((70, 5)), 2 * rng.random((70, 5)), rng.random((9, 5))
-    A[:, 3] = 0  # a coordinate without curvature but its ridge
+    A[:, 3] = 0  # a coordinate whose only curvature is the ridge
     G, d, r = A.T @ A, rng.random(70) if weights else None, rng.random(ridge)
     bound = rng.random(ridge) if near else None
     expected, slope = Z.copy(), np.broadcast_to(r, Z.shape)
@@ -176,4 +176,4 @@ def test_second_order_steps_reach_the_minimum_of_numpy(cupy, kind):
     multiplicative = partwise.NMF(3, max_iter=20, solver="mu", **{**settings, "tol": 0}).fit(X)
     assert few.objective_ < multiplicative.objective_
     wide = partwise.NMF(33, max_iter=2, **{**settings, "tol": 0}).fit(X)
-    assert wide.solver_ == "mu"  # 33 * 34 / 2 second derivatives per row do not pay
+    assert wide.solver_ == "mu"  # 33 * 34 / 2 second derivatives per row would cost too much

@@ -25,7 +25,8 @@ def test_chunks_change_no_iterate(estimator, loss, sparse, monkeypatch):
     from partwise.backends.numpy import dense
 
     monkeypatch.setattr(dask_data, "SMALL_BLOCK", 1, raising=False)
-    monkeypatch.setattr(dense, "ROUGH_WORK", 100 * 40 * 4)  # chunks lie on both sides
+    # Some chunks have less work than this limit, others more.
+    monkeypatch.setattr(dense, "ROUGH_WORK", 100 * 40 * 4)
 
     def fit(X, rows):
         X = da.from_array(X, chunks=(rows, 40))
@@ -45,7 +46,8 @@ def test_chunks_change_no_iterate(estimator, loss, sparse, monkeypatch):
     # Each block of rows stops once a sweep changes V Uᵀ by less than 1e-9 of X.
     ending = 1e-9 * np.linalg.norm(q.X) / np.linalg.svd(whole[1], compute_uv=False).min()
     limit[2] += ending
-    limit[1] += ending * np.abs(whole[1]).max()  # parts are scaled by the codes' mean squares
+    # Parts are scaled by the root mean squares of their part weights.
+    limit[1] += ending * np.abs(whole[1]).max()
     for seed in range(3):
         noise = np.random.default_rng(seed).uniform(-eps, eps, q.X.shape)
         rounded = fit(q.X * (1 + noise), 210)
@@ -67,7 +69,7 @@ def test_small_chunks_are_merged(sparse, monkeypatch):
 
     X = cut(5, 20)
     data = as_dask_data(X)
-    assert data.layout.sizes == [105, 105]  # one block per thread
+    assert data.layout.sizes == [105, 105]  # small chunks are merged into one block per thread
     np.testing.assert_allclose(to_numpy(data.dot(q.U)), q.X @ q.U)
     model = partwise.NMF(3, max_iter=3, tol=0, random_state=0).fit(X)
     assert model.embedding_.chunks == model.transform(X).chunks == ((5,) * 42, (3,))
@@ -148,7 +150,8 @@ def test_codes_outlive_a_worker(here, monkeypatch):
     monkeypatch.setattr(dask_data, "SMALL_BLOCK", 1, raising=False)
     if not here:
         monkeypatch.setattr(dask_data, "BROUGHT", 0, raising=False)
-    for client in two_workers(processes=not here):  # starting workers takes seconds
+    # Processes take seconds to start, so the short test uses threads.
+    for client in two_workers(processes=not here):
         with client.as_current():
             X = da.from_array(q.X, chunks=(30, 40))
             model = partwise.NMF(3, max_iter=3, tol=0, random_state=0).fit(X)
@@ -158,5 +161,5 @@ def test_codes_outlive_a_worker(here, monkeypatch):
             else:
                 os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
             np.testing.assert_array_equal(np.asarray(model.embedding_), V)
-    if here:  # the part weights do not need the cluster
+    if here:  # the part weights are in local memory
         np.testing.assert_array_equal(np.asarray(model.embedding_), V)

@@ -107,7 +107,7 @@ class TestProducts:
             # Second-order steps amplify rounding by the ratio of curvatures, which is about 100
             # here.
             np.testing.assert_allclose(new, expected, rtol=100 * SUMS[dtype], atol=SUMS[dtype])
-            if transposed:  # it is not used after the V step
+            if transposed:  # the function value is not used after the V step
                 now = np.where(X2 > 0, X2 * np.log(np.maximum(new.astype(float) @ B.T, 1e-30)), 0)
                 error = 10 * SUMS[dtype] * (1 + np.abs(now.sum(axis=1)).sum())
                 assert abs(xlogy.sum() - now.sum()) <= error
@@ -119,7 +119,8 @@ def test_rows_begin_on_cache_lines(width, dtype):
     room = lined(3, width, np.dtype(dtype))
     places = [row.ctypes.data for row in room]
     assert room.shape[1] >= width and not any(place % LINE for place in places)
-    assert len({place % 4096 for place in places}) == 3  # avoid 4K aliasing of stores and loads
+    # Different places modulo 4096 avoid 4K aliasing of stores and loads.
+    assert len({place % 4096 for place in places}) == 3
 
 
 def test_small_sparse_is_made_dense_and_large_is_not():
@@ -131,9 +132,11 @@ def test_small_sparse_is_made_dense_and_large_is_not():
 @pytest.mark.parametrize("layout", [sp.csr_array, sp.csc_matrix, sp.coo_array, sp.coo_matrix])
 def test_large_sparse_is_canonical_and_the_original_untouched(layout, rng):
     rows, columns = rng.integers(0, 250, 3000), rng.integers(0, 200, 3000)
-    values = rng.integers(0, 3, 3000).astype(float)  # explicit zeros and duplicates
+    # The values contain explicit zeros and duplicates.
+    values = rng.integers(0, 3, 3000).astype(float)
     X = layout(sp.coo_array((values, (rows, columns)), shape=(250, 200)))
-    if layout is sp.csr_array:  # coo -> csr sums duplicates: put some back
+    # The conversion to CSR sums duplicates, so this matrix gets new ones.
+    if layout is sp.csr_array:
         X = sp.csr_array(
             (np.ones(400), np.repeat(np.arange(100), 4), np.minimum(np.arange(251) * 2, 400)),
             shape=(250, 200),
@@ -182,7 +185,7 @@ def test_products_of_a_large_array_with_few_columns(rng, monkeypatch, dtype, ord
     results = []
     for threads in (1, 3):
         monkeypatch.setattr(dense, "threads_for", lambda *work: threads)  # noqa: B023
-        blas = order == "F" and dtype == np.float64  # BLAS is faster there
+        blas = order == "F" and dtype == np.float64  # in this case BLAS is faster
         assert (dense.narrow_product(X, U) is None) == blas
         data = DenseData(X)
         results.append((data.dot(U), data.tdot(V)))
@@ -220,7 +223,7 @@ def test_row_kernels_do_not_depend_on_the_number_of_threads(rng, use_threads):
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("size", [1.0, 1e-25, 1e25])
 def test_squares_in_all_are_those_of_the_rows(rng, dtype, order, size):
-    n, p, k = 700, 300, 4  # two pieces
+    n, p, k = 700, 300, 4  # sizes that give two blocks of work
     X = np.asarray(size * rng.uniform(size=(n, p)), dtype=dtype, order=order)
     V, U = (np.sqrt(size) * rng.uniform(size=(m, k)).astype(dtype) for m in (n, p))
     data, Y = as_data(X), V.astype(float) @ U.T

@@ -10,7 +10,7 @@ from backends import ELSEWHERE, HERE, KINDS, ON_DASK, Forms, missing, needs, q
 from partwise.backends.arrays import to_numpy
 from partwise.estimators.methods import ESTIMATORS as TABLE
 
-X = np.ascontiguousarray(q.X[:, :36])  # 6 x 6 images for NTF
+X = np.ascontiguousarray(q.X[:, :36])  # 36 features, because NTF needs images of 6 x 6 pixels
 SETTINGS = {
     "ConstrainedNMF": {"graph_reg": 0.5, "class_reg": 0.5, "hard_labels": True},
     "SparseNMF": {"sparseness_H": 0.6},
@@ -44,7 +44,8 @@ def test_works_or_refuses(name, kind, forms, tmp_path):
     data, model = forms[kind], make(name)
     if (name, kind) in REFUSED:
         with pytest.raises((ValueError, TypeError), match=REFUSED[name, kind]):
-            model.fit(data, q.y).score(data)  # MiniBatchNMF fits but does not score Dask arrays
+            # MiniBatchNMF can be fitted to Dask arrays, but not score them.
+            model.fit(data, q.y).score(data)
         return
     assert model.fit_transform(data, q.y).shape == (60, 3)
     V = model.transform(data)

@@ -122,7 +122,8 @@ def test_chunks_of_unknown_size_are_refused(forms):
     (
         "torch.Tensor.__matmul__",
         "torch.Tensor.new_zeros",
-        f"{compat.__name__}.torch.linalg.qr",  # scikit-learn's copy where it is not installed
+        # The copy of array-api-compat in scikit-learn, if the package is not installed.
+        f"{compat.__name__}.torch.linalg.qr",
         "torch.Tensor.clamp",
     ),
 )
@@ -295,7 +296,7 @@ def test_bytes_moved_each_iteration(n_workers, monkeypatch):
     from partwise.backends.dask import dask_data
     from partwise.solvers.loop import alternate
 
-    monkeypatch.setattr(dask_data, "SMALL_BLOCK", 1)  # joining chunks would move X once
+    monkeypatch.setattr(dask_data, "SMALL_BLOCK", 1)  # merging the chunks would move X once
     n, p, k = 4000, 500, 8
     with (
         LocalCluster(

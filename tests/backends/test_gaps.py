@@ -69,7 +69,7 @@ def test_mu_is_the_naive_update(loss, make, share, monkeypatch):
     model = nmf(loss).fit(make(q.X, seen), **start())
     assert np.allclose(model.embedding_ @ model.components_, V @ U.T, rtol=1e-9, atol=1e-12)
     assert np.allclose(model.objective_history_, history, rtol=1e-10)
-    assert not model.components_[:, -1].any()  # it was never observed
+    assert not model.components_[:, -1].any()  # the last feature was never observed
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -94,7 +94,7 @@ def test_fast_solvers_descend_to_the_naive_objective_or_below(loss, solver, weig
     model = nmf(loss, solver=solver, max_iter=300).fit(q.X, entry_weight=weight, **start())
     found = reference.weighed_entries(q.X, model.embedding_, model.components_.T, weight, loss)
     assert model.objective_ == pytest.approx(found, rel=1e-7)
-    assert found <= history[-1] * 1.02  # at worst another local minimum
+    assert found <= history[-1] * 1.02  # the solvers may end in different local minima
     assert (np.diff(model.objective_history_) <= 1e-9 * found).all()
 
 
@@ -176,7 +176,7 @@ def test_fillings_are_what_they_say(make, share, loss_of, monkeypatch):
         [rng.random((len(base), 3)), rng.random((X.shape[1], 3))]
         for rng in map(np.random.default_rng, (7, 8, 9))
     )
-    assert data.half("V", fill[1], fill[0]).drawn is not None  # another start's
+    assert data.half("V", fill[1], fill[0]).drawn is not None  # the factors belong to another start
     half = data.half("V", here[1], here[0])
     F, Y = here[0] @ here[1].T, there[0] @ here[1].T
     filled = base + E * F
@@ -421,12 +421,12 @@ def test_a_guess_of_what_fills_the_gaps_is_counted_as_one(make, monkeypatch):
     U1 = U0 + 0.01 * U1
     half = data.half("U", V, U0)
     assert half.drawn is not None
-    half.above(U1)  # where an iteration ended
+    half.above(U1)  # U1 is the end of an iteration
     for far, F in ((0.5, V @ (1.5 * U1 - 0.5 * U0).T), (500, V @ U1.T)):
         U = U1 + far * (U1 - U0)
         half = data.half("V", U, V)
         assert np.allclose(half.drawn, (base + E * F) @ U, rtol=1e-10)
-        Y = V @ U.T  # of V itself, which is not what fills the gaps
+        Y = V @ U.T  # the prediction of V itself, while another one fills the gaps
         gain = (base * Y).sum() + 0.5 * (E * Y * Y).sum()
         assert half.gain(V) == pytest.approx(gain, rel=1e-10)
         data.half("U", V, U0).above(U0)
@@ -454,7 +454,7 @@ def test_all_that_a_person_knows_at_once(
     The values stored for missing entries have no effect, and the objective never rises.
     """
     if n_fixed and (graph or class_reg or linked):
-        smoothing = 0.0  # refused: see test_known_parts
+        smoothing = 0.0  # the combination with smoothing is refused, see test_known_parts
     W = mask(share) * ((0.5 + np.random.default_rng(5).random(q.X.shape)) if weighed else 1.0)
     fixed = np.random.default_rng(6).random((n_fixed, q.X.shape[1])) + 0.1 if n_fixed else None
     other = np.where(W > 0, q.X, 7.0)
@@ -527,7 +527,8 @@ def test_what_is_left_beside_gaps_is_never_below_what_was_seen(make, dtype):
     """
     hidden = (np.random.default_rng(0).random((50, 20)) < 0.5).astype(dtype)
     F = np.random.default_rng(1).random((50, 3)).astype(dtype)
-    F[:, 1] = np.where(hidden[:, 4] > 0, F[:, 1], 1e-18 * F[:, 1])  # all but that is in the gap
+    # Nearly all of this column is in the missing entries.
+    F[:, 1] = np.where(hidden[:, 4] > 0, F[:, 1], 1e-18 * F[:, 1])
     lack = WeightDeficit(as_data(make(hidden)), seen=False)
     seen = (1 - hidden.astype(float)).T @ F.astype(float)
     sums = lack.sums("U", F, F).astype(float)

@@ -53,7 +53,7 @@ def quadratic_problem(rng, n, k, dtype, *, weighted):
     G = B.T @ B
     C = rng.uniform(-0.2, 2.0, (n, 2 * k + 3)) @ B
     if k > 2:
-        C[::2, 1] = -1.0  # a linear cost sends it to zero
+        C[::2, 1] = -1.0  # this linear cost sends the coordinate to zero
     d = rng.uniform(0, 2, n) if weighted else np.ones(1)
     width = {"by row": 1, "by entry": k}.get(weighted, 1)
     r = np.zeros((1, 1))
@@ -78,7 +78,7 @@ def test_hals_rows_sees_nothing_of_the_rows_before(rng):
     for k in (8, 4):
         Z, C, G, d, r = quadratic_problem(rng, 64, k, np.float64, weighted=False)
         kernels.hals_rows(Z, C * np.nan, G, d, r, r, 1, 0.0, 0.0)
-        assert np.isnan(Z).any()  # NaN must stay NaN
+        assert np.isnan(Z).any()  # NaN in the input must stay NaN
     Z, C, G, d, r = quadratic_problem(rng, 30, 5, np.float64, weighted=False)
     expected = slow_coordinate_descent(Z, C, G, d, r, 3)
     kernels.hals_rows(Z, C, G, d, r, r, 3, 0.0, 0.0)
@@ -97,7 +97,7 @@ def test_hals_rows_ends_at_the_non_negative_least_squares_solution(rng, dtype):
     np.testing.assert_allclose(Z, expected, atol=1e-9 if dtype == np.float64 else 1e-3)
 
 
-@pytest.mark.parametrize("shift", [-0.5, 0.0, 2.0])  # most, some or few zeros
+@pytest.mark.parametrize("shift", [-0.5, 0.0, 2.0])  # these values give most, some and few zeros
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("ridge", [0.0, 0.1])
 def test_pivoting_ends_at_the_minimum_with_and_without_the_inverse(rng, shift, weighted, ridge):
@@ -238,9 +238,9 @@ class TestNewton:
 
     def test_every_row_goes_down_at_every_sweep(self, rng, kind, ridge, dtype):
         X, Z, B, cost, r = newton_problem(rng, dtype, ridge=ridge)
-        Z[::3] *= 30  # start far too large and far too small
+        Z[::3] *= 30  # some rows start far too large, others far too small
         Z[1::3] *= 1e-3
-        keep = (X > 0) <= (B.sum(axis=1) > 0)  # a positive x needs a positive part
+        keep = (X > 0) <= (B.sum(axis=1) > 0)  # a positive entry of X needs a positive component
         X = np.where(keep, X, 0).astype(dtype)
         before = kl_row_values(X, Z.astype(float), B, cost, r)
         first = before
@@ -372,7 +372,7 @@ def test_columns_of_a_graph_are_solved(rng, dtype, count, same, use_threads):
 def test_logarithms_in_lanes_are_those_of_numpy(rng, dtype, shape, order):
     X = np.asarray(rng.random(shape), dtype, order=order)
     V, U = (np.exp(rng.uniform(-40, 40, (m, 4))).astype(dtype) for m in shape)
-    V[0] = 0  # uses the floor
+    V[0] = 0  # zeros are replaced by the smallest allowed value
     Y = np.maximum(V.astype(float) @ U.astype(float).T, 1e-20)
     terms = X * np.log(Y)
     want, limit = terms.sum(dtype=float), 4e-16 * np.abs(terms).sum() * np.sqrt(2 + X.size)
@@ -445,7 +445,7 @@ def test_squares_of_a_residual_are_those_of_its_formula(rng, dtype, shape):
 @pytest.mark.parametrize("k", [1, 8, 15, 16, 17, 24, 33, 48, 64, 67, 130])
 def test_a_sparse_product_is_that_of_its_entries(rng, dtype, index, k):
     X = rng.random((57, 40)) * (rng.random((57, 40)) < 0.2)
-    X[[0, 56]] = 0  # empty rows
+    X[[0, 56]] = 0  # rows without entries
     X[3] = rng.random(40)
     S, B = sp.csr_array(X.astype(dtype)), rng.random((40, k)).astype(dtype)
     S.indptr, S.indices = S.indptr.astype(index), S.indices.astype(index)
@@ -471,7 +471,7 @@ def test_a_sparse_product_between_the_lines_of_another_leaves_it_alone(rng, monk
     def interrupted(*args):
         rows(*args)
         monkeypatch.undo()
-        product(-B)  # as a signal handler could
+        product(-B)  # a nested call, as from a signal handler
 
     monkeypatch.setattr(kernels.crew, "rows", interrupted)
     assert (product(B) == wanted).all()
@@ -489,5 +489,5 @@ def test_slabs_of_a_factor_fit_into_half_of_the_cache(rng, monkeypatch):
     assert (found == sparse.multiply(X.T.tocsr(), V)).all()
     np.testing.assert_allclose(found, X.toarray().T @ V, rtol=1e-12)
     single = sparse.multiply(X.T.tocsr(), V.astype(np.float32))
-    assert single.dtype == X.dtype  # as in scipy
+    assert single.dtype == X.dtype  # scipy keeps the dtype, too
     np.testing.assert_allclose(single, found, rtol=1e-6)

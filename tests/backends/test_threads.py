@@ -46,7 +46,7 @@ def working():
 @pytest.mark.parametrize("n", [50, 40_000])
 def test_an_orthonormal_basis_by_pieces(dtype, n):
     Y = np.random.default_rng(0).standard_normal((n, 7)).astype(dtype)
-    Y[:, 3] = Y[:, 2]  # one dimension less, so that any other vector completes the basis
+    Y[:, 3] = Y[:, 2]  # the rank is reduced by one, so any vector may complete the basis
     Y[:, 5] *= 1e-3
     found = []
     for count in (1, 2):
@@ -312,10 +312,13 @@ def test_work_deserves_the_fewest_threads_that_are_near_the_soonest(monkeypatch)
     monkeypatch.setattr(threads, "allowed", lambda: 16)
     monkeypatch.setattr(threads, "costs", lambda most, _: threads.Costs(waits, step=1e-10))
     assert threads.threads_for(1e4) == 1
-    assert threads.threads_for(1e6) == 1  # 100 µs of work, as long as a second thread waits
-    assert threads.threads_for(1e7) == 4  # 450 µs; 525 with eight, 600 with two
-    assert threads.threads_for(2e7) == 4  # 700 µs; 650 with eight are not worth it
-    assert threads.threads_for(3e8) == 8  # 4.15 ms; 3.875 with sixteen are not worth it
+    # The work takes 100 µs, as long as a second thread takes to start.
+    assert threads.threads_for(1e6) == 1
+    assert threads.threads_for(1e7) == 4  # 450 µs with four threads, 525 with eight, 600 with two
+    # 700 µs with four threads; 650 with eight are not worth the threads.
+    assert threads.threads_for(2e7) == 4
+    # 4.15 ms with eight threads; 3.875 with sixteen are not worth the threads.
+    assert threads.threads_for(3e8) == 8
     assert threads.threads_for(1e9) == 16
 
 
@@ -372,7 +375,7 @@ def test_callers_share_the_threads_that_one_would_have(use_threads):
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: each(run, [(i,) for i in range(16)], 4), range(8)))
-    assert most <= 4 + 3  # four callers at most, and the three threads that one of them has
+    assert most <= 4 + 3  # at most four callers and three helper threads of one of them run
 
 
 def test_a_task_may_have_tasks_of_its_own(use_threads):
@@ -391,7 +394,7 @@ def test_tasks_of_a_task_have_the_threads_that_are_left(use_threads):
         if number == 0:
             each(lambda _: all_three.wait(), [(j,) for j in range(3)], 8)
 
-    each(outer, [(0,), (1,)], 8)  # raises where three never run together
+    each(outer, [(0,), (1,)], 8)  # the barrier raises an error unless three tasks run together
 
 
 def test_fits_in_a_users_threads(four):

@@ -52,7 +52,7 @@ def test_rows_that_are_not_summed_stay_where_they_are(gathered):
     assert isinstance(R, StackedRows) and R.shape == whole.shape
     assert (R.mass, R.dtype, R.density) == (N, whole.dtype, 1.0)
     rest = R.rest.X
-    if index[12] == 3:  # one run of rows: a view
+    if index[12] == 3:  # rows that are consecutive are a view of X
         assert rest.data_ptr() == X[12:].data_ptr()
     close(rest, whole.X[3:])
     close(R.top.X, whole.X[:3])
@@ -97,7 +97,7 @@ def test_sums_of_many_single_floats_are_exact_to_one_rounding():
     index = np.zeros(2**15 + 1, dtype=np.int64)
     index[-1] = 1
     R = TorchData(X).weighted(None, index, 2)
-    want = 2**15 * (1.0 + 2**-20)  # exact in float32
+    want = 2**15 * (1.0 + 2**-20)  # this value is exact in float32
     assert (R.top.X == want).all()
 
 

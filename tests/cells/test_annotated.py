@@ -191,7 +191,7 @@ def test_batches_have_parts_of_their_own(kind):
     )
     cells.factorize(adata, 3, key_added="plain", random_state=0)
 
-    def apart(name):  # cells of both batches with the same shares of programmes
+    def apart(name):  # mean distance between the batches of cells with the same main part
         Z = adata.obsm[name] / np.linalg.norm(adata.obsm[name], axis=1, keepdims=True)
         main = V.argmax(axis=1)
         means = [[Z[(batch == b) & (main == j)].mean(axis=0) for j in range(3)] for b in (0, 1)]
@@ -369,7 +369,7 @@ def test_settings_of_the_estimator_are_kept_for_other_cells(name, tmp_path, monk
         new.X = new.X.toarray() - 1
     found = cells.project(new, reference)
     wanted = model.set_params(tol=1e-4, max_iter=200).transform(new.X)
-    if name == "l21":  # the loss of one sample is least where its squares are
+    if name == "l21":  # for one sample, this loss is least where the squared error is least
         wanted = partwise.non_negative_factorization(new.X, H=model.components_, update_H=False)[0]
     np.testing.assert_allclose(found, wanted, atol=1e-3 * np.max(wanted))
 
@@ -427,7 +427,7 @@ def test_programmes_are_fitted_to_the_genes_that_are_there(tmp_path):
     old, H, _ = planted()
     new, _, _ = planted(n=20, seed=5, H=H)
     cells.consensus(old, 3, n_runs=4, n_genes=40, density_threshold=2)
-    some = new[:, ::-2].copy()  # every other gene, from the last
+    some = new[:, ::-2].copy()  # every second gene, in reverse order
     found = cells.project(some, old)
     X = some.X.toarray()
     tpm = 1e6 * X / X.sum(axis=1, keepdims=True)
@@ -444,7 +444,7 @@ def test_programmes_are_fitted_to_the_genes_that_are_there(tmp_path):
     assert told["share_of_weight"] == pytest.approx(share)
     assert told["missing_genes"] == [g for g in old.var_names[used] if g not in at]
     assert told["method"] == "project" and told["parameters"] == {"key": "parts", "least": 0.5}
-    cells.project(some, old, least=share)  # that much is enough
+    cells.project(some, old, least=share)  # a limit equal to the share of known genes is accepted
     with pytest.raises(ValueError, match="least"):
         cells.project(some, old, least=share + 1e-6)
     new.var_names = ["g0", "g0", *new.var_names[2:]]
@@ -460,7 +460,8 @@ def test_marker_scores_are_the_formula():
     table = cells.score_markers(adata, sets)
     for name, own in (("a", [1, 7]), ("b", [2])):
         wanted = (Z[own].mean(axis=0) - Z.mean(axis=0)) / (Z.std(axis=0) / np.sqrt(len(own)))
-        np.testing.assert_allclose(table[name], wanted, rtol=1e-5)  # scores in single precision
+        # Scores are computed in single precision.
+        np.testing.assert_allclose(table[name], wanted, rtol=1e-5)
         np.testing.assert_allclose(adata.uns["parts"]["marker_scores"][name], table[name])
     assert table.index.tolist() == ["part 1", "part 2", "part 3"]
     # `factorize` stores no scores of genes, so `score_markers` scores a gene by how specific it is

@@ -90,7 +90,8 @@ def test_a_run_is_the_same_whatever_was_done_before():
     whole = dict(steps.each_run(ready.seen, 3, 6, model=model, seed=1, only=range(6)))
     some = dict(steps.each_run(ready.seen, 3, 6, model=model, seed=1, only=[1, 4]))
     assert sorted(some) == [1, 4]
-    for number, H in some.items():  # products with X side by side, in single precision
+    # Products of several runs are computed together, in single precision.
+    for number, H in some.items():
         np.testing.assert_allclose(H, whole[number], rtol=1e-2, atol=1e-3 * H.max())
 
 
@@ -121,7 +122,7 @@ def test_cells_without_counts_are_named_and_left_out():
 def test_the_estimate_grows_with_the_work():
     X, _, _ = made()
     ready = steps.prepare(X, 0)
-    ticks = iter(np.cumsum([0, 1, 0, 1, 0, 3]))  # a second for two iterations, three for six
+    ticks = iter(np.cumsum([0, 1, 0, 1, 0, 3]))  # two iterations take a second, and six take three
     told = steps.seconds_of(
         ready, [3, 5], 10, model=steps.model_of_runs(), clock=lambda: float(next(ticks))
     )

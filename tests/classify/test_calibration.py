@@ -69,7 +69,7 @@ def test_one_label_says_little_of_the_temperature(right):
     heat = calibration.calibrate(p, p, y, np.full(2, 10**9), None).heat
     tried = np.exp(np.linspace(-3, 3, 6001))
     cost = [-np.log(too_sure(p, h)[0, y[0]]) + np.log(h) ** 2 for h in tried]
-    step = 4 / 32  # of the logarithms that are tried
+    step = 4 / 32  # step between the tried logarithms of the temperature
     assert abs(np.log(heat) - np.log(tried[np.argmin(cost)])) <= step / 2 + 1e-3
     assert (heat > 1) == right
 
@@ -167,7 +167,7 @@ def test_confidence_is_bent_to_how_often_it_is_right(rng, slope, shift):
 def test_three_labels_hardly_bend_confidence():
     for right in ([True] * 3, [False] * 3, [True, False, True]):
         slope, _ = calibration.bend(np.array([0.6, 0.8, 0.95]), np.array(right))
-        assert abs(np.log(slope)) < 1  # two deviations of the prior
+        assert abs(np.log(slope)) < 1  # two standard deviations of the prior
 
 
 def test_bending_keeps_the_order_of_classes_and_adds_up(rng):
@@ -263,7 +263,8 @@ def test_a_mixture_holds_labelled_samples_and_is_the_naive_em(rng):
     Z = rng.standard_normal((40, 3)) + 2 * np.eye(3)[rng.integers(3, size=40)] + 5
     labelled = np.arange(6)
     start = rng.dirichlet(np.ones(3), size=40)
-    start[labelled] = np.eye(3)[(y + 1) % 3]  # the first answer is wrong about all of them
+    # The initial probabilities are wrong for all labelled samples.
+    start[labelled] = np.eye(3)[(y + 1) % 3]
     for rounds in (1, 3):
         fits = classifiers.mixture(Z, labelled, y, np.ones((1, 6)), start[None], rounds)
         naive = reference.em_of_gaussian_classes(
@@ -283,7 +284,8 @@ def test_a_fold_does_not_see_the_labels_that_it_holds_out(rng):
     alone = reference.em_of_gaussian_classes(Z, [0, 1], y[:2], start[0], 2, classifiers.SHRINK_ALL)[
         -1
     ]
-    np.testing.assert_allclose(softmax(fit.scores(Z)[0]), softmax(alone), atol=1e-5)  # as above
+    # The tolerance of the comparison above.
+    np.testing.assert_allclose(softmax(fit.scores(Z)[0]), softmax(alone), atol=1e-5)
 
 
 def test_classes_get_the_same_mass_whatever_reaches_them(rng):

@@ -49,7 +49,8 @@ def test_a_copy_is_relabelled_by_itself(prepared, data):
 def test_weights_of_another_model_are_as_good_as_ones_own(prepared, data):
     weighed, own, other = (copy.copy(prepared) for _ in range(3))
     weighed.relabel(known(data[1]))
-    own.relabel(known(data[1])).relabel(known(data[1], 2))  # weighs again
+    # The second call computes new weights of the classifiers.
+    own.relabel(known(data[1])).relabel(known(data[1], 2))
     taken = other.relabel(known(data[1], 2), weigh=weighed.weighting_)
     chosen = {row.name for row in weighed.candidates_}
     assert {row.name for row in taken.candidates_} <= chosen

@@ -43,7 +43,8 @@ def test_probabilities_that_are_not_numbers_are_an_error_and_no_name(digits, fit
             PartsClassifier(max_iter=30).fit(X, known)
         with pytest.raises(ValueError, match="finite"):
             model.relabel(np.where(known == 0, -1, known))
-    np.testing.assert_array_equal(model.transduction_, names)  # the old fit is kept
+    # After the error, the results of the previous fit remain.
+    np.testing.assert_array_equal(model.transduction_, names)
     assert model.predict_proba(X[:3]).shape == (3, 5) and len(model.classes_) == 5
 
 
@@ -136,7 +137,8 @@ def test_expected_accuracy_is_near_the_truth_however_labels_were_chosen(way):
     # The mean error over many data sets is 0.05; the mean of these nine has a standard error of
     # 0.017.
     assert np.mean(errors) < 0.085
-    assert sum(inside) >= 7  # of nine; of intervals that hold 95 %, one run in 120 has fewer
+    # If each interval holds with 95%, one run in 120 has fewer than seven of nine.
+    assert sum(inside) >= 7
 
 
 def test_expected_accuracy_is_the_formula(digits, fitted):
@@ -335,8 +337,9 @@ def test_samples_of_classes_without_a_label_are_found(digits):
     far = model.outlyingness()
     assert far.shape == (300,) and ((far >= 0) & (far <= 1)).all()
     assert (far[rest & other] > 0.95).mean() > 0.7
-    assert (far[rest & ~other] > 0.95).mean() < 0.12  # 5 % by its own count, of 150 samples
-    assert model.others_found_ > 0.5  # classes of the labels, held out in turn
+    assert (far[rest & ~other] > 0.95).mean() < 0.12  # the model expects 5% of 150 samples
+    # Each labelled class is held out in turn to measure this share.
+    assert model.others_found_ > 0.5
     # Training samples passed as new samples get the same outlyingness.
     np.testing.assert_allclose(model.outlyingness(X), far, atol=1e-6)
     half = np.arange(300) % 2 == 0
@@ -362,7 +365,7 @@ def test_few_labels_that_are_close_by_chance_give_up_few(m):
         known = drawn(y, 3 * m, seed, even=True)
         model = PartsClassifier(max_iter=10).prepare(X).relabel(known, weigh=False)
         false.append(np.mean(model.outlyingness()[known < 0] > 0.95))
-    assert np.mean(false) < 0.05 and max(false) < 0.12  # were 0.13 and 0.19
+    assert np.mean(false) < 0.05 and max(false) < 0.12  # earlier values were 0.13 and 0.19
 
 
 def test_none_of_these_is_written_as_an_unknown_label_is(digits):
@@ -457,7 +460,7 @@ def test_labels_that_were_asked_for_are_hard_and_not_wrong():
     for seed in range(3):
         model.relabel(asked(model, y, 80, seed))
         listed, given = listed + len(model.doubtful_labels_), given + 80
-    assert listed <= 0.015 * given  # 8 of 240 by the share of contradicted labels alone
+    assert listed <= 0.015 * given  # counting contradicted labels alone would list 8 of 240
 
 
 def test_probability_that_a_label_is_wrong_is_as_written_out():
@@ -529,7 +532,8 @@ def test_what_is_said_of_wrong_labels_is_true_in_frequency():
         said += [doubt.probability for doubt in found]
         true += [doubt.sample in wrong for doubt in found]
     p = np.array(said)
-    assert sum(true) >= p.sum() - 3 * np.sqrt(p @ (1 - p))  # three deviations
+    # Three standard deviations below the expected number.
+    assert sum(true) >= p.sum() - 3 * np.sqrt(p @ (1 - p))
 
 
 def test_the_summary_says_when_many_samples_are_none_of_these(digits):

@@ -92,7 +92,8 @@ def test_methods_that_need_training_samples_are_refused_by_name(tmp_path):
     }.items():
         with pytest.raises(ValueError, match=name):
             call()
-    again = small.set_params(warm_start=True).fit(X[:300], y[:300])  # a new fit keeps its samples
+    # A new fit stores the training samples.
+    again = small.set_params(warm_start=True).fit(X[:300], y[:300])
     assert again.suggest(exclude=range(300)).size == 0
     assert hasattr(model.relabel(y[:300]), "classes_")
 

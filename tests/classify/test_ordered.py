@@ -96,4 +96,5 @@ def test_series_are_told_apart_wherever_they_begin():
     shuffled = PartsClassifier(max_iter=10).fit(
         X[:, np.random.RandomState(2).permutation(120)], known
     )
-    assert np.mean(shuffled.transduction_ == y) < 0.8  # columns alone do not tell
+    # Without the order of the columns, the classes are hard to distinguish.
+    assert np.mean(shuffled.transduction_ == y) < 0.8

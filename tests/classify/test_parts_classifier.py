@@ -62,7 +62,7 @@ def test_labelled_samples_keep_their_label_and_rows_sum_to_one(digits, fitted):
     seen = known >= 0
     assert (fitted.transduction_[seen] == known[seen]).all()
     np.testing.assert_allclose(fitted.label_distributions_.sum(axis=1), 1, atol=1e-9)
-    assert fitted.label_distributions_.min() > 0  # no class is hidden
+    assert fitted.label_distributions_.min() > 0  # every class has a positive probability
     assert fitted.transduction_.shape == (X.shape[0],)
 
 
@@ -96,7 +96,7 @@ def test_names_of_any_kind(digits, fitted):
     model = PartsClassifier(max_iter=40).fit(X, y)
     assert sorted(words) == model.classes_.tolist()
     same = words[fitted.transduction_.astype(int)] == model.transduction_
-    assert np.mean(same) > 0.98  # folds are drawn in another order of the classes
+    assert np.mean(same) > 0.98  # the order of the class names changes the folds
 
 
 def test_sparse_is_dense(digits, fitted):
@@ -182,7 +182,7 @@ def test_warm_start_keeps_codes_and_forgets_them_with_another_X(digits):
     model = PartsClassifier(max_iter=40, warm_start=True).fit(X, known)
     codes = model.embedding_
     more = known.copy()
-    more[np.flatnonzero(known < 0)[0]] = 7  # a class that was not there
+    more[np.flatnonzero(known < 0)[0]] = 7  # a class that had no label in the first fit
     model.fit(X, more)
     assert model.embedding_ is codes
     assert 7 in model.classes_
@@ -359,7 +359,7 @@ def test_propagation_solves_the_system():
     )
     for F, share in zip(found.swapaxes(0, 1), shares, strict=True):
         exact = (1 - share) * E @ np.linalg.inv(np.eye(30) - share * S)
-        np.testing.assert_allclose(F, exact, atol=1e-4)  # float32
+        np.testing.assert_allclose(F, exact, atol=1e-4)  # the walk is computed in float32
 
 
 def test_new_codes_are_the_minimum():
@@ -369,7 +369,8 @@ def test_new_codes_are_the_minimum():
     Z = features.solve_part_weights(P @ H.T, H, V, near, 0.7)
     J = near.indices.reshape(5, 3)
     grad = (Z @ H - P) @ H.T + 0.7 * sum(Z - V[J[:, j]] for j in range(3))
-    assert np.abs(np.minimum(Z, grad)).max() < 1e-9  # grad >= 0, zero where Z > 0
+    # The KKT conditions: grad >= 0, and grad = 0 where Z > 0.
+    assert np.abs(np.minimum(Z, grad)).max() < 1e-9
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -494,7 +495,8 @@ def test_propagation_from_samples_that_nothing_is_joined_to():
 
     The expected values come from a matrix inverse.
     """
-    ring = np.roll(np.eye(40), 1, axis=0) + np.roll(np.eye(40), -1, axis=0)  # takes longest
+    # On a ring, propagation needs the most iterations.
+    ring = np.roll(np.eye(40), 1, axis=0) + np.roll(np.eye(40), -1, axis=0)
     W = sp.block_diag([sp.csr_array(np.zeros((1, 1))), np.ones((2, 2)) - np.eye(2), ring])
     degree = np.maximum(np.asarray(W.sum(axis=1)).ravel(), 1e-12)
     S = sp.csr_array(sp.diags_array(degree**-0.5) @ W @ sp.diags_array(degree**-0.5))
@@ -523,7 +525,7 @@ def test_labelled_samples_alone_in_the_graph():
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1], 40)
     X = rng.random((80, 60)) + 2 * np.eye(2)[y].repeat(30, axis=1)
-    X[[0, 40]] = 0  # rows without a value
+    X[[0, 40]] = 0  # these samples have no positive entry
     known = np.where(np.arange(80) % 40 < 3, y, -1)
     model = PartsClassifier(max_iter=20)
     model.fit(X, known)
@@ -547,7 +549,7 @@ def test_a_head_that_fails_is_left_out_and_said(digits, monkeypatch):
     failed = [row for row in model.candidates_ if "left out" in row.why]
     assert failed and all(row.weight == 0 and "discriminant" in row.name for row in failed)
     monkeypatch.undo()
-    again = model.relabel(known, weigh=False)  # weights are those of the heads that there were
+    again = model.relabel(known, weigh=False)  # the weights are those of the remaining classifiers
     assert np.mean(again.transduction_ == y) > 0.93
     fine = again.relabel(known)
     assert not [row for row in fine.candidates_ if "left out" in row.why]
@@ -650,7 +652,8 @@ def test_the_order_of_samples_changes_little(digits):
     model = PartsClassifier(max_iter=20).fit(X, known)
     order = np.random.default_rng(0).permutation(known.size)
     there = PartsClassifier(max_iter=20).fit(X[order], known[order])
-    assert np.mean(there.transduction_ == model.transduction_[order]) > 0.98  # other folds
+    # The order of the samples changes the folds.
+    assert np.mean(there.transduction_ == model.transduction_[order]) > 0.98
     np.testing.assert_array_equal(
         there.transduction_[known[order] >= 0], y[order][known[order] >= 0]
     )
@@ -754,7 +757,7 @@ def test_random_samples_give_numbers(seed, few_trees):
 def test_counts_by_the_spread_of_their_columns():
     rng = np.random.default_rng(0)
     counts = rng.poisson(0.1, (50, 60)).astype(float)
-    counts[:, 3] = 3  # no spread, but for rounding
+    counts[:, 3] = 3  # this column has no spread except rounding
     made = preparation.other_preparations(
         sp.csr_array(counts), preparation.choose_preparation(sp.csr_array(counts))
     )
@@ -796,13 +799,14 @@ def test_two_views_tell_more_than_each(named):
     right = np.mean(model.transduction_ == y)
     for alone in (X, Z):
         assert right > np.mean(PartsClassifier(max_iter=20).fit(alone, known).transduction_ == y)
-    assert right > 0.85  # 0.87 to 0.99 by how sixteen labels fall into folds
+    assert right > 0.85  # the accuracy is 0.87 to 0.99, depending on the folds of the 16 labels
     name = "also['words']" if named else "also[0]"
     assert any(f"({name})" in row.name for row in model.candidates_)
     # Training samples keep their predictions in another order and another container.
     rows = np.arange(y.size)[::-3]
     again = {"words": Z[rows].toarray()} if named else [Z[rows].toarray()]
-    close = 100 * np.finfo(np.float32).eps  # scores of the fit add up to 100 products in float32
+    # Scores of a fit are sums of up to 100 products in float32.
+    close = 100 * np.finfo(np.float32).eps
     np.testing.assert_allclose(
         model.predict_proba(X[rows], also=again), model.label_distributions_[rows], atol=close
     )
@@ -876,7 +880,8 @@ def test_an_index_in_another_order_is_said(digits):
         PartsClassifier(max_iter=2).fit(frame, labels[::-1])
     with pytest.warns(UserWarning, match="index"):
         partwise.CNMF(max_iter=2, tol=0).fit(frame, labels[::-1])
-    PartsClassifier(max_iter=2).fit(frame.set_index(np.arange(60) + 7), labels)  # by position
+    # Arrays of labels are matched by position.
+    PartsClassifier(max_iter=2).fit(frame.set_index(np.arange(60) + 7), labels)
 
 
 def test_integers_of_pandas_with_gaps_stay_integers(digits):

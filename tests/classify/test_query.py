@@ -39,7 +39,7 @@ def test_the_units_of_samples_change_nothing():
     """Check that scaling the features by a power of two, which is exact, changes no suggestion."""
     view = np.random.default_rng(0).standard_normal((60, 5)) * [9, 3, 1, 1, 0]
     one, other = query.make_space(view), query.make_space(2.0**-10 * view)
-    limit = 8 * np.finfo(np.float32).eps  # rows of length one in single precision
+    limit = 8 * np.finfo(np.float32).eps  # rounding of rows of unit norm in single precision
     np.testing.assert_allclose(np.abs(other.Z), np.abs(one.Z), rtol=0, atol=limit)
 
 

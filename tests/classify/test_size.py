@@ -39,7 +39,7 @@ def test_a_warm_fit_of_the_classifier_adds_few_functions_to_one_of_gnmf(monkeypa
 
     The goal is 34 files and 320 functions in total, of which GNMF has 22 and 200.
     """
-    monkeypatch.setattr(threads, "allowed", lambda: 1)  # a profile sees one thread
+    monkeypatch.setattr(threads, "allowed", lambda: 1)  # the profiler sees only one thread
     X, y = (a[:300] for a in load_digits(return_X_y=True))
     known = np.where(np.arange(300) < 50, y, -1)
     found = entered(lambda: PartsClassifier().fit(X, known))

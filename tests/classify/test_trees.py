@@ -61,7 +61,7 @@ def test_votes_are_those_of_scikit_learns_trees():
     np.testing.assert_allclose(
         classifiers.tree_scores(grown, X, 5), np.log((votes + 0.1) / 20.5), atol=1e-12
     )
-    assert not votes[:, 4].any()  # a class without a label
+    assert not votes[:, 4].any()  # class 4 has no label
 
 
 def test_trees_of_indicators_are_those_of_a_classifier():
@@ -77,4 +77,4 @@ def test_trees_of_indicators_are_those_of_a_classifier():
             np.array_equal(mine[0], np.maximum(naive.feature, -1))
             and np.array_equal(mine[1], naive.threshold)
         )
-    assert np.mean(same) >= 0.8  # two splits that are as good differ by rounding now and then
+    assert np.mean(same) >= 0.8  # rounding sometimes decides between two equally good splits

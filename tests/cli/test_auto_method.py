@@ -75,7 +75,7 @@ def test_profile_of_data_and_labels(rng):
     assert profile(sp.csr_array(X), y, kind="images") == seen
     assert profile(-X).lowest == -X.max()
     y[1:3] = y[21] = None
-    assert profile(X, y).alike is None  # a label a class says nothing of neighbours
+    assert profile(X, y).alike is None  # one label per class says nothing about neighbours
     assert profile(X, np.full(40, None, dtype=object)).n_labelled == 0
 
 

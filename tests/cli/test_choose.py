@@ -71,7 +71,8 @@ def test_a_killed_choice_goes_on(counts, command, tmp_path):
     slow = "import time, partwise.estimators.nmf as m; f = m.NMF.fit\n"
     slow += "m.NMF.fit = lambda s, *a, **k: (time.sleep(0.3), f(s, *a, **k))[1]\n"
     child = subprocess.Popen([sys.executable, "-c", slow + code])
-    file, end = out / "results.jsonl", time.monotonic() + 180  # it may have to compile
+    # The command may first compile the kernels.
+    file, end = out / "results.jsonl", time.monotonic() + 180
     while time.monotonic() < end and (not file.exists() or file.read_text().count("\n") < 4):
         time.sleep(0.05)
     child.send_signal(signal.SIGKILL)
@@ -107,7 +108,7 @@ def test_a_grid_is_tried_by_labels_or_entries(command, tmp_path):
 
 
 def test_k_auto_shows_its_curve_in_the_report(counts, command, tmp_path):
-    pytest.importorskip("plotly")  # the report
+    pytest.importorskip("plotly")  # reports need plotly
     out = tmp_path / "out"
     words = ("cluster", counts, "--method", "nmf", "--max-iter", 50, "--runs", 0, "--out", out)
     code, said, _ = command(*words, "-k", "auto")

@@ -187,9 +187,11 @@ def test_demo_runs_every_method(outcome):
         method.name for method in demonstration.METHODS
     ]
     for row in outcome.results:
-        assert 0.3 < row.accuracy <= 1 and 0.3 < row.nmi <= 1  # ten classes: chance is about 0.1
+        # With ten classes, random clusters have an accuracy of about 0.1.
+        assert 0.3 < row.accuracy <= 1 and 0.3 < row.nmi <= 1
         assert row.parts.shape == (10, 64)
-        assert row.parts.min() >= -1e-12  # k-means keeps its centres by updating, with rounding
+        # k-means updates its centres incrementally, with rounding errors.
+        assert row.parts.min() >= -1e-12
         assert row.iterations > 0 and row.objective > 0
 
 
@@ -209,7 +211,7 @@ def test_examples_of_page_and_readme_are_one_and_run(capsys):
     assert f"```python\n{demonstration.EXAMPLE}```" in readme.read_text(encoding="utf-8")
     exec(demonstration.EXAMPLE, {})
     accuracy = float(capsys.readouterr().out.split()[-1])
-    assert accuracy > 0.6  # plain NMF's neighbourhood; the labels and the graph do better
+    assert accuracy > 0.6  # the accuracy of plain NMF; labels and graph increase it
 
 
 def test_methods_that_take_labels_are_scored_on_the_others(digits):

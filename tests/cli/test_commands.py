@@ -156,7 +156,8 @@ def test_colours_are_kept_where_labels_need_them(command, tmp_path):
     assert code == 0 and "of 8 labels in colour" in err and "RGB" in text
     assert "100%" in text
     model = tmp_path / "a" / "model.partwise"
-    code, text, _ = command("predict", model, folder / "red" / "3.png")  # one picture
+    # A single image instead of a folder.
+    code, text, _ = command("predict", model, folder / "red" / "3.png")
     assert code == 0 and text.splitlines()[1].startswith("3.png,red")
     code, text, err = command("classify", folder, "--out", tmp_path / "b", "--grey", *quick)
     assert code == 0 and "grey" in text and "Colours" not in err
@@ -181,7 +182,8 @@ def test_one_class_with_a_single_label_keeps_the_colours(command, tmp_path):
     out = tmp_path / "out"
     arguments = ("--labels", tmp_path / "labels.csv", *QUICK, "--out", out)
     code, _, err = command("classify", tmp_path / "photos", *arguments)
-    assert code == 0 and "8 labels" in err  # those that can be scored
+    # Only samples in classes with two labels count for the score.
+    assert code == 0 and "8 labels" in err
     found = rows(out / "assignments.csv")
     assert np.mean([row["predicted_label"] == row["id"].split("/")[0] for row in found]) > 0.95
 
@@ -226,7 +228,7 @@ def test_a_report_that_cannot_be_made_is_noted(command, iris, tmp_path, monkeypa
 def test_nothing_is_overwritten_without_force(command, refused, iris, tmp_path):
     out = tmp_path / "out"
     again = ("cluster", iris, "-k", "3", "--out", out, "--runs", "0", *QUICK)
-    out.mkdir()  # an empty folder is as good as none
+    out.mkdir()  # an empty output folder is accepted
     assert command(*again)[0] == 0
     old = (out / "summary.json").read_bytes()
     assert "--force" in refused(*again)
@@ -390,7 +392,8 @@ def test_similarities_and_other_new_methods(command, refused, tmp_path, rng):
     np.save(tmp_path / "s.npy", X)
     out = ("-k", "2", "--out", tmp_path / "out", "--runs", "0", *QUICK)
     code, text, _ = command("cluster", tmp_path / "s.npy", "--method", "symnmf", *out)
-    assert code == 0 and "values as they are" in text  # scaled rows would not be symmetric
+    # Scaling the rows would make the similarities asymmetric.
+    assert code == 0 and "values as they are" in text
     found = [row["cluster"] for row in rows(tmp_path / "out" / "assignments.csv")]
     assert len(set(found[:10])) == len(set(found[10:])) == 1 and found[0] != found[10]
     np.save(tmp_path / "m.npy", X[:, :5])
@@ -493,7 +496,7 @@ def test_compare_has_what_a_user_would_pick_instead(command, iris):
     assert code == 0
     for name in ("classify", "logistic-regression", "linear-svc", "label-spreading", "cdnmf"):
         assert name in text
-    assert "lcf" not in text  # slow, and only if asked for
+    assert "lcf" not in text  # LCF is slow, and runs only on request
 
 
 def test_names_by_class_with_what_to_expect(command, iris, tmp_path):
@@ -569,7 +572,8 @@ def test_compare_fits_with_the_settings_of_the_command(command, tmp_path, rng):
     ]
     gnmf, cf = json.loads(text)["methods"]
     assert gnmf["stability"] == pytest.approx(partwise.metrics.adjusted_rand(*clusters), abs=1e-4)
-    assert cf["stability"] is None and "graph_reg" in cf["note"]  # it has no such parameter
+    # CF has no parameter graph_reg, so it was not compared.
+    assert cf["stability"] is None and "graph_reg" in cf["note"]
 
 
 def test_the_score_looks_at_unseen_labels_only():
@@ -627,7 +631,7 @@ def test_long_fits_have_an_estimate_of_time_and_memory():
     from partwise.apps.cli.progress_bar import Bar
 
     seconds, memory = work.classifier_cost(np.broadcast_to(0.0, (20_000, 4096)))
-    assert 40 < seconds < 160 and 2e9 < memory < 8e9  # 111 s with reading were measured
+    assert 40 < seconds < 160 and 2e9 < memory < 8e9  # 111 s were measured, including reading
     assert 30 < work.classifier_cost(sp.csr_array((100_000, 9000)))[0] < 150
     assert work.classifier_cost(np.zeros((150, 4)))[0] < work.LONG
     for terminal in (True, False):

@@ -172,7 +172,8 @@ def test_a_folder_of_cnmf_is_gone_on_with(cells, command, tmp_path):
         target = theirs / "cnmf_tmp" / f"theirs.{kind}"
         if kind.endswith(".h5ad"):
             target.write_bytes(file.read_bytes())
-        elif ".iter_" in kind and "iter_4" not in kind:  # one is missing
+        # Iteration 4 is not copied, so one run is missing.
+        elif ".iter_" in kind and "iter_4" not in kind:
             with np.load(file) as held:
                 np.savez_compressed(
                     target, **{n: held[n].astype(object) if n != "data" else held[n] for n in held}
@@ -191,7 +192,8 @@ def test_all_that_cnmf_looks_for_is_there(cells, command, tmp_path):
     seen, names, genes = CnmfFolder(out).read_counts("norm_counts")
     assert seen.shape == (60, 30) and names[0] == "c0"
     assert genes == (out / "x.overdispersed_genes.txt").read_text().split()
-    with np.load(out / "cnmf_tmp" / "x.nmf_params.df.npz") as table:  # no pickle
+    # np.load refuses pickled objects by default.
+    with np.load(out / "cnmf_tmp" / "x.nmf_params.df.npz") as table:
         assert table["columns"].tolist() == ["n_components", "iter", "nmf_seed", "completed"]
         assert table["data"][:, :2].tolist() == [[3, i] for i in range(5)]
         assert table["index"].tolist() == list(range(5))
@@ -225,9 +227,9 @@ def test_the_reference_for_starcat_is_over_deviations(cells, command, tmp_path):
     deviation, parts = tpm.toarray().astype(float).std(axis=0), tables(out, 3).parts
     expected = 1e6 * parts / parts.sum(axis=1, keepdims=True) / deviation
     at = [every.index(gene) for gene in genes]
-    np.testing.assert_allclose(values, expected[:, at], rtol=1e-5)  # counts are float32
+    np.testing.assert_allclose(values, expected[:, at], rtol=1e-5)  # counts are stored in float32
     with np.load(out / "cnmf_tmp" / "x.starcat_spectra.k_3.dt_0_5.df.npz") as table:
-        np.testing.assert_allclose(table["data"], values, rtol=1e-8)  # nine digits
+        np.testing.assert_allclose(table["data"], values, rtol=1e-8)  # the file stores nine digits
 
 
 def test_the_reference_for_starcat_is_what_cnmf_makes_of_the_folder(cells, command, tmp_path):
@@ -294,7 +296,7 @@ def test_without_anndata_the_note_says_what_is_missing(command, tmp_path, monkey
 
 
 def test_a_second_run_reads_the_counts_of_the_first(cells, command, tmp_path):
-    for _ in range(2):  # the second time from what the first one wrote
+    for _ in range(2):  # the second run reads the counts written by the first
         code, _, err = command(cells, "--parts", "3", *QUICK, "--out", tmp_path / "x")
         assert not code, err
         cells = tmp_path / "x"
@@ -339,7 +341,8 @@ def test_options_change_what_they_say(command, tmp_path):
     assert command(*words, tmp_path / "all", "--counts")[0] == 0
     assert len(list((tmp_path / "all" / "cnmf_tmp").glob("*.h5ad"))) == 2
     density = []
-    for share in ("0.2", "1"):  # the mean distance to the nearest one, or to all five
+    # The density is the mean distance to the nearest part, or to all five.
+    for share in ("0.2", "1"):
         assert command(*words, tmp_path / "all", "--neighborhood", share)[0] == 0
         density.append(tables(tmp_path / "all", 3).density)
     assert (density[0] <= density[1]).all() and density[0].sum() < density[1].sum()

@@ -114,7 +114,8 @@ def test_a_copy_has_its_share_of_the_threads_and_may_be_killed():
             os.kill(os.getpid(), signal.SIGKILL)
         yield number
 
-    with pytest.raises(MemoryError, match="killed"):  # nobody else holds its end of the pipe
+    # No other process holds the writing end of its pipe, so its end is noticed.
+    with pytest.raises(MemoryError, match="killed"):
         copies.spread(last, [(0,), (1,)], found.append, 2)
 
 

@@ -112,7 +112,8 @@ def test_missing(fit, command, tmp_path):
     out = tmp_path / "p.csv"
     code, _, err = command("transform", tmp_path / "m.partwise", path, "--out", out)
     assert code == 0, err
-    assert [line[:2] for line in out.read_text().splitlines()[3:5]] == ["s3", "s4"]  # it remembers
+    # The model stored how missing values are handled.
+    assert [line[:2] for line in out.read_text().splitlines()[3:5]] == ["s3", "s4"]
     again = command("transform", tmp_path / "m.partwise", path, "--missing", "median", "--out", out,
                     "--force")  # fmt: skip
     assert again[0] == 0 and len(out.read_text().splitlines()) == 13
@@ -130,7 +131,8 @@ def test_columns_and_kind(fit, tmp_path):
     assert some["features"] == 2 and [spec["name"] for spec in recipe["columns"]] == ["a", "c"]
     counts = fit(path, "--kind", "counts")
     assert counts[0]["kind"] == "counts" and fit(path)[0]["kind"] == "table"
-    assert counts[2]["scale"] == "total"  # samples to the median total, not columns to a range
+    # Each sample is scaled to the median total, not each column to a range.
+    assert counts[2]["scale"] == "total"
 
 
 def test_encoding(fit, tmp_path):
@@ -245,7 +247,7 @@ def test_tokens_and_ngrams(fit, texts):
 
 
 def test_min_df(fit, texts):
-    assert "glass" in words_of(fit(texts, "--min-df", "6"))  # of 6 texts
+    assert "glass" in words_of(fit(texts, "--min-df", "6"))  # the word is in 6 texts
     assert "glass" not in words_of(fit(texts, "--min-df", "7"))
     assert "glass" not in words_of(fit(texts, "--min-df", "0.3"))
     assert "glass" in words_of(fit(texts, "--min-df", "0.2"))
@@ -275,7 +277,8 @@ def test_layer_and_genes(fit, cells_file):
     left = [np.linalg.norm(X - m[1].embedding_ @ m[1].components_)
             for X, m in ((counts, plain), (np.floor(counts / 2), other))]  # fmt: skip
     sizes = np.linalg.norm(counts), np.linalg.norm(np.floor(counts / 2))
-    assert all(a < 0.6 * b for a, b in zip(left, sizes))  # each fits its own numbers
+    # Each model fits its own layer better than zero would.
+    assert all(a < 0.6 * b for a, b in zip(left, sizes))
     few = fit(path, "--genes", "3")
     assert few[0]["features"] == 3 and "3 most variable genes" in few[0]["preparation"]
     assert fit(path, "--genes", "0")[0]["features"] == 8
@@ -294,8 +297,9 @@ def test_write_back(command, cells_file, tmp_path):
     with (tmp_path / "out" / "assignments.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["cluster"] for row in rows] == [str(name) for name in found.obs["partwise"]]
-    np.testing.assert_array_equal(found.X.toarray(), counts)  # what was there is there
-    assert [name for name in found.layers if name is not None] == ["halved"]  # None: X, in 0.13
+    np.testing.assert_array_equal(found.X.toarray(), counts)  # the original counts are unchanged
+    # Anndata 0.13 lists X as the layer None.
+    assert [name for name in found.layers if name is not None] == ["halved"]
 
 
 # -- random seeds ---------------------------------------------------------------------------------

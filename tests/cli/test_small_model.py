@@ -32,7 +32,8 @@ def test_predict_takes_a_file_without_training_samples(command, tmp_path):
     for action in ("fit", "classify"):
         (labels, p), (full, q) = (predicted[mode, action] for mode in (("--for-predict",), ()))
         assert labels == full
-        np.testing.assert_allclose(p, q, atol=0.02)  # a copy of a training sample is a new one
+        # Without training samples, a copy of one is predicted as a new sample.
+        np.testing.assert_allclose(p, q, atol=0.02)
         assert predicted[("--for-predict",), action, "size"] < predicted[(), action, "size"]
     code, _, error = command(
         "fit", tmp_path / "old.csv", "--label-column", "kind", "--method", "cnmf",

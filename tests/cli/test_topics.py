@@ -67,7 +67,7 @@ def test_merging_adds_weights_and_averages_words():
     X = sp.csr_array(rng.random((20, 3)))
     samples = Samples(X, [str(i) for i in range(20)], "texts", feature_names=["a", "b", "c"])
     found = Topics(parts, weights, np.array([0.8, 0.4, 1.0]), samples)
-    assert found.words() == [["a", "c"], ["a", "b", "c"], ["c"]]  # no word of weight zero
+    assert found.words() == [["a", "c"], ["a", "b", "c"], ["c"]]  # words of weight zero are omitted
     merged = found.merged(2)
     used = weights.sum(axis=0)
     both = (used[0] * parts[0] + used[1] * parts[1]) / (used[0] + used[1])
@@ -103,7 +103,7 @@ def test_dates_are_read(given, expected):
 
 def test_periods_are_as_long_as_needed():
     days = pd.Series(pd.date_range("2020-01-01", periods=400, freq="D"), name="when")
-    assert set(periods(days).str[8:]) == {"01"}  # months
+    assert set(periods(days).str[8:]) == {"01"}  # the periods are months
     with pytest.raises(ValueError, match=r"'when'.*'blue'"):
         periods(pd.Series(["blue", "red"], name="when"))
 
@@ -132,7 +132,7 @@ def test_the_command_writes_tables_and_a_page(command, mails, tmp_path):
     assert len(pd.read_csv(tmp_path / "out/hierarchy.csv")) == 2
     page = (tmp_path / "out/topics.html").read_text("utf-8")
     assert page.count("data:image/svg+xml") == 3 and "http" not in page.split("<body>")[1][:2000]
-    assert command(*args)[0] == 2  # without --force
+    assert command(*args)[0] == 2  # without --force, existing results are kept
     code, out, _ = command(*args, "--force", "--merge-to", "2", "--json")
     assert code == 0 and len(json.loads(out)) == 2
 

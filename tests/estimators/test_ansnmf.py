@@ -49,12 +49,12 @@ def test_a_program_finds_the_largest_determinant(seed, slack):
     U /= U.sum(axis=0)
     B, C = unmix_codes(V, slack), unmix_parts(U, slack)
     for M in (B, C.T):
-        assert np.linalg.det(M) >= 1 - 1e-9  # the identity is allowed
+        assert np.linalg.det(M) >= 1 - 1e-9  # the identity is feasible, and its determinant is 1
         np.testing.assert_allclose(M.sum(axis=0), 1, atol=1e-9)
         assert np.linalg.inv(M).min() >= -1e-7
     assert (U @ C.T).min() >= -slack - 1e-7
     M, limits = np.eye(K), np.full(len(U), -slack)
-    for c in range(K):  # columns may be moved in several equally good ways, determinants not
+    for c in range(K):  # several columns are equally good, so the determinants are compared
         naive = reference.ansnmf_column(M, c, U, limits)
         own = M.copy()
         own[:, c] = _largest_volume(M, c, A_ub=-U, b_ub=-limits)

@@ -23,7 +23,7 @@ Q = make_problem(seed=2, n=26, p=13)
 SIGNED = Q.X - 0.5
 DATA = {"positive": Q.X, "signed": SIGNED}
 LOCALITY = {"CF": 0.0, "LCF": 0.3}
-ROUNDING = 1e-12  # a thousand rounding errors of a sum
+ROUNDING = 1e-12  # a thousand times the rounding error of a sum
 
 
 def make(name, solver="mu", **settings):
@@ -288,7 +288,8 @@ def test_the_residual_does_not_depend_on_the_unit_of_X(scale):
     assert other.kkt_residual_ == pytest.approx(one.kkt_residual_, rel=1e-6)
 
 
-@pytest.mark.parametrize("k", [3, 6])  # with six, one of many
+# With six concepts, nearly collinear ones are a subset of all.
+@pytest.mark.parametrize("k", [3, 6])
 def test_codes_of_nearly_collinear_concepts_are_the_best_ones(k):
     """Check the part weights of nearly collinear concepts against all subsets of concepts.
 
@@ -301,7 +302,8 @@ def test_codes_of_nearly_collinear_concepts_are_the_best_ones(k):
     U[1:3] *= -1
     model.components_, model._basis_gram = U, U @ U.T
     best = np.linalg.norm(X, axis=1)
-    for some in product([False, True], repeat=k):  # scipy's nnls before 1.14 does not converge here
+    # All subsets are tried, because nnls of scipy before 1.14 does not converge here.
+    for some in product([False, True], repeat=k):
         codes = np.linalg.lstsq(U[list(some)].T, X.T, rcond=None)[0].T
         off = np.linalg.norm(X - codes @ U[list(some)], axis=1)
         best = np.where((codes >= 0).all(axis=1), np.minimum(best, off), best)
@@ -313,7 +315,8 @@ def test_memory_is_announced_before_it_is_taken(monkeypatch):
     monkeypatch.setattr(sample_kernels, "ANNOUNCE_BYTES", 26 * 26 * 8 - 1)
     with pytest.warns(ResourceWarning, match=r"kernel='rbf'.*26 x 26"):
         make("CF", "nesterov", kernel="rbf", max_iter=3).fit(Q.X)
-    make("CF", "nesterov", max_iter=3).fit(Q.X)  # a linear kernel needs none
+    # A linear kernel needs no n x n array, so nothing is announced.
+    make("CF", "nesterov", max_iter=3).fit(Q.X)
 
 
 def test_a_linear_kernel_never_builds_k():

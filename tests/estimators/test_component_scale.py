@@ -183,7 +183,7 @@ def test_batches(loss):
     np.testing.assert_allclose(root_mean_squares(V), 1, rtol=0.2)
     np.testing.assert_array_equal(model.transform(X), V)
     parts = model.components_
-    model.partial_fit(X)  # continues in the same scale
+    model.partial_fit(X)  # the update continues in the scale of the fit
     assert np.linalg.norm(model.components_ - parts) < 0.3 * np.linalg.norm(parts)
     stream = MiniBatchNMF(4, **settings).partial_fit(X[:20])
     np.testing.assert_allclose(root_mean_squares(stream.transform(X[:20])), 1, rtol=0.2)

@@ -143,7 +143,8 @@ def fits_like_nmf(estimator: Any) -> bool:
     The check also passes for an estimator that refuses them with an error that contains "sparse".
     """
     own = getattr(estimator, "own_fit", not hasattr(estimator, "_describe"))
-    return not own and type(estimator) not in (partwise.NMF, partwise.GNMF)  # one has a graph
+    # NMF and GNMF, without and with a graph, stand for the others.
+    return not own and type(estimator) not in (partwise.NMF, partwise.GNMF)
 
 
 def same_path(estimator: Any) -> bool:
@@ -168,7 +169,8 @@ def expected_failures(estimator: Any) -> dict[str, str]:
         why = GRAPH_REPEATS if pieces.graph_reg or pieces.propagate else KMEANS_REPEATS
         expected |= dict.fromkeys(SAME_WEIGHTS, why)
     elif pieces and pieces.class_weight:
-        if pieces.beta == 2:  # under KL its weight leaves no other class's parts to pay for
+        # With KL, no parts of other classes remain whose weights would have a cost.
+        if pieces.beta == 2:
             expected |= dict.fromkeys(SAME_WEIGHTS, COST_REPEATS)
     elif "sample_weight" in takes and (pieces.hard_labels or not same_path(estimator)):
         expected |= dict.fromkeys(SAME_WEIGHTS, OTHER_PATH)
@@ -210,8 +212,10 @@ def test_scikit_learn_checks(estimator: Any, check: Any, few_trees: None, reques
     try:
         check(estimator)
     except REFUSALS as error:
-        if request.node.get_closest_marker("xfail"):  # pytest reads all of scikit-learn's file
-            raise error.with_traceback(None) from None  # for every line of a traceback
+        # Otherwise pytest would read the files of scikit-learn for the traceback.
+        if request.node.get_closest_marker("xfail"):
+            # Without the traceback, whose every line would be read.
+            raise error.with_traceback(None) from None
         raise
 
 
@@ -235,7 +239,7 @@ def prepared(estimator: Any) -> Any:
 def test_plain_models_have_no_expected_failure():
     for name in ("NMF", "CF", "LCF"):
         assert expected_failures(getattr(partwise, name)()) == {}
-    for name in ("NSNMF", "SparseNMF"):  # what weights do is in test_labels_in_methods
+    for name in ("NSNMF", "SparseNMF"):  # test_labels_in_methods.py checks the effect of weights
         assert expected_failures(getattr(partwise, name)()).keys() == set(SAME_WEIGHTS)
 
 
@@ -252,12 +256,15 @@ def test_clusterers_become_classifiers_with_labels(estimator):
     y = np.where(np.arange(60) % 5 == 0, truth, -1)
     model = clone(estimator).set_params(n_components=3, n_clusters=3, random_state=0).fit(X)
     assert is_clusterer(model) and not is_classifier(model)
-    if getattr(estimator, "sparseness_W", None) is None:  # which six features do not bear
-        assert adjusted_rand_score(truth, model.labels_) > 0.4  # as check_clustering asks
+    # Six features are too few for this constraint.
+    if getattr(estimator, "sparseness_W", None) is None:
+        # The limit of scikit-learn's check_clustering.
+        assert adjusted_rand_score(truth, model.labels_) > 0.4
     model.fit(X, y)
     assert is_classifier(model) and not is_clusterer(model)
     assert set(model.labels_) <= {0, 1, 2}
-    assert is_clusterer(clone(model))  # the next fit may have no labels
+    # A clone is a clusterer again, since its fit may have no labels.
+    assert is_clusterer(clone(model))
 
 
 def listed() -> dict[str, list[str]]:

@@ -122,7 +122,7 @@ def test_kinds_of_labels(name, kind):
     assert got.classes_.tolist() == classes
     renamed = [classes[c] if c < CLASSES else c for c in plain.labels_]
     assert got.labels_.tolist() == renamed
-    assert got.n_components_ == CLASSES  # "auto": the classes in y
+    assert got.n_components_ == CLASSES  # "auto" gives the number of classes in y
 
 
 @pytest.mark.parametrize("name", LEARNERS)
@@ -210,9 +210,10 @@ def test_one_label_a_class(loss):
         hard = CNMF(beta_loss=loss, **SETTINGS).fit(X, ONE_EACH)
     plain = NMF(3, beta_loss=loss, **SETTINGS).fit(X)
     np.testing.assert_array_equal(hard.embedding_, plain.embedding_)
-    cost = CDNMF(beta_loss=loss, class_reg=5.0, **SETTINGS).fit(X, ONE_EACH)  # no warning
+    # The fit raises no warning.
+    cost = CDNMF(beta_loss=loss, class_reg=5.0, **SETTINGS).fit(X, ONE_EACH)
     assert np.abs(cost.embedding_ - plain.embedding_).max() > 0.05
-    for c in range(CLASSES):  # each class's own component leads its samples
+    for c in range(CLASSES):  # the component of a class has the largest mean weight in its samples
         own = cost.embedding_[Y == c].mean(axis=0)
         assert own.argmax() == c
 
@@ -280,7 +281,7 @@ def test_components_and_classes(loss, k, per_class, owners):
         for i in np.flatnonzero(KNOWN >= 0):
             label = NAMES[KNOWN[i]]
             foreign = [c is not None and c != label for c in owners]
-            if label in owners:  # the cost is so high that the entry vanishes
+            if label in owners:  # the cost is so high that weights of other classes vanish
                 assert got.embedding_[i, foreign].sum() <= 1e-3 * got.embedding_[i].sum() + 1e-9
             else:
                 assert got.embedding_[i].sum() > 0.1
@@ -302,7 +303,7 @@ def test_more_and_fewer_clusters_than_classes(n_clusters):
     assert got.n_clusters_ == n_clusters == len(set(clusters))
     extra = {f"cluster {i}" for i in range(1, n_clusters - CLASSES + 1)}
     assert extra <= set(clusters) <= set(NAMES) | extra
-    assert set(got.labels_) == set(NAMES)  # the classes, however many clusters there are
+    assert set(got.labels_) == set(NAMES)  # labels_ are classes, for any number of clusters
     numbers = fit(LEARNERS["CDNMF"], KNOWN, n_clusters=5).cluster_labels_
     assert set(numbers) == {0, 1, 2, 3, 4}
 
@@ -370,7 +371,8 @@ def test_asking_pickling_and_saving_in_any_order_change_nothing(name, tmp_path):
     assert asked.save(tmp_path / "late.partwise").read_bytes() == early
     copy = pickle.loads(pickle.dumps(fit(EVERY[name], words(KNOWN), max_iter=10)))
     for model in (silent, copy, partwise.load(tmp_path / "early.partwise")):
-        again = model.predict(X), model.labels_, model.cluster_labels_  # another order
+        # These are read in the reverse order.
+        again = model.predict(X), model.labels_, model.cluster_labels_
         for one, two in zip(first, again[::-1]):
             np.testing.assert_array_equal(one, two)
 
@@ -384,7 +386,7 @@ def test_fit_does_not_cluster(monkeypatch):
     monkeypatch.setattr(groups, "cluster_representation", refuse)
     for make in EVERY.values():
         model = make(**SETTINGS).fit(X, words(KNOWN))
-        assert model.predict(X).shape == model.labels_.shape == (N,)  # class decisions
+        assert model.predict(X).shape == model.labels_.shape == (N,)  # predict returns classes
     with pytest.raises(AssertionError, match="k-means ran"):
         _ = model.cluster_labels_
 

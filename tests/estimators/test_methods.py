@@ -406,7 +406,7 @@ def test_kinds_of_graphs(kind):
     import scipy.sparse as sp
 
     q = PROBLEMS["gaps"]
-    W = 2 * q.W  # whole numbers
+    W = 2 * q.W  # a graph of integers
     expected = GNMF(4, graph_reg=1.0, max_iter=20, tol=0, random_state=0).fit(q.X, graph=W)
     given = {
         "dense": W,

@@ -56,7 +56,7 @@ class TestRow:
         on_disk = np.load(tmp_path / "X.npy", mmap_mode="r")
         if not method.in_memory:
             assert fitted(method, on_disk, Y).n_features_in_ == 16
-        else:  # these need all of X: whole images, products of samples, or signed values
+        else:  # other methods need all of X: whole images, products of samples, or signed values
             assert method.images or method.square or method.signed
 
 
@@ -70,5 +70,6 @@ def test_editors_know_every_estimator():
     tree = ast.parse(inspect.getsource(methods))
     (block,) = (node for node in tree.body if isinstance(node, ast.If))
     known = {one.asname: line.module for line in block.body for one in line.names}
-    above = {"PartsClassifier", "MultilabelClassifier"}  # their package lies above this module
+    # Classes of a package that may not be imported here.
+    above = {"PartsClassifier", "MultilabelClassifier"}
     assert known == {name: where for name, where in ESTIMATORS.items() if name not in above}

@@ -56,7 +56,7 @@ def test_sums_of_two_passes_are_those_of_the_naive_formula(forget, monkeypatch):
     V, at = np.zeros((60, 3)), np.full(60, np.nan)
     for rows in met:
         meet(ours, batches.Batch(rows, X[rows]), None, None, 30, V, at)
-    older = forget**engine.HASTE  # of samples met so far, not of so many in all
+    older = forget**engine.HASTE  # the exponent for samples met so far; the total is not known
     naive = reference.batches_frobenius(
         [(rows, X[rows]) for rows in met], U, older, rounds=engine.ROUNDS["frobenius"]
     )
@@ -68,7 +68,7 @@ def test_majoriser_is_that_of_the_naive_formula(forget, monkeypatch):
     X = np.random.default_rng(0).poisson(planted(60, 12, 3) * 5).astype(float)
     U = np.random.default_rng(1).random((12, 3)) + 0.1
     monkeypatch.setitem(engine.ROUNDS, "divergence", 1)
-    monkeypatch.setattr(engine, "NEWTON", engine.mu)  # "sweeps // 4" updates
+    monkeypatch.setattr(engine, "NEWTON", engine.mu)  # the reference uses multiplicative updates
     ours = learner(U, KL, forget)
     for part in np.split(X, 4):
         model = ours.model(as_data(part))
@@ -246,7 +246,8 @@ OTHER_LOSSES = ["itakura-saito", 0.5, 1.5, 3.0]
 
 
 @pytest.mark.parametrize("loss", OTHER_LOSSES)
-@pytest.mark.parametrize("shuffle", [True, False])  # without it, the classes follow each other
+# Without shuffling, batches contain one class after the other.
+@pytest.mark.parametrize("shuffle", [True, False])
 def test_labelled_samples_share_a_code_under_every_loss(loss, shuffle):
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1, 2, -1], 15)
@@ -257,9 +258,7 @@ def test_labelled_samples_share_a_code_under_every_loss(loss, shuffle):
     settings |= {"beta_loss": loss, "shuffle": shuffle}
     hard = MiniBatchNMF(3, hard_labels=True, **settings).fit(X, y)
     free = MiniBatchNMF(3, **settings).fit(X)
-    assert (
-        hard.objective_ < 1.5 * free.objective_
-    )  # samples of a class share their part weights, up to noise
+    assert hard.objective_ < 1.5 * free.objective_  # samples of a class are equal except for noise
     U, beta = hard.components_.T, {"itakura-saito": 0.0}.get(loss, loss)
     for name in range(3):
         mine = X[y == name]
@@ -281,7 +280,7 @@ def test_a_class_counts_as_often_as_it_has_samples(loss):
     codes = np.array([0, 2, 0, 0, 2, 1, 0])
     ours, each = learner(U, loss), learner(U, loss)
     for sums in (ours.sums, each.sums):
-        sums.weight = 1.0  # nothing is added for the start
+        sums.weight = 1.0  # the initial components are not counted as a sample
     ours.classes.add(X, codes, np.ones(7))
     model = ours.classes.model(ours.loss, X.dtype, nothing, np.arange(3))
     ours.sums.add(model, V, U, ours.classes.counts)
@@ -414,7 +413,8 @@ def test_codes_of_new_samples_end_where_they_are_told():
 
     few, some, many = value(1), value(20), value(1000)
     assert few > some * (1 + 1e-3) and some >= many * (1 - 1e-9)
-    assert value(None) == pytest.approx(value(200))  # the default is 200, or max_iter if more
+    # The default is 200 iterations, or max_iter if it is larger.
+    assert value(None) == pytest.approx(value(200))
     assert model.set_params(max_iter=1000) and value(None) == pytest.approx(many)
 
 
@@ -432,7 +432,7 @@ def test_batches_that_come_again_and_again_are_learned(seed):
             ours.partial_fit(batch)
             theirs.partial_fit(batch)
     left = [np.linalg.norm(X - m.transform(X) @ m.components_) for m in (ours, theirs)]
-    assert left[0] <= 1.01 * left[1]  # was 1.6, 4.9 and 0.9 times
+    assert left[0] <= 1.01 * left[1]  # before, this ratio was 1.6, 4.9 and 0.9
 
 
 def test_a_start_that_is_not_used_is_said():

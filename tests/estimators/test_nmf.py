@@ -76,7 +76,8 @@ REFERENCE_CASES = [
 ]
 
 
-@pytest.mark.filterwarnings("ignore:The penalty is on the codes")  # "W only"
+# A penalty on W alone raises this warning.
+@pytest.mark.filterwarnings("ignore:The penalty is on the codes")
 @pytest.mark.parametrize(("loss", "name", "sparse"), REFERENCE_CASES)
 def test_mu_is_the_reference(loss, name, sparse):
     X = make_sparse() if sparse else make_data()
@@ -120,7 +121,8 @@ def test_weights_of_other_divergences_are_right_or_refused(loss):
     check_against_reference(X, X, loss, {}, gamma=gamma)
 
 
-@pytest.mark.filterwarnings("ignore:The penalty is on the codes")  # "W only"
+# A penalty on W alone raises this warning.
+@pytest.mark.filterwarnings("ignore:The penalty is on the codes")
 @pytest.mark.parametrize(
     ("name", "sparse"), [*((name, False) for name in PENALTIES), ("none", True), ("both", True)]
 )
@@ -133,7 +135,7 @@ def test_lin_rule_is_the_reference(name, sparse):
 def test_lin_rule_leaves_zero_where_lee_and_seung_cannot():
     X = make_data(positive=True)
     W, H = make_start(*X.shape)
-    W[:, 0] = 0  # an unused part that would lower the objective
+    W[:, 0] = 0  # using this part would lower the objective
     lin, plain = (
         make("mu", rule, init="custom", max_iter=300).fit(X, W=W, H=H) for rule in ("lin", None)
     )
@@ -151,7 +153,7 @@ ITERATIONS = 30
 
 def end_of(solver, X, k, loss, seed):
     """Return the objective after 30 iterations ("mu": 300) from the random start `seed`."""
-    scale = np.sqrt(X.mean() / k) / 0.55  # the start's mean is 0.55
+    scale = np.sqrt(X.mean() / k) / 0.55  # the random start has mean 0.55
     W, H = make_start(*X.shape, k=k, seed=seed, scale=scale, dtype=X.dtype)
     iterations = 10 * ITERATIONS if solver == "mu" else ITERATIONS
     model = make(solver, None, loss, n_components=k, init="custom", max_iter=iterations)
@@ -163,7 +165,7 @@ def test_hals_and_nesterov_against_mu_on_digits(digits, seed):
     X = np.asarray(digits.X, dtype=np.float64)
     slow = end_of("mu", X, 10, "frobenius", seed)
     for solver in ("hals", "nesterov"):
-        assert end_of(solver, X, 10, "frobenius", seed) <= 1.001 * slow, solver  # allow 0.1%
+        assert end_of(solver, X, 10, "frobenius", seed) <= 1.001 * slow, solver  # 0.1% of tolerance
 
 
 @pytest.mark.parametrize("seed", STARTS)
@@ -217,7 +219,8 @@ def test_grid_search_over_the_number_of_parts():
     X = make_data(n=60)
     search = GridSearchCV(make(tol=1e-4, max_iter=2000), {"n_components": [1, 2, 4]}, cv=3).fit(X)
     scores = search.cv_results_["mean_test_score"]
-    assert np.isfinite(scores).all() and (np.diff(scores) > 0).all()  # four parts made the data
+    # Four components generated the data.
+    assert np.isfinite(scores).all() and (np.diff(scores) > 0).all()
     assert search.best_params_ == {"n_components": 4}
 
 

@@ -92,7 +92,8 @@ def test_a_file_names_a_class_that_is_registered(tmp_path):
     with pytest.raises(PersistError, match=r"FewWords.*partwise\.register"):
         model.save(path)
     assert not path.exists()
-    assert partwise.register(FewWords) is FewWords  # so that it is a decorator, too
+    # Register returns the class, so it works as a decorator.
+    assert partwise.register(FewWords) is FewWords
     try:
         again = partwise.load(model.save(path))
         assert type(again) is FewWords
@@ -100,7 +101,7 @@ def test_a_file_names_a_class_that_is_registered(tmp_path):
     finally:
         saving._REGISTERED.clear()
     with pytest.raises(PersistError, match=r"'FewWords'.*register"):
-        partwise.load(path)  # as in a process that has not imported it
+        partwise.load(path)  # a process that has not imported the class cannot load the file
 
 
 def test_what_is_no_estimator_or_takes_a_name_of_ours_is_not_registered():

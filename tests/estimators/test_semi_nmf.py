@@ -91,7 +91,7 @@ def test_combinations_descend_and_end_at_the_formula(solver, params, given):
         value += 0.5 * (reference.class_cost(Y, K) * Z).sum()
     value += reference.links_cost(Z, cannot=given.get("cannot_link", ()), cannot_reg=0.1)
     assert model.objective_ == pytest.approx(value, rel=1e-8)
-    if params:  # a penalty on V alone: parts of length one
+    if params:  # with a penalty on V alone, components have unit norm
         np.testing.assert_allclose((U**2).sum(axis=0), 1, rtol=1e-8)
     if given.get("y") is not None and params.get("hard_labels"):
         assert (Z[0] == Z[1]).all()
@@ -129,7 +129,7 @@ def test_multiplicative_updates_keep_the_signs_of_parts():
 
     At the end of a fit, entries with a small absolute value become zero.
     """
-    case = fuzz.draw(1_700_297)  # where the objective is lower without one
+    case = fuzz.draw(1_700_297)  # in this case, clipping negative entries would lower the objective
     model = SemiNMF(**case.params).fit(case.X, **case.given)
     V, U = fuzz.factors(model)
     assert U.min() < 0

@@ -95,7 +95,8 @@ def _collect() -> list[Any]:
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.filterwarnings("ignore:solver=.mu. cannot leave:UserWarning")
-@pytest.mark.filterwarnings("ignore:The penalty is on the:UserWarning")  # of one factor alone
+# Penalties on one factor alone raise this warning.
+@pytest.mark.filterwarnings("ignore:The penalty is on the:UserWarning")
 @pytest.mark.parametrize(("function", "case"), _collect())
 def test_in_place_of_scikit_learn(function: Any, case: dict[str, Any]) -> None:
     function(**case)

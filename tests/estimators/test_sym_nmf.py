@@ -99,7 +99,7 @@ def test_the_gain_of_a_step_below_the_root_of_eps_is_seen():
 
     The gain is of the order of the squared step, so a difference of two objectives would lose it.
     """
-    a, b = 2.0, -3.0  # x³ + 2x - 3 = 0 at 1, curvature 5 there
+    a, b = 2.0, -3.0  # x³ + 2x - 3 has its root at 1, with slope 5
     for step in (1e-3, 1e-6, 1e-9, 1e-12):
         for old in (1 + step, 1 - step):
             # The third derivative is 6, which bounds the error of the quadratic; `old` itself is

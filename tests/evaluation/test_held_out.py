@@ -69,7 +69,8 @@ def test_only_observed_entries_are_hidden(missing, kind):
     of = seen if kind is np.asarray or missing == 0 else seen & (there > 0)
     wanted = 0.3 * of.sum()
     found = (hidden & of).sum()
-    assert abs(found - wanted) < 4 * np.sqrt(0.21 * of.sum())  # four standard deviations
+    # Four standard deviations of a binomial number.
+    assert abs(found - wanted) < 4 * np.sqrt(0.21 * of.sum())
     if kind is sp.csr_array and missing != 0:
         assert (held.values == 0).sum() == (held.values > 0).sum()
 
@@ -194,13 +195,13 @@ def test_other_losses_are_refused_by_name():
 def test_folds_hold_out_each_label_once_and_spread_the_classes():
     codes = np.repeat([0, 1, 2, 3], [10, 5, 2, 1])
     fold = label_folds(codes, 4, np.random.RandomState(0))
-    assert fold[-1] == -1  # the only label of its class
+    assert fold[-1] == -1  # the only label of its class is never held out
     assert set(fold[:-1]) == {0, 1, 2, 3}
     counts = np.array([[(fold[codes == c] == f).sum() for f in range(4)] for c in range(3)])
     assert (counts.max(axis=1) - counts.min(axis=1) <= 1).all()
-    assert np.ptp(counts.sum(axis=0)) <= 1  # folds are as large as each other
+    assert np.ptp(counts.sum(axis=0)) <= 1  # all folds have about the same size
     few = label_folds(np.array([0, 0, 1]), 5, np.random.RandomState(0))
-    assert sorted(few) == [-1, 0, 1]  # folds without labels are left out
+    assert sorted(few) == [-1, 0, 1]  # folds without labels are omitted
     alone = label_folds(np.arange(3), 2, np.random.RandomState(0))
     assert (alone == -1).all()
 

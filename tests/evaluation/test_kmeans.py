@@ -72,7 +72,7 @@ def test_names_of_all_kinds(rng, known, extra, kind):
     V, groups = blobs(rng, [15, 15, 15, 15])
     classes = np.asarray(known)
     y = np.empty(60, dtype=object)
-    for c in (0, 1):  # two labels in each of two groups; the other two groups have none
+    for c in (0, 1):  # two samples each of two groups have a label, and the other groups have none
         y[np.flatnonzero(groups == c)[:2]] = classes[c]
     labels = encode_labels(y, 60)
     labels = type(labels)(np.unique(classes), labels.codes)

@@ -84,7 +84,8 @@ def test_names_do_not_matter(score, rng):
     y_true, y_pred = rng.integers(0, 4, 40), rng.integers(0, 5, 40)
     expected = score(y_true, y_pred)
     words = np.array(["one", "two", "three", "four", "five"])
-    mixed = np.array([1, "1", 2.5, ("a", "b"), False], dtype=object)  # cannot be sorted
+    # These class names cannot be sorted.
+    mixed = np.array([1, "1", 2.5, ("a", "b"), False], dtype=object)
     named = words[y_pred]
     for other in (
         named,

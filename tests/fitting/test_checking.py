@@ -499,7 +499,8 @@ def test_kinds_of_arrays_give_the_same_result(solver, rule, loss, kind):
     kept = snapshot(given)
     model = make(solver, rule, loss, max_iter=15)
     got, expected = clone(model).fit(given), model.fit(X)
-    assert_same_fit(got, expected, 1e-8)  # 15 iterations of reordered sums
+    # The tolerance for 15 iterations with sums in another order.
+    assert_same_fit(got, expected, 1e-8)
     assert_close(np.asarray(got.transform(given)), expected.transform(X), 1e-8)
     for before, after in zip(kept, snapshot(given)):
         np.testing.assert_array_equal(before, after)

@@ -43,7 +43,8 @@ def naive(X, V, U, known, n_iter, loss):
 @pytest.mark.parametrize("loss, solver", STEPS)
 @pytest.mark.parametrize("known", [FIXED, HOLES], ids=["whole", "holes"])
 def test_known_parts_stay_and_the_rest_is_best(loss, solver, known):
-    tol = 1e-6 if loss == FROBENIUS else 1e-4  # parts move by multiplicative steps there
+    # With KL, parts move by multiplicative steps, which converge slowly.
+    tol = 1e-6 if loss == FROBENIUS else 1e-4
     model = partwise.NMF(
         4, fixed_components=known, beta_loss=loss, solver=solver, random_state=0,
         max_iter=30 if solver == "mu" else 2000, tol=0.0 if solver == "mu" else tol,
@@ -180,7 +181,8 @@ def test_smoothing_beside_known_parts_and_a_penalty_on_codes_is_refused(name, lo
     for known, more in (*allowed, (None, {"seed_components": FIXED})):
         model = fit(known, **more)
         assert (np.diff(model.objective_history_) <= 0).all()
-        assert loss == KL or model.kkt_residual_ <= 1e-4  # there parts move by mu's steps
+        # With KL, parts move by the steps of "mu", which converge slowly.
+        assert loss == KL or model.kkt_residual_ <= 1e-4
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

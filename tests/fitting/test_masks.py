@@ -52,7 +52,7 @@ def test_a_masked_x_is_refused_where_nothing_may_be_missing(name):
     y = np.eye(len(set(CODES)))[CODES] if name == "MultilabelClassifier" else CODES
     with pytest.raises(ValueError, match="mask"):
         estimator(name).fit(masked(S, hidden), y)
-    if not name.endswith("Classifier"):  # their k-means is tested elsewhere
+    if not name.endswith("Classifier"):  # k-means of the classifiers is tested elsewhere
         open_mask = np.ma.array(S, mask=np.zeros(S.shape, bool))
         first, second = (estimator(name).fit(Y, CODES).embedding_ for Y in (S, open_mask))
         np.testing.assert_array_equal(first, second)

@@ -72,7 +72,7 @@ def test_codes_are_those_of_the_formula(weighting, form):
     # first.
     np.testing.assert_allclose(model.transform(form(both)), expected, atol=1e-6)
     plain = reference.codes_with_neighbors(both, model.components_.T, 0 * E, model.embedding_, 1.0)
-    assert np.abs(plain - expected).max() > 0.05  # the graph matters here
+    assert np.abs(plain - expected).max() > 0.05  # the graph changes the part weights
 
 
 def test_kullback_leibler_is_the_minimum_of_its_formula():
@@ -176,7 +176,8 @@ def test_the_model_keeps_what_it_needs(form, tmp_path):
         data[:] = 5
     np.testing.assert_array_equal(model.transform(NEW), expected)  # the model keeps its own copy
     path = model.save(tmp_path / "m.partwise")
-    size = X.nbytes if form is np.array else 0  # X itself, and little else
+    # The file contains X itself for an array, and little else.
+    size = X.nbytes if form is np.array else 0
     assert size < path.stat().st_size < 2.2 * X.nbytes
     for again in (partwise.load(path), pickle.loads(pickle.dumps(model))):
         np.testing.assert_array_equal(again.transform(NEW), expected)
@@ -221,7 +222,8 @@ def test_neighbours_of_new_samples(case, form, rng):
     stored, new = rng.random((50, 6)), rng.random((20, 6))
     if case == "ties":
         stored, new = np.round(3 * stored), np.round(3 * new)
-    elif case == "far from zero":  # the expanded formula for distances cancels completely
+    # Here the expanded formula for squared distances has no correct digit.
+    elif case == "far from zero":
         stored, new = stored + 1e8, new + 1e8
     elif case == "few":
         stored = stored[:4]
@@ -243,7 +245,8 @@ def test_transform_of_the_training_data_is_the_embedding(solver, rule, loss, nam
     assert distance <= 10 * model.tol * np.linalg.norm(X)  # ten times the tolerance of a fit
 
 
-@pytest.mark.filterwarnings("ignore:Maximum number of iterations")  # of parts
+# The fit of the parts does not converge.
+@pytest.mark.filterwarnings("ignore:Maximum number of iterations")
 @pytest.mark.parametrize(("solver", "rule", "loss"), SOLVERS, ids=SOLVER_IDS)
 def test_transform_is_a_minimum_in_the_codes(solver, rule, loss):
     """Check that no small change of the part weights lowers the objective.

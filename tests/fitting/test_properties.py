@@ -112,7 +112,7 @@ def test_any_fit_is_finite_non_negative_and_honest(problem):
     assert np.diff(history).max(initial=0) <= (100 * eps * size if solver == "mu" else 0)
     low = X.mean() * (1e-25 if V.dtype == np.float64 else 1e-10)
     if (Y <= low).any() and (beta < 1 or (beta == 1 and (Y <= low)[X > 0].any())):
-        return  # infinite or nearly by the formula; the floor under VUᵀ is then part of the value
+        return  # the exact objective is infinite or nearly so, and the floor of VUᵀ changes it
     n, p = X.shape
     expected = reference.objective_beta(
         X, V.astype(float), H.T.astype(float), beta,
@@ -150,7 +150,7 @@ def test_scale_equivariance(X, solver_loss, k, exponent):
     solver, loss = solver_loss
     assume(X.any())
     plain, scaled = fit(X, solver, loss, k), fit(X * 4.0**exponent, solver, loss, k)
-    used = plain.embedding_.any(axis=0)  # an unused part keeps the scale of the solver
+    used = plain.embedding_.any(axis=0)  # unused parts keep a scale that depends on the solver
     for a, b in (
         (plain.embedding_[:, used], scaled.embedding_[:, used]),
         (plain.components_[used], scaled.components_[used] / 4.0**exponent),
@@ -165,7 +165,8 @@ def test_order_of_samples_does_not_matter(X, solver_loss, data):
     solver, loss = solver_loss
     order = data.draw(st.permutations(range(len(X))))
     a, b = fit(X, solver, loss, 2, max_iter=4), fit(X[order], solver, loss, 2, max_iter=4)
-    assume(a.objective_ > 1e-9 * np.square(X).sum())  # rounding chooses among perfect fits
+    # For a perfect fit, rounding decides which solution is found.
+    assume(a.objective_ > 1e-9 * np.square(X).sum())
     scale = max(a.components_.max(), 1e-300)
     np.testing.assert_allclose(b.components_ / scale, a.components_ / scale, atol=1e-7)
     scale = max(a.embedding_.max(), 1e-300)
@@ -224,7 +225,7 @@ def test_products_of_both_back_ends(X, k, block, seed):
         ]
     finally:
         arrays.BLOCK_ENTRIES = before
-    tolerance = 100 * np.finfo(X.dtype).eps  # sums of at most 12 products
+    tolerance = 100 * np.finfo(X.dtype).eps  # rounding of sums of at most 12 products
     for a, b, expected in pairs:
         np.testing.assert_allclose(a, expected, rtol=tolerance)
         np.testing.assert_allclose(b, expected, rtol=tolerance)
@@ -267,6 +268,6 @@ def test_weight_zero_removes_a_sample_from_the_basis(X, solver_loss, k, data):
         a = model.fit(X, sample_weight=weights).components_
         b = model.fit(rest).components_
     scale = max(b.max(), 1e-300)
-    if solver != "hals":  # its number of sweeps depends on the number of samples
+    if solver != "hals":  # the number of sweeps of "hals" depends on the number of samples
         np.testing.assert_allclose(a / scale, b / scale, atol=1e-6)
     assert np.isfinite(a).all()

@@ -33,7 +33,8 @@ def reported(solver, rule, loss, name):
     return X, make(solver, rule, loss, max_iter=100, **PENALTIES[name]).fit(X)
 
 
-@pytest.mark.filterwarnings("ignore:The penalty is on the codes")  # "W only"
+# A penalty on W alone raises this warning.
+@pytest.mark.filterwarnings("ignore:The penalty is on the codes")
 @pytest.mark.parametrize("name", PENALTIES)
 @pytest.mark.parametrize(("solver", "rule", "loss"), SOLVERS, ids=SOLVER_IDS)
 class TestReports:
@@ -107,7 +108,8 @@ class TestReports:
 TOL_CASES = [
     pytest.param(*row, tol, id=f"{name}-{tol}")
     for row, name in zip(SOLVERS, SOLVER_IDS)
-    for tol in ((1e-2, 1e-5) if row[0] != "mu" else (1e-2, 3e-3))  # mu: sublinear
+    # "mu" converges sublinearly, so it is not tested with a small tol.
+    for tol in ((1e-2, 1e-5) if row[0] != "mu" else (1e-2, 3e-3))
 ]
 
 
@@ -166,10 +168,11 @@ def test_the_objective_is_that_of_what_is_returned(loss, kind):
     value = 5 * (W * (V - V.T) ** 2).sum()
     if loss == "l21":
         value += np.sqrt(squares + model.l21_epsilon_**2).sum()
-        rounding = 1e-11 * value  # X - VH loses three digits of sixteen
+        rounding = 1e-11 * value  # computing X - VH loses three of sixteen digits
     else:
         value += 0.5 * squares.sum()
-        rounding = 1e-15 * (X.astype(float) ** 2).sum()  # a difference of sums of this size
+        # The objective is a difference of sums of this size.
+        rounding = 1e-15 * (X.astype(float) ** 2).sum()
     assert model.objective_ == pytest.approx(value, rel=0, abs=rounding)
     assert model.objective_ == model.objective_history_[-1]
     assert np.diff(model.objective_history_).max() <= 0

@@ -43,9 +43,11 @@ def test_n_init_keeps_the_best_of_its_starts(solver, rule, loss):
     seeds = np.random.RandomState(0).randint(np.iinfo(np.int32).max, size=6)
     runs = [clone(one).set_params(random_state=int(seed)).fit(X) for seed in seeds]
     values = [run.objective_history_[-1] for run in runs]
-    assert max(values) > min(values) * (1 + 1e-6)  # the starts differ, so that choosing matters
+    # The starts have different results, so the choice matters.
+    assert max(values) > min(values) * (1 + 1e-6)
     best = runs[int(np.argmin(values))]
-    same = partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-12)  # rounding of wide products
+    # Rounding of products that compute several starts together.
+    same = partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-12)
     same(several.components_, best.components_)
     same(several.embedding_, best.embedding_)
     same(several.objective_history_, best.objective_history_)
@@ -56,7 +58,7 @@ def test_n_init_keeps_the_best_of_its_starts(solver, rule, loss):
 def test_the_same_random_state_gives_the_same_arrays(solver, rule, loss, init):
     X = data_for(loss)
     if init == "nndsvd" and solver == "mu":
-        init = "nndsvdar"  # zeros of the start would stay
+        init = "nndsvdar"  # "mu" could not change the zeros of "nndsvd"
     first, second = (
         make(solver, rule, loss, init=init, max_iter=10, random_state=7).fit(X) for _ in range(2)
     )
@@ -184,7 +186,8 @@ def test_parts_that_a_penalty_emptied_come_back():
                 ours, theirs = NMF(k, **given).fit(X), decomposition.NMF(k, **given)
                 W = theirs.fit_transform(X)
                 again = NMF(k, **{**given, "init": "custom", "max_iter": 1, "tol": 0})
-                value = again.fit(X, W=W, H=theirs.components_).objective_  # with W
+                # The first W is that of the compared fit.
+                value = again.fit(X, W=W, H=theirs.components_).objective_
                 assert (np.diff(ours.objective_history_) <= 0).all()
                 worse.append(ours.objective_ > 1.01 * value)
     # Local minima differ by chance. Before a correction, 16 of these 36 fits ended with an unused

@@ -70,7 +70,7 @@ def test_edges_stay_finite(solver, rule, loss, edge, init, dtype):
     assert np.isfinite(model.objective_) and np.isfinite(model.objective_history_).all()
     assert 0 <= model.kkt_residual_ <= 1
     assert np.isfinite(model.score(X))
-    if edge == "all zero":  # VUᵀ has a floor of eps²: 48 entries of some eps for β = ½
+    if edge == "all zero":  # VUᵀ is at least eps², so for β = ½ the sum of 48 entries is some eps
         assert model.objective_ == pytest.approx(0, abs=100 * float(np.finfo(dtype).eps))
 
 
@@ -90,7 +90,8 @@ def test_zeros_do_not_end_the_fit(solver, rule, loss):
     X = make_data(positive=True)
     more = np.pad(X, ((0, 1), (0, 1)))
     W, H = make_start(*more.shape)
-    tol = 1e-3 if solver != "mu" else 1e-2 if loss == KL else 3e-2  # mu: sublinear
+    # "mu" converges sublinearly, so it needs a larger tolerance.
+    tol = 1e-3 if solver != "mu" else 1e-2 if loss == KL else 3e-2
     model = make(solver, rule, loss, init="custom", tol=tol, max_iter=10000)
     without, with_zeros = clone(model).fit(X, W=W[:-1], H=H[:, :-1]), model.fit(more, W=W, H=H)
     # The first iteration sets the factors of the zero sample and feature to zero. The residual is
@@ -124,7 +125,7 @@ def test_rank_one_is_exact():
     for solver in ("hals", "nesterov", "mu"):
         model = make(solver, n_components=1, max_iter=300).fit(X)
         assert model.objective_ == pytest.approx(0.5 * (s[1:] ** 2).sum(), rel=1e-10)
-    for solver in ("newton", "mu"):  # KL: the product of the margins
+    for solver in ("newton", "mu"):  # the optimum for KL is the product of the row and column sums
         model = make(solver, None, KL, n_components=1, max_iter=300).fit(X)
         best = np.outer(X.sum(axis=1), X.sum(axis=0)) / X.sum()
         assert model.objective_ == pytest.approx(reference.kl_entries(X, best).sum(), rel=1e-10)
@@ -176,7 +177,7 @@ class TestExtremeScales:
         for Z in (extreme.embedding_, extreme.components_, extreme.objective_history_):
             assert np.isfinite(Z).all()
         value = extreme.objective_ / 10.0 ** (power * beta_of(loss))
-        assert value <= 2 * plain.objective_  # the start could improve
+        assert value <= 2 * plain.objective_  # any decrease from the start is accepted
 
 
 def test_small_values_beside_a_penalty_are_refused_where_powers_would_overflow():
@@ -233,7 +234,7 @@ def test_integer_weights_are_repetition(solver, rule, loss, init, sparse):
     counts = np.random.default_rng(3).integers(1, 4, X.shape[0])
     repeated = X[np.repeat(np.arange(X.shape[0]), counts)]
     model = make(solver, rule, loss, init=init, max_iter=15)
-    if solver != "mu":  # their steps depend on the other rows, so results are compared
+    if solver != "mu":  # the steps of these solvers depend on other rows, so only the minima agree
         model.set_params(n_components=2, tol=1e-7, max_iter=3000)
     weighted = clone(model).fit(X, sample_weight=counts)
     often = model.fit(repeated)
@@ -271,7 +272,7 @@ def test_ncw_weights(solver, rule, loss, sparse):
     X = make_sparse() if sparse else make_data()
     dense = X.toarray() if sparse else X
     gamma = reference.ncw_weights(dense)
-    assert gamma[3] == 0  # the zero sample: 0, not inf
+    assert gamma[3] == 0  # the zero sample has weight 0, not inf
     model = make(solver, rule, loss, max_iter=15)
     explicit = clone(model).fit(X, sample_weight=gamma)
     model.set_params(sample_weighting="ncw").fit(X)
@@ -298,9 +299,10 @@ def test_a_penalty_that_has_no_minimum_is_said(loss, prices, factor):
     X = make_data(positive=True)
     with pytest.warns(UserWarning, match=f"{factor}"):
         NMF(3, beta_loss=loss, max_iter=5, **prices).fit(X)
-    NMF(3, beta_loss=loss, max_iter=5, alpha_W=0.1).fit(X)  # "same": both, no warning
+    # With alpha_H="same", both factors have a penalty, so no warning is raised.
+    NMF(3, beta_loss=loss, max_iter=5, alpha_W=0.1).fit(X)
     NMF(3, beta_loss=loss, max_iter=5, fixed_components=np.ones((3, X.shape[1])), **prices).fit(X)
-    GNMF(3, max_iter=5).fit(X)  # parts of length one
+    GNMF(3, max_iter=5).fit(X)  # the components of GNMF have unit norm, so no warning is raised
 
 
 def test_zeros_that_a_multiplicative_update_cannot_leave_are_said():

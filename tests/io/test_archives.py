@@ -74,7 +74,7 @@ def bomb(path):
 def test_small_files_that_unpack_to_very_much_are_refused(tmp_path, low_limit, suffix, monkeypatch):
     path = tmp_path / f"x{suffix}"
     bomb(path)
-    if suffix == ".h5ad":  # its own tables take some 20 kB
+    if suffix == ".h5ad":  # the other arrays of an .h5ad file need some 20 kB
         monkeypatch.setattr(archives, "TIMES", 10)
     with pytest.raises(ValueError, match=r"\.npy") as error:
         pio.read_samples(path)
@@ -157,12 +157,13 @@ def test_a_link_out_of_a_folder_is_left_out_and_named(tmp_path):
     texts(tmp_path / "in", "a.txt", "b.txt", "c.txt")
     (tmp_path / "secret.txt").write_text("the key of the house", encoding="utf-8")
     (tmp_path / "in" / "d.txt").symlink_to(tmp_path / "secret.txt")
-    (tmp_path / "in" / "e.txt").symlink_to(tmp_path / "in" / "a.txt")  # inside: as any file
+    # A link to a file in the same folder is read like a file.
+    (tmp_path / "in" / "e.txt").symlink_to(tmp_path / "in" / "a.txt")
     found = pio.read_samples(tmp_path / "in")
     assert found.ids == ["a.txt", "b.txt", "c.txt", "e.txt"]
     assert "key" not in (found.feature_names or []) and "house" not in " ".join(found.texts)
     assert any("d.txt -> " in note and "secret.txt" in note for note in found.notes)
-    (tmp_path / "whole").symlink_to(tmp_path / "in")  # the folder itself may be one
+    (tmp_path / "whole").symlink_to(tmp_path / "in")  # the folder that is read may itself be a link
     assert pio.read_samples(tmp_path / "whole").n_samples == 4
 
 

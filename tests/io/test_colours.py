@@ -6,7 +6,8 @@ import pytest
 from partwise.io import read_samples
 from partwise.io.colours import choose_colour
 
-HUES = {"blue": (30, 30, 220), "green": (20, 85, 20), "red": (140, 20, 20)}  # equally bright
+# Colours of the same brightness.
+HUES = {"blue": (30, 30, 220), "green": (20, 85, 20), "red": (140, 20, 20)}
 
 
 @pytest.fixture
@@ -33,10 +34,11 @@ def keep(samples, **counts):
 @pytest.mark.parametrize(
     ("counts", "rgb"),
     [
-        ({"blue": 5, "green": 5, "red": 1}, True),  # one class with a single label
+        ({"blue": 5, "green": 5, "red": 1}, True),  # one class has a single label
         ({"blue": 4, "green": 4, "red": 4}, True),
-        ({"blue": 1, "green": 1, "red": 1}, False),  # nothing can be scored
-        ({"blue": 9}, False),  # one class
+        # With one label per class, no label can be held out.
+        ({"blue": 1, "green": 1, "red": 1}, False),
+        ({"blue": 9}, False),  # there is only one class
         ({}, False),
     ],
 )
@@ -53,7 +55,8 @@ def test_later_labels_decide_again(photos):
     coloured, _ = choose_colour(grey, keep(grey, blue=5, green=5, red=1))
     assert np.array_equal(coloured.X, read_samples(photos, rgb=True).X)
     same, sentence = choose_colour(coloured, keep(grey, blue=5, green=6, red=2))
-    assert same.X is coloured.X and "13" in sentence  # nothing but the labels was read again
+    # Unchanged data mean that the images were not read again.
+    assert same.X is coloured.X and "13" in sentence
     back, _ = choose_colour(coloured, None)
     assert np.array_equal(back.X, grey.X) and not back.recipe["rgb"]
 
@@ -64,7 +67,7 @@ def test_labels_that_a_pattern_tells_apart_need_no_colour(photos):
         half = np.zeros((9, 9, 3), np.uint8)
         half[:, :4] = (140, 20, 20)
         image.fromarray(half).save(photos / "red" / f"{i}.png")
-    for rgb in (False, True):  # where both are equally good, nothing is read again
+    for rgb in (False, True):  # if both are equally good, the images are not read again
         samples = read_samples(photos, rgb=rgb)
         chosen, _ = choose_colour(samples, keep(samples, blue=5, red=5))
         assert chosen.X is samples.X and chosen.recipe["rgb"] is rgb

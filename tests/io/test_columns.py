@@ -46,7 +46,8 @@ def test_every_column_is_what_it_looks_like(orders):
         *("datum", "land = AT", "land = CH", "land = DE", "express = yes", "betrag", "gewicht")
     ]
     X = dict(zip(samples.feature_names, samples.X.T))
-    assert X["betrag"][0] == pytest.approx(1000.5 / 58000.5)  # 0 to the 95 % quantile
+    # Numbers are scaled from 0 to their 95% quantile.
+    assert X["betrag"][0] == pytest.approx(1000.5 / 58000.5)
     assert X["express = yes"].tolist() == [0, 1] * 30
     assert X["land = DE"][0] == pytest.approx(0.5**0.5) and X["land = DE"][1] == 0
     assert "in 4 of 60 rows" in str(samples.notes)
@@ -75,7 +76,7 @@ def test_new_rows_are_treated_alike(orders, tmp_path):
     assert again.ids == ["7003", "7004"]  # the recipe stores how ids are read
     assert np.allclose(again.X[0], seen.X[3])
     countries = [j for j, n in enumerate(seen.feature_names) if n.startswith("land")]
-    assert not again.X[1, countries].any()  # a country that the training data does not contain
+    assert not again.X[1, countries].any()  # the training data do not contain this country
 
 
 def test_columns_by_choice(orders):
@@ -121,7 +122,7 @@ def test_dates():
     assert date_format(["31/01/2025", "01/02/2025"]) == "%d/%m/%Y"
     assert date_format(["01/31/2025", "02/01/2025"]) == "%m/%d/%Y"
     assert date_format(["2025-01-31T10:00:00", "2025-02-01T11:30:00"]) == "ISO8601"
-    assert date_format(["20250131", "20250201"]) is None  # may be numbers
+    assert date_format(["20250131", "20250201"]) is None  # these may also be numbers
     days = to_days(["1970-01-02", None, "x"], "%Y-%m-%d")
     assert days[0] == 1 and np.isnan(days[1:]).all()
 
@@ -158,14 +159,14 @@ def test_rows_with_gaps_take_their_ids_and_labels_along(tmp_path):
     with pytest.raises(ValueError, match=r"2.*'a'.*row 1"):
         read_samples(path, label_column="kind", missing="error")
     with pytest.raises(ValueError, match="row"):
-        each = "".join(f"{i},\n,{i}\n" for i in range(6))  # every row lacks one value
+        each = "".join(f"{i},\n,{i}\n" for i in range(6))  # every row has a missing value
         (tmp_path / "all.csv").write_text("a,b\n" + each)
         read_samples(tmp_path / "all.csv", missing="drop")
 
 
 @pytest.mark.parametrize("how", ["median", "mean", "drop"])
 def test_new_samples_are_filled_as_those_of_the_model_were(tmp_path, how):
-    path = gappy_table(tmp_path / "t.csv", {0, 1})  # 3 to 12 are there
+    path = gappy_table(tmp_path / "t.csv", {0, 1})  # rows 3 to 12 have a value
     (tmp_path / "t.csv").write_text(path.read_text().replace("s11,12", "s11,100"))
     known = np.array([*range(3, 12), 100.0])
     first = read_samples(path, exclude=["kind"], missing=how, scale="none")
@@ -181,7 +182,8 @@ def test_new_samples_are_filled_as_those_of_the_model_were(tmp_path, how):
     other = {"median": "mean", "mean": "median", "drop": "median"}[how]
     told = read_samples(new, recipe=first.recipe, missing=other)
     used = filled if filled is not None else np.median(known)
-    assert told.X[4, 0] == used  # the model's own values, whatever was typed, with a note
+    # The model's own value is used, whatever option is given, with a note.
+    assert told.X[4, 0] == used
     assert f"their column's {how if how != 'drop' else 'median'}" in str(told.notes)
 
 

@@ -103,7 +103,7 @@ def test_names_and_files_under_which_a_set_is_known(home, spelling, file):
     got = datasets.load(spelling, data_home=home)
     assert got.name == canonical(spelling)
     assert got.source == str(home / file)
-    assert got.image_shape is None  # three values are not a 32x32 image
+    assert got.image_shape is None  # three features are not the pixels of a 32x32 image
 
 
 def test_order_of_places(home, tmp_path, monkeypatch):
@@ -166,7 +166,7 @@ def test_download_olivetti(home, monkeypatch, rng):
     )
     got = datasets.load("orl", data_home=home, download=True)
     assert got.X.shape == (4, 1024)
-    corner = 255 * images[2, 2:4, 0:2].mean()  # row 1, column 0 of the shrunk image
+    corner = 255 * images[2, 2:4, 0:2].mean()  # row 1, column 0 of the reduced image
     assert got.images(got.X)[2, 1, 0] == pytest.approx(corner)
     assert "Olivetti" in got.description
 
@@ -203,7 +203,8 @@ def test_download_newsgroups(home, monkeypatch):
 
 
 def test_a_file_is_preferred_to_a_download(home, monkeypatch):
-    monkeypatch.setattr(sklearn.datasets, "fetch_olivetti_faces", None)  # a call would fail
+    # A call would raise an error.
+    monkeypatch.setattr(sklearn.datasets, "fetch_olivetti_faces", None)
     np.savez(home / "orl_32x32.npz", X=X)
     assert np.array_equal(datasets.load("orl", data_home=home, download=True).X, X)
 
@@ -351,7 +352,7 @@ def test_an_undefined_type_of_mat_is_refused(home, kind, compressed):
     path = home / "bad.mat"
     scipy.io.savemat(path, {"fea": np.arange(12.0).reshape(3, 4)})
     content = bytearray(path.read_bytes())
-    at = content.index(b"\x09\0\0\0\x60\0\0\0")  # the tag of 12 numbers in double precision
+    at = content.index(b"\x09\0\0\0\x60\0\0\0")  # the header of 12 numbers in double precision
     content[at : at + 4] = kind.to_bytes(4, "little")
     if compressed:
         packed = zlib.compress(bytes(content[128:]))
@@ -411,8 +412,8 @@ def test_unit_rows(make, dtype):
 def test_tfidf_is_the_formula(make, rng):
     counts = rng.poisson(0.7, size=(30, 20)).astype(float)
     counts[4] = 0  # an empty document
-    counts[:, 5] = 0  # a word nowhere
-    counts[:, 6] = 2  # a word everywhere, the empty document aside
+    counts[:, 5] = 0  # a word in no document
+    counts[:, 6] = 2  # a word in every document except the empty one
     counts[4, 6] = 0
     got = datasets.tfidf(make(counts))
     assert sparse.issparse(got) == (make is not np.array)
@@ -442,7 +443,7 @@ def test_tfidf_refuses_what_is_not_a_count(value):
 
 def test_keep_labels(rng):
     y = rng.integers(0, 4, size=200)
-    y[-1] = 4  # a class of one
+    y[-1] = 4  # a class with one sample
     kept = datasets.keep_labels(y, 3, random_state=0)
     known = kept != -1
     assert np.array_equal(kept[known], y[known])

@@ -40,7 +40,7 @@ def rows(path):
 
 
 def test_photos_by_vectors_in_any_order(command, stamps, tmp_path):
-    pytest.importorskip("plotly")  # the report
+    pytest.importorskip("plotly")  # reports need plotly
     folder, V, kind, labels = stamps
     order = np.random.default_rng(1).permutation(40)
     ids = np.array([f"{folder}/s{i:02d}.png" for i in order])
@@ -75,7 +75,8 @@ def test_vectors_without_ids_go_by_order_and_it_is_said(stamps, tmp_path):
         read_samples(folder, embeddings=tmp_path / "v.npy", embeddings_only=True)
     np.save(tmp_path / "v.npy", V)
     (folder / "s05.png").write_text("damaged")
-    with pytest.raises(ValueError, match="ids"):  # whether they count it nobody knows
+    # It is unknown whether the embeddings count the damaged file.
+    with pytest.raises(ValueError, match="ids"):
         read_samples(folder, embeddings=tmp_path / "v.npy", embeddings_only=True)
 
 
@@ -200,7 +201,7 @@ def test_vectors_beside_words_tell_what_neither_tells_alone(command, tmp_path):
     # Without the embeddings, half of the 96 samples are correct by chance, with a standard error of
     # 5%.
     assert alone < 0.65 and both > 0.8 and "vectors of v.npz" in text.lower()
-    if importlib.util.find_spec("plotly"):  # the report needs it
+    if importlib.util.find_spec("plotly"):  # reports need plotly
         assert "also=[samples.also]" in (tmp_path / "both" / "report.html").read_text("utf-8")
     told = ("predict", tmp_path / "both" / "model.partwise", tmp_path / "t.csv")
     code, text, err = command(*told, "--embeddings", tmp_path / "v.npz")

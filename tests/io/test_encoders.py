@@ -76,7 +76,7 @@ def packages(*names):
 
 def test_known_texts_are_not_encoded_again(counted):
     V = encode([*TEXTS, TEXTS[0]], "stand-in")
-    assert [len(batch) for batch in counted] == [4]  # a text that comes twice is encoded once
+    assert [len(batch) for batch in counted] == [4]  # a text that occurs twice is encoded once
     np.testing.assert_array_equal(V, encoders.hashed([*TEXTS, TEXTS[0]]))
     more = encode([TEXTS[2], "something new"], "stand-in")
     assert counted[1:] == [["something new"]]
@@ -326,7 +326,8 @@ def test_model2vec_loads_a_folder(tmp_path, monkeypatch):
     assert found.shape == (3, 256) and near[0, 1] > near[0, 2]
     packages("wordllama")
     theirs = encode(["a cat", "a kitten", "bond markets"], "wordllama")
-    assert np.diag(cosines(found, theirs)).min() > 0.9  # another mean, of the same vectors
+    # The two packages compute different means of the same vectors.
+    assert np.diag(cosines(found, theirs)).min() > 0.9
 
 
 @pytest.mark.long
@@ -354,7 +355,7 @@ def test_timm_loads_a_folder(tmp_path):
 
     theirs = [tensor.contiguous() for tensor in encoders.efficientnet_weights().values()]
     names = list(timm.create_model("tf_efficientnet_lite0").state_dict())
-    assert len(names) == len(theirs)  # the same layers in the same order
+    assert len(names) == len(theirs)  # both models have the same layers in the same order
     save_file(dict(zip(names, theirs)), tmp_path / "model.safetensors")
     known = dataclasses.replace(
         registry.REGISTRY["mobilenetv3-small"], model="timm/tf_efficientnet_lite0"
@@ -364,4 +365,5 @@ def test_timm_loads_a_folder(tmp_path):
     found = known.load(known, tmp_path)(pictures)
     other = encoders.PACKAGED[2].load(encoders.PACKAGED[2], None)(pictures)
     assert found.shape == (1, 1280)
-    assert cosines(found, other) > 0.99  # the means of the colours differ in the third digit
+    # The mean colours of the two packages differ in the third digit.
+    assert cosines(found, other) > 0.99

@@ -47,12 +47,12 @@ def test_what_is_no_text_is_refused(rng):
     ("text", "sign"),
     [
         ("a,b\n1,2\n", ","),
-        ("a;b\n1,5;2,5\n", ";"),  # decimal commas
+        ("a;b\n1,5;2,5\n", ";"),  # commas as decimal signs
         ('a;b\n"one, two; three";2\n', ";"),
         ("a\tb\n1\t2\n", "\t"),
         ("a|b|c\n1|2|3\n", "|"),
-        ("text\none, two\nthree; four\n", ","),  # a single column
-        ("a,b\n1,2\n1,2,3\n", ","),  # ragged: the reader reports it
+        ("text\none, two\nthree; four\n", ","),  # a table with a single column
+        ("a,b\n1,2\n1,2,3\n", ","),  # rows of different lengths, which the reader reports
     ],
 )
 def test_separators(tmp_path, text, sign):

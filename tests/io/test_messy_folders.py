@@ -43,7 +43,8 @@ def rows(path):
 def test_photos_of_all_sizes_are_brought_to_one_and_it_is_said(photos):
     samples = read_samples(photos)
     assert samples.ids == [f"{i:02d}.png" for i in range(24)]
-    assert samples.image_shape == (27, 27)  # medians of heights 20, 24, 30, 40 and widths
+    # Medians of the widths and of the heights 20, 24, 30 and 40.
+    assert samples.image_shape == (27, 27)
     said = " ".join(samples.notes)
     assert "differ in size" in said and "27x27" in said and "--size" in said
     assert dict(samples.skipped).keys() == {"cut.png", "fake.jpg", "notes.txt"}
@@ -198,7 +199,7 @@ def test_one_list_of_what_to_label_next_with_the_sample(command, mails, tmp_path
 
     Regression test: the page once had two different lists, one of them without the texts.
     """
-    pytest.importorskip("plotly")  # the report
+    pytest.importorskip("plotly")  # reports need plotly
     out = tmp_path / "out"
     given = ("--text-column", "body", "--label-column", "topic", "--max-iter", "60")
     code, _, err = command("classify", mails, *given, "--out", out)
@@ -219,7 +220,7 @@ def test_one_list_of_what_to_label_next_with_the_sample(command, mails, tmp_path
 def test_thumbnails_of_sixteen_bits_show_what_is_there(tmp_path):
     from PIL import Image
 
-    ramp = np.linspace(0, 4095, 64 * 64).reshape(64, 64)  # 12 of 16 bits, as cameras write
+    ramp = np.linspace(0, 4095, 64 * 64).reshape(64, 64)  # 12 of 16 bits are used, as cameras do
     for i in range(4):
         Image.fromarray((ramp + i).astype(np.uint16)).save(tmp_path / f"{i}.png")
     samples = read_samples(tmp_path)

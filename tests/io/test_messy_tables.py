@@ -30,14 +30,15 @@ def test_a_cell_as_long_as_a_book(tmp_path):
     path = tmp_path / "t.csv"
     before = csv.field_size_limit()
     rows = mails()
-    rows[3][1] = "storm cloud " * 20_000  # 240,000 characters
+    rows[3][1] = "storm cloud " * 20_000  # a cell of 240,000 characters
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([["id", "body"], *rows])
     samples = read_samples(path, text_column="body")
     assert samples.n_samples == 40 and "storm" in samples.feature_names
     labels = write(tmp_path, f'id,label,why\nm0,sea,"{"x" * 200_000}"\nm1,sky,\n', "l.csv")
     assert read_labels(labels, samples.ids)[:2].tolist() == ["sea", "sky"]
-    assert csv.field_size_limit() == before  # which is everybody's
+    # This limit of the csv module holds for the whole process.
+    assert csv.field_size_limit() == before
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "cp1252"])
@@ -83,9 +84,9 @@ def test_a_table_without_a_heading_loses_no_row(tmp_path, text):
     "text",
     [
         "id,a,b\n1,2,3\n4,5,6\n7,8,8\n",
-        "country,2000,2010,2020\nDE,1,2,3\nFR,4,5,6\nIT,4,4,4\n",  # years
-        "0,1,2\n1.5,2.5,3.5\n4,5,6\n1,0,9\n",  # numbered by pandas
-        ",a,b\nx,1,2\ny,2,4\nz,3,3\n",  # its index
+        "country,2000,2010,2020\nDE,1,2,3\nFR,4,5,6\nIT,4,4,4\n",  # columns named by years
+        "0,1,2\n1.5,2.5,3.5\n4,5,6\n1,0,9\n",  # columns numbered by pandas
+        ",a,b\nx,1,2\ny,2,4\nz,3,3\n",  # the index of pandas as the first column
         "text,label\nsome words,a\nother nouns,b\nwords and verbs,b\n",
         "a,b\n1,x\n2,y\n2,x\n",
     ],

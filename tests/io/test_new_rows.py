@@ -58,7 +58,8 @@ def test_a_few_unreadable_values_are_named(tmp_path):
     new = write(tmp_path, ["when;size", "soon;3", *rows], "new.csv")
     again = read_samples(new, recipe=recipe)
     assert any("'when' has 'soon'" in note and "1 row" in note for note in again.notes)
-    assert any("('when')" in note for note in again.notes)  # which was filled
+    # The note says that the column was filled.
+    assert any("('when')" in note for note in again.notes)
 
 
 def test_a_workbook_and_a_text_file_have_the_same_dates(tmp_path):
@@ -79,7 +80,7 @@ def test_another_decimal_sign_is_the_same_number(tmp_path):
     seen = read_samples(write(tmp_path, ["id;amount", *german]))
     again = read_samples(write(tmp_path, ["id;amount", *english], "n.csv"), recipe=seen.recipe)
     assert np.array_equal(again.X, seen.X) and any("'amount'" in note for note in again.notes)
-    whole = write(tmp_path, ["id;amount", "y;1.120"], "one.csv")  # 1,120 as before
+    whole = write(tmp_path, ["id;amount", "y;1.120"], "one.csv")  # the value is 1,120, as before
     assert read_samples(whole, recipe=seen.recipe).X[0] == pytest.approx(seen.X[12], abs=1e-3)
 
 

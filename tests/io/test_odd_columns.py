@@ -70,7 +70,7 @@ def test_a_number_that_stands_for_nothing_is_a_gap(tmp_path, code):
     kind, done = column(samples, "age")
     assert kind == "number" and f"{code} (4 rows) taken as missing" in done
     holes = np.arange(40) % 10 == 3
-    assert np.ptp(samples.X[holes, 0]) == 0  # all filled alike
+    assert np.ptp(samples.X[holes, 0]) == 0  # all missing values are filled alike
     without = "age,a\n" + rows(lambda i: "" if i % 10 == 3 else 20 + i % 30, lambda i: i % 7)
     assert np.allclose(samples.X, read_samples(write(tmp_path, without)).X)
     new = read_samples(write(tmp_path, f"age,a\n{code},1\n30,2\n", "n.csv"), recipe=samples.recipe)

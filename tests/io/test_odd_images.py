@@ -28,7 +28,7 @@ def deep(folder, n=6, top=4095):
 def test_grey_levels_of_deep_images_are_kept(tmp_path, top):
     values = deep(tmp_path, top=top)
     samples = read_samples(tmp_path, scale="none")
-    np.testing.assert_allclose(samples.X, values / 65535, rtol=1e-6)  # as pillow's float32
+    np.testing.assert_allclose(samples.X, values / 65535, rtol=1e-6)  # rounding of pillow's float32
     unit = read_samples(tmp_path).X
     expected = values / np.linalg.norm(values, axis=1, keepdims=True)
     np.testing.assert_allclose(unit, expected, rtol=1e-5)

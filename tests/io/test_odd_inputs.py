@@ -423,7 +423,7 @@ def test_nothing_is_joined_wrongly_and_each_has_a_sentence(case, tmp_path):
             read_samples(tmp_path / case.data, **told)
         said = str(error.value)
         assert "\n" not in said and len(said) < 700 and said.endswith((".", "?", ")", "…")), said
-        assert Path(tmp_path).name in said or case.data in said  # which file
+        assert Path(tmp_path).name in said or case.data in said  # the message names the file
         return
     samples = read_samples(tmp_path / case.data, **told)
     assert samples.n_samples == case.samples

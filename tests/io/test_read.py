@@ -78,15 +78,17 @@ def test_size_colour_and_depth(photos, pil):
     row = samples.X[samples.ids.index("deep.png")]
     assert row[0] == pytest.approx(60_000 / 65_535, abs=0.01)
     assert row[-1] == pytest.approx(30_000 / 65_535, abs=0.01)
-    assert (samples.X[samples.ids.index("clear.png")] == 1).all()  # transparent is white
-    assert samples.y[samples.ids.index("deep.png")] is None  # in no sub-folder
+    assert (samples.X[samples.ids.index("clear.png")] == 1).all()  # transparent pixels become white
+    # The image is in no sub-folder, so it has no label.
+    assert samples.y[samples.ids.index("deep.png")] is None
 
 
 def test_rotated_photographs_are_shown_as_their_camera_meant(tmp_path, pil):
     upright = np.zeros((6, 4), dtype=np.uint8)
-    upright[0] = 255  # the sky is above
+    upright[0] = 255  # the first row is bright, so that rotations are detected
     pil.fromarray(upright).save(tmp_path / "a.png")
-    turned = pil.fromarray(np.rot90(upright, -1))  # rotated, with EXIF orientation
+    # The same image, rotated, with its orientation in EXIF.
+    turned = pil.fromarray(np.rot90(upright, -1))
     exif = pil.Exif()
     exif[0x0112] = 8
     turned.save(tmp_path / "b.png", exif=exif)
@@ -103,7 +105,8 @@ def test_dropped_colours_are_said(tmp_path, pil):
         "The colours of 2 of 3 images were dropped; --rgb keeps them.",
     )
     coloured = read_samples(tmp_path, rgb=True)
-    assert coloured.notes == () and coloured.thumbnails(0).startswith(b"RIFF")  # WebP: small
+    # Thumbnails are WebP files, which are small.
+    assert coloured.notes == () and coloured.thumbnails(0).startswith(b"RIFF")
 
 
 def test_one_picture_or_text_where_a_model_knows_such(photos, tmp_path):
@@ -247,12 +250,13 @@ def test_numbers_ids_and_labels(tmp_path, pandas):
     assert samples.ids == ["x", "y", "z"] and samples.feature_names == ["a", "b"]
     assert samples.y.tolist() == ["p", None, "q"]
     assert np.allclose(samples.X, np.array([[1, 2], [3, 8], [2, 4]]) / [3, 8])
-    assert any("name" in note for note in samples.notes)  # a note lists what was left out
+    assert any("name" in note for note in samples.notes)  # a note lists the omitted columns
     assert samples.options == {"label_column": "kind"}
     by_name = read_samples(table(tmp_path, GOOD), id_column="name")
     assert by_name.ids == ["one", "two", "three"]
     new = read_samples(table(tmp_path, "id,b,a\nn,16,3\n", "n.csv"), recipe=samples.recipe)
-    assert np.allclose(new.X, [[1, 2]])  # by the old maxima, in the old order
+    # Values are divided by the maxima of the training data, in their order of columns.
+    assert np.allclose(new.X, [[1, 2]])
 
 
 @pytest.mark.parametrize("suffix", ["tsv", "parquet"])
@@ -526,12 +530,13 @@ def test_bad_labels(tmp_path, text, message):
 def test_labels_files_that_are_told_what_to_do(tmp_path):
     text = "id;label\na/1.png;Block 2\nnowhere;x\na/2.png;block2\nb/3.png;block2\n"
     path = tmp_path / "l.csv"
-    path.write_bytes(text.replace("x", "ä").encode("cp1252"))  # from a German spreadsheet
+    path.write_bytes(text.replace("x", "ä").encode("cp1252"))  # the encoding of German spreadsheets
     y = read_labels(path, IDS, skip_unknown=True, similar="merge")
     assert y.tolist() == ["block2", "block2", None, "block2"]
     assert "Block 2" in read_labels(path, IDS, skip_unknown=True, similar="keep").tolist()
     (tmp_path / "bad.csv").write_text("id,label\nx,a\ny,b\n")
-    with pytest.raises(ValueError, match=r"2.*2"):  # nothing fits: no id is meant
+    # If no name fits, the column does not contain ids.
+    with pytest.raises(ValueError, match=r"2.*2"):
         read_labels(tmp_path / "bad.csv", IDS, skip_unknown=True)
 
 
@@ -668,7 +673,7 @@ def test_cells_by_their_most_variable_genes_and_back(adata, tmp_path):
     adata.write_h5ad(path)
     samples = read_samples(path, genes=4)
     assert samples.X.shape == (20, 4) and "4 most variable genes" in samples.preparation
-    new = adata[:3, ::-1].copy()  # other cells, genes in another order
+    new = adata[:3, ::-1].copy()  # other cells, with genes in another order
     new.write_h5ad(tmp_path / "n.h5ad")
     again = read_samples(tmp_path / "n.h5ad", recipe=samples.recipe)
     assert again.feature_names == samples.feature_names
@@ -717,7 +722,7 @@ def test_a_warning_of_a_package_does_not_make_a_file_damaged(
         module.savemat(path, {"fea": matrix.toarray()})
     elif suffix == ".h5ad":
         adata = module.AnnData(matrix.toarray())
-        adata.raw = adata  # without .raw, h5py reads it
+        adata.raw = adata  # without .raw, the file would be read with h5py
         adata.write_h5ad(path)
     elif suffix == ".parquet":
         module.DataFrame(matrix.toarray(), columns=list("abc")).to_parquet(path)

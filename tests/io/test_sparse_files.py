@@ -43,7 +43,7 @@ def pointer_far(p):
     p["indptr"][5] = 2**30
 
 
-def pointer_far_and_nothing_stored(p):  # scipy's check_format stops if nnz is 0
+def pointer_far_and_nothing_stored(p):  # scipy's check_format does not look further if nnz is 0
     p["indptr"][:] = 0
     p["indptr"][5] = 2**30
 
@@ -68,7 +68,7 @@ def indices_with_fractions(p):
     p["indices"] = p["indices"] + 0.5
 
 
-def index_wraps(p):  # 2^32 + 3 as 32 bits is 3
+def index_wraps(p):  # in 32 bits, 2^32 + 3 becomes 3
     p["indices"] = p["indices"].astype(np.int64)
     p["indices"][7] += 2**32
 
@@ -114,9 +114,10 @@ def mat_bytes(p):
     def element(kind, data):
         return (
             np.array([kind, len(data)], "<i4").tobytes() + data + b"\0" * (-len(data) % 8)
-        )  # types: 1 int8, 5 int32, 6 uint32, 9 double, 14 matrix
+        )  # types of MATLAB: 1 int8, 5 int32, 6 uint32, 9 double, 14 matrix
 
-    flags = element(6, np.array([5, len(p["data"])], "<u4").tobytes())  # 5: sparse
+    # Class 5 of MATLAB is a sparse array.
+    flags = element(6, np.array([5, len(p["data"])], "<u4").tobytes())
     shape = element(5, np.array([40, 50], "<i4").tobytes())
     numbers = (p["indices"].astype("<i4"), p["indptr"].astype("<i4"))
     body = flags + shape + element(1, b"fea")

@@ -71,9 +71,9 @@ def test_writing_without_spaces_is_cut_by_characters(tmp_path):
     assert "手机电池不好用" in words.feature_names
     cut = cutter({"tokens": "characters", "ngrams": (2, 2), "stop_words": []})
     assert cut("iPhone 的电池") == ["iphone", "的电", "电池"]
-    assert cut("อากาศ") == ["อาก", "ากา", "กาศ"]  # three letters of Thai
+    assert cut("อากาศ") == ["อาก", "ากา", "กาศ"]  # Thai letters are cut into groups of three
     stops = {"tokens": "characters", "ngrams": (2, 2), "stop_words": ["的"]}
-    assert cutter(stops)("これは電池") == ["は電", "電池"]  # hiragana alone is grammar
+    assert cutter(stops)("これは電池") == ["は電", "電池"]  # hiragana alone is grammar, no word
 
 
 ENGLISH = [

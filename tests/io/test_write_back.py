@@ -61,7 +61,7 @@ def test_csv(command, tmp_path, separator, encoding):
     with (out / "labelled.csv").open(newline="", encoding=encoding) as file:
         found = list(csv.DictReader(file, delimiter=separator))
     assert list(found[0]) == [*heading, *NEW]
-    assert list(found[30].values()) == [""] * 8  # the empty row is still there
+    assert list(found[30].values()) == [""] * 8  # the empty row remains
     checked(found[:30] + found[31:], rows)
     new = tmp_path / "new.csv"
     told = ("predict", out / "model.partwise", path, "--write-back")
@@ -94,7 +94,8 @@ def test_parquet_keeps_its_types(command, tmp_path):
     assert found.loc[known, "partwise_label"].tolist() == [
         ("sea", "sky")[i % 2] for i in range(60) if i != 7
     ]
-    assert pandas.isna(found.loc[7, "partwise_label"])  # None or NaN, by the version of pandas
+    # None or NaN, depending on the version of pandas.
+    assert pandas.isna(found.loc[7, "partwise_label"])
     assert found["partwise_probability"].dtype == np.float64
 
 
@@ -169,7 +170,7 @@ def test_a_given_label_is_doubtful_only_where_the_rest_contradicts_it(command, t
     heading, rows = table()
     for i in range(12, 40):
         rows[i][3] = ("sea", "sky")[i % 2]
-    rows[20][3] = "sky"  # wrong: its text is of the sea
+    rows[20][3] = "sky"  # a wrong label, since the text is of the class "sea"
     path = tmp_path / "mails.csv"
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([heading, *rows])
@@ -182,7 +183,7 @@ def test_a_given_label_is_doubtful_only_where_the_rest_contradicts_it(command, t
     assert (found[20]["partwise_label"], found[20]["partwise_second_label"]) == ("sky", "sea")
     with (out / "assignments.csv").open(newline="") as file:
         listed = {row["id"]: row for row in csv.DictReader(file)}
-    for row in found[:7] + found[8:]:  # a name that was given is sure in both files
+    for row in found[:7] + found[8:]:  # labels that were given have probability one in both files
         same = listed[row["id"]]
         assert float(row["partwise_probability"]) == float(same["probability"])
         assert (row["topic"] == "") or float(same["probability"]) == 1

@@ -188,7 +188,7 @@ def test_the_lower_bounds_hold(compiled, device, monkeypatch):
     """Check that no lower bound of the float32 search exceeds the true squared distance."""
     if device is not None:
         pytest.importorskip("torch")
-        monkeypatch.setattr(_search, "THERE", 2000)  # several blocks
+        monkeypatch.setattr(_search, "THERE", 2000)  # the search runs in several blocks
     for case in ("random", "wide", "signed", "far from zero", "unequal rows"):
         X = CASES[case]
         candidates, bounds = _search.candidates_dense(X, 5, device)
@@ -207,7 +207,7 @@ def test_a_device_finds_the_same_neighbours(compiled):
         for X in (CASES[case], CASES[case].astype(np.float32)):
             here, there = _search.search_all(X, 5), _search.search_all(X, 5, torch.device("cpu"))
             np.testing.assert_array_equal(there[1], here[1])
-            if len(np.unique(X, axis=0)) == len(X):  # of copies any may be kept
+            if len(np.unique(X, axis=0)) == len(X):  # of copies, any may be returned
                 np.testing.assert_array_equal(there[0], here[0])
 
 
@@ -222,7 +222,7 @@ def test_blocks_may_come_in_any_order(rng):
         worst = np.full(40, np.inf)
         for a, b in order:
             G = points[a : a + 10] @ points[b : b + 10].T
-            _compiled.keep_nearest(G, low, a, b, best, who, worst)  # as plain Python
+            _compiled.keep_nearest(G, low, a, b, best, who, worst)  # this runs as plain Python
         return who
 
     D = cdist(points, points, "sqeuclidean")
@@ -252,7 +252,7 @@ def test_large_data_against_scikit_learn(rng):
     np.testing.assert_array_equal(indices, theirs[1])
     np.testing.assert_allclose(distances, theirs[0], rtol=1e-12)
     single = nearest_neighbors(X.astype(np.float32), 6)
-    np.testing.assert_allclose(single[1], distances, rtol=1e-5)  # rounding of X itself
+    np.testing.assert_allclose(single[1], distances, rtol=1e-5)  # rounding of X to float32
     scattered = X * (rng.random(X.shape) < 0.05)
     np.testing.assert_allclose(
         nearest_neighbors(sp.csr_array(scattered), 6)[1],
@@ -369,7 +369,7 @@ def test_memory_stays_far_below_all_pairs(rng):
     import tracemalloc
 
     X = rng.random((6000, 20))
-    nearest_neighbors(X, 5)  # compiled code is loaded before counting
+    nearest_neighbors(X, 5)  # compiled code is loaded before memory is counted
     tracemalloc.start()
     neighbor_graph(X, 5)
     peak = tracemalloc.get_traced_memory()[1]
@@ -407,20 +407,21 @@ def test_a_memmap_with_nan_is_refused(tmp_path, rng):
 # --- approximate search -----------------------------------------------------------------------
 
 
-@pytest.mark.long  # pynndescent compiles for half a minute
+@pytest.mark.long  # compiling pynndescent takes half a minute
 @pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
 def test_approximate(make, rng, monkeypatch):
     pytest.importorskip("pynndescent")
     monkeypatch.setattr(_search, "SMALL", 100)
     X = rng.random((400, 4))
-    X[:40] = X[0]  # more copies than neighbours
+    X[:40] = X[0]  # more copies than requested neighbours
     indices, distances = nearest_neighbors(make(X), 5, method="approximate", random_state=0)
     assert indices.shape == (400, 5) and (indices != np.arange(400)[:, None]).all()
     own = np.linalg.norm(X[:, None] - X[indices], axis=2)
     np.testing.assert_allclose(distances, own, rtol=1e-12, atol=1e-300)
     exact = brute_distances(X, 5)
     assert (distances >= exact * (1 - 1e-12)).all()
-    assert np.mean(distances <= exact * (1 + 1e-12)) > 0.9  # its recall, at this size
+    # The recall of the approximate search at this size.
+    assert np.mean(distances <= exact * (1 + 1e-12)) > 0.9
     again = nearest_neighbors(make(X), 5, method="approximate", random_state=0)
     np.testing.assert_array_equal(again[0], indices)
 
@@ -434,10 +435,10 @@ def test_approximate_repairs_what_it_is_given(make, rng, monkeypatch):
     X = rng.random((8, 3))
     order = np.argsort(cdist(X, X), axis=1)
     found = order[:, :4].copy()
-    found[1] = order[1, 1:5]  # not itself, though it is the closest
-    found[2] = order[2, [1, 0, 2, 3]]  # as with a copy at distance 0
-    found[3] = [3, order[3, 1], -1, -1]  # too few
-    found[4] = order[4, [0, 1, 2, 5]]  # one missed: that is what approximate means
+    found[1] = order[1, 1:5]  # the sample itself is missing, though it is the closest
+    found[2] = order[2, [1, 0, 2, 3]]  # the sample itself is second, as with a copy at distance 0
+    found[3] = [3, order[3, 1], -1, -1]  # two neighbours are missing
+    found[4] = order[4, [0, 1, 2, 5]]  # one of the nearest is missed, as approximate searches do
 
     class Descent:
         def __init__(self, data, n_neighbors, random_state):
@@ -555,7 +556,7 @@ def test_semi_supervised_graph():
     labels = encode_labels(["a", "a", "b", None, None], 5)
     kept = semi_supervised_graph(W, labels)
     expected = 1.0 - np.eye(5)
-    expected[:3, :3] = 0  # 0-1 share a class, 0-2 and 1-2 differ
+    expected[:3, :3] = 0  # samples 0 and 1 share a class; 2 has another one
     assert isinstance(kept, sp.csr_array)
     np.testing.assert_array_equal(kept.toarray(), expected)
     assert kept.nnz == 14 and W.nnz == 20

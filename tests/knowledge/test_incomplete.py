@@ -149,5 +149,5 @@ def test_a_sample_of_the_fit_has_its_own_neighbours(rng):
     learnt = learn_neighborhood(samples, 4, "binary", None, "exact", 0)
     edges = learnt.edges(incomplete(X[:20], hidden[:20]), 4, "binary")
     np.testing.assert_array_equal(edges.toarray(), learnt.graph[:20].toarray())
-    complete = learnt.edges(X[:20], 4, "binary")  # others: nothing of them is missing
+    complete = learnt.edges(X[:20], 4, "binary")  # without missing values, these are other samples
     assert (complete.sum(axis=1) == 4).all()

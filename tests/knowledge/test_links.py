@@ -81,7 +81,7 @@ def test_pairs_count_once_and_groups_are_unions():
     B = reference.must_matrix(N, MUST, y)
     together = (codes[:, None] == codes) & (codes >= 0)[:, None]
     np.testing.assert_array_equal(together | np.eye(N, dtype=bool), B @ B.T > 0)
-    assert codes[14] == 0 and codes[13] == 1  # the classes come first
+    assert codes[14] == 0 and codes[13] == 1  # groups with a class have the first numbers
 
 
 # -- the penalty of cannot-links -------------------------------------------------------------------
@@ -103,11 +103,11 @@ def test_the_term_is_its_formula():
         slope, ridge, _ = term().bound(V)
         step = other - V
         above = term().value(V) + (slope * step).sum() + 0.5 * (ridge * step**2).sum()
-        assert above >= term().value(other) - 1e-12  # the bound is one
+        assert above >= term().value(other) - 1e-12  # the quadratic upper bound of the term holds
         assert term().change(other, V) == pytest.approx(term().value(other) - term().value(V))
 
 
-@pytest.mark.parametrize("weight", [0.1, 5.0])  # the latter: the Hessian is indefinite
+@pytest.mark.parametrize("weight", [0.1, 5.0])  # with the second weight, the Hessian is indefinite
 @pytest.mark.parametrize("beta, step", [(2, "mu"), (2, "hals"), (1, "mu"), (1, "newton")])
 def test_every_step_that_takes_it_descends(beta, step, weight):
     loss = Frobenius() if beta == 2 else KullbackLeibler()
@@ -168,7 +168,8 @@ def test_first_groups_are_few_and_keep_linked_samples_alone(monkeypatch):
     sizes = np.bincount(group)
     assert group[0] == group[1] and group[2] == group[3]
     assert (sizes[group[:4]] == 2).all() and (sizes[group[4:7]] == 1).all()
-    assert len(sizes) <= 12 and sizes.min() > 0  # two must-links, three samples, seven by k-means
+    # Two groups of must-links, three single samples, seven groups by k-means.
+    assert len(sizes) <= 12 and sizes.min() > 0
     few = linkage._first_groups(V[:10], check_links([(0, 1), (2, 3)], [(4, 5), (6, 0)], 10), 0)
     assert sorted(np.bincount(few)) == [1] * 6 + [2] * 2
 

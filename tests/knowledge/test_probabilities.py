@@ -176,7 +176,7 @@ def test_labels_in_doubt_are_weighed_with_what_the_codes_say(tmp_path):
     X = 5.0 * np.eye(3)[member] @ np.kron(np.eye(3), np.ones(4)) + 0.3 * rng.random((60, 12))
     y = np.where((np.arange(60) < 30)[:, None], 0.9 * np.eye(3)[member] + 0.1 / 3, NAN)
     y[:3] = np.roll(0.1 * np.eye(3)[member[:3]] + 0.3, 1, axis=1)
-    y[3] = np.eye(3)[(member[3] + 1) % 3]  # certain, and wrong: kept
+    y[3] = np.eye(3)[(member[3] + 1) % 3]  # a certain label is kept even if it is wrong
     for model in (CDNMF(3, random_state=0), GNMF(3, graph_reg=0.1, random_state=0)):
         model.fit(X, y)
         right = model.labels_ == member
@@ -216,7 +216,7 @@ def test_lpcnmf_repeats_the_naive_update(loss, weighed):
     V, U = reference.unit_weights(A @ Z, U, gamma)
     assert_close(model.embedding_, V, 1e-8)
     assert_close(model.components_.T, U, 1e-8)
-    assert rise(history) <= 1e-12  # the update descends, whatever A
+    assert rise(history) <= 1e-12  # the update never increases the objective, for any A
 
 
 @quiet
@@ -235,7 +235,8 @@ def test_steps_on_mixed_rows_end_where_lbfgs_does(solver, term):
         assert sub.change(new, Z) == pytest.approx(sub.value(new) - sub.value(Z), abs=1e-8)
         Z = new
         values.append(model.value(Z, Q.U))
-    if solver != "nesterov":  # momentum may rise inside; the loop guards it
+    # Momentum may increase the objective within a step, and the loop undoes this.
+    if solver != "nesterov":
         assert rise(values) <= 1e-13
 
     def naive(z):
@@ -285,7 +286,7 @@ def test_lpcnmf_of_certain_labels_is_cnmf_and_of_none_nmf(loss):
 def test_labels_spread_as_the_mean_of_neighbours():
     W = Q.W.copy()
     W[-2:], W[:, -2:] = 0, 0
-    W[-1, -2] = W[-2, -1] = 1.0  # a pair that no label reaches
+    W[-1, -2] = W[-2, -1] = 1.0  # a connected pair without a path to a label
     given = np.where((np.arange(N) < 9)[:, None], np.nan_to_num(P, nan=1 / 3), NAN)
     labels = propagate(sp.csr_array(W), read_labels(given, N))
     got = np.where(labels.mask[:, None], labels.shares, NAN)
@@ -301,7 +302,8 @@ def test_lpcnmf_with_a_graph(tmp_path):
     np.testing.assert_allclose(model.label_distributions_, F, atol=1e-8)
     mixing = reference.mixing_matrix(F)
     V = model.embedding_
-    np.testing.assert_allclose(mixing @ np.linalg.pinv(mixing) @ V, V, atol=1e-8)  # V = A Z
+    # V = A Z, so projecting V on the columns of A changes nothing.
+    np.testing.assert_allclose(mixing @ np.linalg.pinv(mixing) @ V, V, atol=1e-8)
     value = reference.objective_frobenius(Q.X, V, model.components_.T)
     assert model.objective_ == pytest.approx(value, rel=1e-9)
     assert np.diff(model.objective_history_).max() <= 0

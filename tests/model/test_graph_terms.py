@@ -88,7 +88,7 @@ class TestTerms:
         hessian = np.array(columns) - np.broadcast_to(at_zero, (N, K)).ravel()
         largest = np.linalg.eigvalsh(hessian).max()
         assert largest <= term.lipschitz() + 1e-12
-        if largest > 1e-12:  # a loose bound would make gradient steps crawl
+        if largest > 1e-12:  # a loose bound would slow down gradient steps
             assert term.lipschitz() <= 2 * largest + 1e-12
 
     def test_degree_and_coupling(self, name, term, rng):

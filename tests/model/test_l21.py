@@ -99,7 +99,7 @@ def test_a_large_epsilon_is_frobenius():
         model = FactorModel(as_data(Q.X), loss)
         how = Settings(20, 0.0, extrapolate=False, guard=False)
         ends.append(alternate(model, Q.V, Q.U, make_step("mu"), how))
-    assert_close(ends[1].Z, ends[0].Z, 1e-8)  # they differ by terms of order r²/ε²
+    assert_close(ends[1].Z, ends[0].Z, 1e-8)  # both objectives differ by terms of order r²/ε²
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "dask-csr"])

@@ -134,7 +134,7 @@ def test_paper_scale_without_penalty_is_nmf_from_scaled_columns(loss, norm, grap
 @pytest.mark.parametrize("y", [ONE_EACH, NO_LABEL, None], ids=["one each", "none known", "none"])
 def test_nmfdc_with_void_labels_is_nsnmf(solver, y):
     got = run(NMFDC, y, ok=(VOID, NONE_GIVEN), smoothing=0.3, solver=solver)
-    if solver == "nesterov":  # the paper's own loop, without extrapolation between iterations
+    if solver == "nesterov":  # the loop of the paper has no extrapolation between iterations
         _, U, history = reference.nmfdc_nesterov(Q.X, Q.V, Q.U, 40, delta=0.3, inner_iter=10)
         # The last objective is that of the returned part weights, which a final solve improves.
         assert_close(got.objective_history_[:-1], history[:-1], 1e-10)
@@ -315,9 +315,10 @@ def test_one_em_step_is_the_two_half_steps_from_one_point():
     start = {"W": total * Pd * Pz, "H": Pw.T.copy()}
     Pz1, Pw1, Pd1, _ = reference.plsa_em(X, Pz, Pw, Pd, 1)
     settings = {"beta_loss": KL, "solver": "mu", "init": "custom", "max_iter": 1, "tol": 0.0}
-    V1, _ = as_solved(NMF(3, **settings), X, **start)  # V moves first
+    V1, _ = as_solved(NMF(3, **settings), X, **start)  # V is updated first
     turned = {"W": start["H"].T.copy(), "H": start["W"].T.copy()}
-    U1 = NMF(3, **settings).fit(np.ascontiguousarray(X.T), **turned).embedding_  # here U does
+    # With X transposed, U is updated first.
+    U1 = NMF(3, **settings).fit(np.ascontiguousarray(X.T), **turned).embedding_
     assert_close(V1, total * Pd1 * Pz1, 1e-10)
     assert_close(U1 / U1.sum(axis=0), Pw1, 1e-10)
 
@@ -341,7 +342,8 @@ def test_kl_nmf_ends_where_plsa_does():
     for model in (newton, mu):
         sums = model.components_.sum(axis=1)
         mass = model.embedding_ * sums
-        assert mass.sum() == pytest.approx(total, rel=1e-8)  # KL keeps the total
+        # A minimum of KL has the same total as X.
+        assert mass.sum() == pytest.approx(total, rel=1e-8)
         P = mass.sum(axis=0) / mass.sum(), (model.components_.T / sums), mass / mass.sum(axis=0)
         Pz1, Pw1, Pd1, likelihood = reference.plsa_em(X, *P, 1)
         for before, after in zip(P, (Pz1, Pw1, Pd1)):

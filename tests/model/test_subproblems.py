@@ -33,7 +33,7 @@ def naive_kkt(Z, neg, pos, slopes, misfit):
 def test_kkt_residual(rng, name, loss):
     model, _, Z, U = make_case(rng, name, loss)
     Z[rng.uniform(size=Z.shape) < 0.3] = 0
-    Z[:, 0] += 0.1  # every row keeps a part, for the ratios of KL
+    Z[:, 0] += 0.1  # the ratios of KL need a positive entry in every row
     for side, at in (("V", Z), ("U", U)):
         sub = model.subproblem(side, Z, U)
         halves = (np.broadcast_to(a, at.shape) for a in sub.halves(at))

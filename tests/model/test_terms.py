@@ -250,7 +250,7 @@ class WrongDegree(Chain):
 class WrongSlope(Chain):
     def gradient(self, Z):
         slope = super().gradient(Z)
-        slope[0] = 0  # a wrong gradient for the first row
+        slope[0] = 0  # this makes the gradient of the first row wrong
         return slope
 
 
@@ -384,7 +384,8 @@ def test_a_users_term_runs_with_every_solver(solver, loss, term):
     penalty = FORMULAS[type(term)](term, model.embedding_)
     assert model.objective_ == pytest.approx(loss.sum() + penalty, rel=1e-9)
     lengths = (model.components_**beta).sum(axis=1)
-    np.testing.assert_allclose(lengths, 1, rtol=1e-9)  # scale="unit" does not need a degree
+    # scale="unit" works for terms without a degree.
+    np.testing.assert_allclose(lengths, 1, rtol=1e-9)
     if solver != "mu":
         assert np.all(np.diff(model.objective_history_) <= 1e-12)
         assert model.kkt_residual_ <= max(tol, 1e-4)

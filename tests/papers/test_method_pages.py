@@ -58,9 +58,10 @@ def test_the_call_of_a_page_repeats_the_printed_updates(name):
     start = {"W": Q.V, "C": Q.C} if name in ("cf", "lcf") else {"W": Q.V, "H": Q.U.T}
     model.fit(Q.X, Q.y, **start)
     found = model.concept_weights_ if name in ("cf", "lcf") else model.components_.T
-    if getattr(model, "scale", "") == "paper":  # at the end the columns of U have unit length
+    # A fit with this scale ends with columns of U of unit norm.
+    if getattr(model, "scale", "") == "paper":
         V, other = reference.normalize_columns(V, other, 1 if name == "cdnmf-kl" else 2)
-    elif name == "cnmf":  # without a penalty, part weights end with a mean square of one
+    elif name == "cnmf":  # without a penalty, a fit ends with part weights of mean square one
         V, other = reference.unit_weights(V, other)
     # Fifty updates amplify rounding errors, but a parameter that is wrong by a millionth would
     # exceed 1e-8.

@@ -34,8 +34,8 @@ NAMES = (
     *(f"gnmf/fig{n}" for n in range(1, 8)),
     *(f"nmfdc/table{n}" for n in range(2, 10)),
     *(f"nmfdc/fig{n}" for n in (1, 2, 3, 4, 5, 7)),
-    "gnmf/sigma1",  # a sentence of its section 4.5
-    "nmfdc/time1",  # what the running times of its tables come to
+    "gnmf/sigma1",  # a sentence of section 4.5 of the GNMF paper
+    "nmfdc/time1",  # the running times of the paper's tables
     *(f"cdnmf/{n}" for n in ("table1", "table2", "table3")),
     *(f"cdnmf/fig{n}" for n in range(1, 6)),
 )

@@ -176,7 +176,7 @@ def undisturbed(tmp_path_factory):
 )  # fmt: skip
 def test_killed_and_started_again_equals_undisturbed(table, tmp_path, undisturbed, jobs, kills):
     disturbed = tmp_path / "disturbed"
-    for wanted in kills:  # mid-way
+    for wanted in kills:  # the process is killed after these numbers of runs
         process = start(table, disturbed, jobs)
         until = time.monotonic() + 120
         while len(list((disturbed / "cells").rglob("*.json"))) < wanted:
@@ -257,7 +257,8 @@ def test_data_that_is_not_there(tmp_path):
     outcome = runner.reproduce(name, tmp_path, data_home=str(tmp_path))
     assert outcome.wanted == [] and "caltech101" in outcome.skipped
     told = results_page.write_one(name, Store(tmp_path), data_home=str(tmp_path))
-    assert "59.27" in to_markdown(told.section)  # the printed numbers are shown all the same
+    # Printed numbers are shown even without a measurement.
+    assert "59.27" in to_markdown(told.section)
 
 
 def test_a_failing_method_leaves_the_others(table, tmp_path):
@@ -301,11 +302,11 @@ def test_what_comes_out(table, tmp_path):
     text = (folder / "table.md").read_text()
     row = next(line for line in text.splitlines() if line.startswith("| NMF |"))
     cells_ = [c.strip() for c in row.strip("|").split("|")]
-    assert cells_[1] == "97.0"  # printed
+    assert cells_[1] == "97.0"  # the printed number
     measured, difference = float(cells_[2].split()[0]), float(cells_[3].split()[0])
     assert difference == pytest.approx(measured - 97.0, abs=0.11)
     assert cells_[4] == ("yes" if abs(difference) <= 3 else "no")
-    assert re.match(r"\d+\.\d ± \d+\.\d$", cells_[2])  # with its standard error
+    assert re.match(r"\d+\.\d ± \d+\.\d$", cells_[2])  # the measured number with its standard error
     assert "Grid†" in text and "max_iter = 10 was chosen on the answer" in text
     assert "99.0 ± 1.0" in text and "{" not in text
     assert re.search(r"NMF beats Kmeans \| holds \| (holds|fails|undecided)", text)
@@ -316,7 +317,7 @@ def test_what_comes_out(table, tmp_path):
     parser = Balanced()
     parser.feed((folder / "table.html").read_text())
     assert parser.open == []
-    assert all(s.startswith(("#", "data:")) for s in parser.sources)  # self-contained
+    assert all(s.startswith(("#", "data:")) for s in parser.sources)  # the page loads no other file
     line = next(line for line in done.output.splitlines() if line.startswith("NMF "))
     assert line.split()[1] == "97.0" and cells_[2].split()[0] in line
     assert "NMF beats Kmeans" in done.output
@@ -346,8 +347,10 @@ def test_several_tables_make_one_page(tmp_path):
     parser = Balanced()
     parser.feed(text)
     links = [s for s in parser.sources if s.startswith("#")]
-    assert links and all(f'id="{link[1:]}"' in text for link in links)  # a sentence's numbers
-    assert text.index("consistently outperforms") < text.index("<summary>")  # on the first screen
+    # A sentence links to its numbers on the page.
+    assert links and all(f'id="{link[1:]}"' in text for link in links)
+    # The sentence is near the top of the page.
+    assert text.index("consistently outperforms") < text.index("<summary>")
     assert parser.open == [] and "cnmf/fig1" in text and '<div id="lcf/table1">' in text
 
 
@@ -412,11 +415,12 @@ def test_scores_on_unlabelled_samples_leave_the_shown_ones_out(table):
         wrong = [(1 - s["ac"] / 100) * n for s, n in (
             (scored["all"], len(y)), (scored["unlabelled"]["2 per class"], np.sum(y < 0))
         )]  # fmt: skip
-        assert wrong[1] <= wrong[0] + 1e-9  # in numbers of samples
+        assert wrong[1] <= wrong[0] + 1e-9  # errors are counted in samples
 
 
 def test_of_a_paper_only_the_tables_that_have_a_method_run(tmp_path, monkeypatch):
-    monkeypatch.setenv("PARTWISE_DATA", str(tmp_path))  # Fig. 5 uses synthetic data
+    # An empty folder suffices, because Fig. 5 uses synthetic data.
+    monkeypatch.setenv("PARTWISE_DATA", str(tmp_path))
     how = ("--quick", "--jobs", "1", "--out", str(tmp_path / "out"))
     done = _invoke("lcf", "--methods", "lcf", *how)
     assert done.exit_code == 0, done.output

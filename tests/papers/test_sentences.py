@@ -32,7 +32,7 @@ def test_every_sentence_is_answered_by_claims_a_computation_or_a_reason():
             if "computed" in entry:
                 kind, _, which = entry["computed"].partition(" ")
                 assert kind in COMPUTED and (kind != "descent" or which in DESCENTS)
-    assert asked == set(claims)  # and no claim speaks for a sentence that is not there
+    assert asked == set(claims)  # no claim refers to a sentence that is not listed
     assert sum(map(len, listed().values())) >= 40
 
 
@@ -88,7 +88,7 @@ def test_what_is_computed_and_what_is_not_ours():
     assert found["gnmf", "Theorem 1"].state == found["lcf", "Theorem 1"].state == HOLDS
     assert found["cnmf", "introduction"].state == HOLDS
     assert found["gnmf", "2"].state == found["gnmf", "3.2"].state == found["gnmf", "3.3"].state
-    assert found["gnmf", "3.5"].state == FAILS  # conjugate gradients
+    assert found["gnmf", "3.5"].state == FAILS  # the claim about conjugate gradients is wrong
     invariant = [s for s in every if "if and only if" in s.text]
     assert len(invariant) == 4 and {s.state for s in invariant} == {FAILS}
     ours = [s for s in found.values() if s.state == NOT_OURS]

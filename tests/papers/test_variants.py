@@ -100,7 +100,7 @@ def test_a_variant_changes_its_own_settings_only():
     one = Selection(runs=1)
     own, other = ({c.slug: c for c in cells_of(p, one)} for p in (first, authors))
     shared = {c.column.method.name for slug, c in own.items() if slug in other}
-    assert shared == {"PCA"}  # its readout differs, which is kept of every fit
+    assert shared == {"PCA"}  # PCA is in both, because only the readout of its fit differs
     everything = [c.slug for c in cells(protocol, one)]
     assert len(everything) == len(set(everything)) and set(own) | set(other) <= set(everything)
 
@@ -181,7 +181,8 @@ def test_the_authors_rule_stops_where_the_objective_settles(task, monkeypatch):
     curve = [1.0 + 0.9**i for i in range(400)]
     stop = stopping_iteration(curve, 30)
     assert stop == by_hand(curve, 30) and 60 < stop < 120
-    assert stopping_iteration([1.0 / (i + 1) for i in range(50)], 30) == 50  # never settles
+    # This curve never settles, so the last iteration is returned.
+    assert stopping_iteration([1.0 / (i + 1) for i in range(50)], 30) == 50
     method = replace(task.method, stop=True)
     found = fit(replace(task, method=method, params={**task.params, "max_iter": 400}))
     assert len(found.history) == found.n_iter < 400
@@ -191,7 +192,8 @@ def test_the_authors_rule_stops_where_the_objective_settles(task, monkeypatch):
         found.embedding,
         fit(replace(task, params={**task.params, "max_iter": found.n_iter})).embedding,
     )
-    monkeypatch.setattr(representations, "find_spec", lambda name: None)  # before 1.9
+    # Simulates scikit-learn before 1.9.
+    monkeypatch.setattr(representations, "find_spec", lambda name: None)
     again = fit(replace(task, method=method, params={**task.params, "max_iter": 400}))
     np.testing.assert_array_equal(found.embedding, again.embedding)
 
@@ -282,7 +284,8 @@ def test_many_comparisons_fail_no_more_often_than_one():
     assert critical(36, 9) == pytest.approx(stats.t.ppf(1 - stats.norm.sf(2) / 36, 9))
     rng = np.random.default_rng(0)
     failed = 0
-    for _ in range(400):  # nothing differs: at two errors, uncorrected, most would fail
+    # Nothing differs, but without correction most of these would fail at two standard errors.
+    for _ in range(400):
         rows = [rng.normal(size=10) for _ in range(36)]
         leads = [Stat(r.mean(), 1.0, 10, r.std(ddof=1) / np.sqrt(10)) for r in rows]
         failed += together(leads)[0] == FAILS
@@ -308,7 +311,8 @@ def test_an_undecided_claim_gives_the_runs_that_decide_it(means):
 
     assert together(with_runs(10))[0] == UNDECIDED
     needed = int(re.search(r"about (\d+) runs", outlook(with_runs(10)))[1])
-    assert together(with_runs(1.3 * needed))[0] != UNDECIDED  # Student's limit falls with the runs
+    # More runs also lower the quantile of Student's distribution.
+    assert together(with_runs(1.3 * needed))[0] != UNDECIDED
     assert together(with_runs(needed - 2))[0] == UNDECIDED
 
 
@@ -357,10 +361,11 @@ def test_as_fast_is_judged_against_the_rival():
 
 def test_speed_is_the_time_to_equal_closeness():
     protocol = load_protocol("nmfdc/time1")
-    protocol = replace(protocol, claims=protocol.claims[:1])  # within 5 per cent
+    # The claim about fits within 5% of their lowest objective.
+    protocol = replace(protocol, claims=protocol.claims[:1])
     few, many = ([1.0 + r**i for i in range(1, 200)] for r in (0.7, 0.95))
     runs = []
-    for i in range(3):  # few iterations of a long run against many of a short one
+    for i in range(3):  # few iterations of a slow fit against many of a fast one
         runs += [_run("NMF-DC", few, 4.0 + 0.1 * i, run=i), _run("CNMF", many, 2.0, run=i)]
     (verdict,) = judge(summarise(protocol, runs))
     assert verdict.measured == HOLDS
@@ -477,12 +482,13 @@ def test_each_miss_has_a_cause_and_the_number_that_shows_it():
     cause = Cause(("table3",), ("NMF",), "print", "Cause.", variant="other")
     (found,) = misses([far, back], [far], (cause,))
     assert found.whose == "print" and "71.0 ± 0.5" in found.text
-    part = _compared("other", 61.0, printed=60.0)  # over other rows
+    part = _compared("other", 61.0, printed=60.0)  # this variant was measured on other rows
     (found,) = misses([far, part], [far], (cause,))
     assert found.whose == "open" and "61.0 ± 0.5" in found.text and "60.0" in found.text
     (found,) = misses([far, back], [far], ())
     assert found.whose == "not printed" and "71.0" in found.text
-    same = _compared("other", 80.0)  # the variant runs the method as the main one does
+    # This variant runs the method with the settings of the paper's table.
+    same = _compared("other", 80.0)
     assert misses([far, same], [far], ())[0].whose == "open"
     (found,) = misses([far], [far], (cause,))
     assert found.whose == "open" and "0 runs" in found.text
@@ -608,7 +614,7 @@ def test_shares_on_the_part_of_the_own_class():
     V = np.array([[0.0, 4.0], [1.0, 3.0], [3.0, 0.0], [1.0, 1.5]])
     truth, shown = np.array([0, 0, 1, 1]), np.array([0, -1, 1, -1])
     found = own_shares(V, truth, shown)
-    assert found["own_labelled"] == 1.0  # parts 1 and 0 are those of the classes 0 and 1
+    assert found["own_labelled"] == 1.0  # parts 1 and 0 belong to the classes 0 and 1
     np.testing.assert_allclose(found["own_V"], (0.75 + 0.4) / 2)
     assert found["largest"] == 50.0
 
@@ -688,7 +694,8 @@ def test_a_printed_number_is_judged_once():
                     for k in range(2, 11):
                         one = protocol.printed_value(metric, k, method.name).mean
                         other = first.printed_value(metric, k, there).mean
-                        assert abs(one - other) < 0.051 or (one, other) == (62.00, 62.22)  # digits
+                        # Rounded digits, or a pair of numbers that the papers print differently.
+                        assert abs(one - other) < 0.051 or (one, other) == (62.00, 62.22)
     assert total == 122
 
 

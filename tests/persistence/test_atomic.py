@@ -70,7 +70,8 @@ def test_what_killed_writers_left_is_swept_and_nothing_else(tmp_path, dead):
     atomic.check_target(target)
     assert not rest.exists() and not folder.exists()
     assert all(path.exists() for path in (mine, elsewhere, *foreign))
-    os.utime(elsewhere, (time.time() - 2 * atomic.STALE,) * 2)  # another machine's, days ago
+    # A file of another machine, written days ago.
+    os.utime(elsewhere, (time.time() - 2 * atomic.STALE,) * 2)
     assert atomic.sweep(tmp_path) == 1
     assert not elsewhere.exists()
 
@@ -158,7 +159,7 @@ NEW = {"summary.json": "new", "report.html": "new"}
 
 @pytest.fixture
 def out(tmp_path):
-    folder = tmp_path / "out [1]"  # no pattern
+    folder = tmp_path / "out [1]"  # brackets in a folder's name are no glob pattern
     folder.mkdir()
     for name, text in OLD.items():
         (folder / name).write_text(text)

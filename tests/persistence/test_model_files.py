@@ -140,7 +140,8 @@ def test_the_file_is_what_the_documentation_says(saved):
     numbers = np.frombuffer(rest, kind, int(np.prod(shape)), at).reshape(shape, order=order)
     assert np.array_equal(numbers, model.components_)
     first = path.read_bytes()
-    assert model.save(path).read_bytes() == first  # the same model, the same bytes
+    # Saving the same model twice gives the same bytes.
+    assert model.save(path).read_bytes() == first
     assert [p.name for p in path.parent.iterdir()] == ["m.partwise"]
 
 
@@ -470,7 +471,7 @@ def test_a_forged_classifier_fails_when_it_is_loaded(tmp_path, kind, every, few_
     else:
         X = rng.uniform(size=(48, 8)) + np.eye(3, 8)[group]
     model = partwise.PartsClassifier(n_parts=4)
-    if kind == "codes":  # what the studio keeps: no label yet
+    if kind == "codes":  # a model as the studio saves it before the first label
         model.prepare(X)
     else:
         model.fit(X, np.where(np.arange(48) < 15, group, -1))
@@ -482,9 +483,9 @@ def test_a_forged_classifier_fails_when_it_is_loaded(tmp_path, kind, every, few_
         ways = list(forgeries(array))
         for name, forged in ways if every else ways[turn % max(len(ways), 1) :][:1]:
             if (where, name) == (("labelled",), "rows"):
-                continue  # one sample fewer that is known to have a label
+                continue  # without one sample the file would still be valid
             if (where[-1], name) in (("knots", "rows"), ("roots", "rows")):
-                continue  # ranks among one value fewer, one tree fewer
+                continue  # with one rank or one tree fewer, the file would still be valid
             model._state = put(state, where, forged)
             model.save(path)
             with pytest.raises(partwise.persistence.model_files.PersistError, match="classifier"):

@@ -51,7 +51,7 @@ def never_here(monkeypatch):
     monkeypatch.setattr(da.Array, "compute", small)
     monkeypatch.setattr(da.Array, "__array__", lambda X, *how: small(X))
     monkeypatch.setattr(dask_runners.Threads, "run", kept)
-    monkeypatch.setattr(dask_data, "SMALL_BLOCK", 1)  # a block for each chunk
+    monkeypatch.setattr(dask_data, "SMALL_BLOCK", 1)  # each chunk is a block of its own
 
 
 KINDS = [None, sp.csr_matrix]
@@ -147,7 +147,8 @@ def test_weights_and_missing_values_are_applied_by_chunks():
     single = NMF(2, missing_values=np.nan, max_iter=3, tol=0).fit(chunked(X, None).astype("f4"))
     V, H = np.asarray(single.embedding_, float), single.components_.astype(float)
     naive = 0.5 * np.nansum((X - V @ H) ** 2)
-    assert single.objective_ == pytest.approx(naive, rel=1e-4)  # X itself is rounded to 6e-8
+    # X in single precision is rounded to 6e-8.
+    assert single.objective_ == pytest.approx(naive, rel=1e-4)
 
 
 @pytest.mark.parametrize(

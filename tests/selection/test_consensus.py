@@ -82,16 +82,18 @@ def as_dask(X):
 @pytest.mark.parametrize("kind", [as_is, sp.csr_array, as_torch, as_dask])
 def test_starts_side_by_side_are_the_starts_alone(kind, monkeypatch):
     X, _, _ = planted()
-    monkeypatch.setattr(many_starts, "WIDEST", 9)  # 5 starts of 3 parts: a group of 3, one of 2
+    # At most 9 columns: 5 starts of 3 parts run as 3 and 2.
+    monkeypatch.setattr(many_starts, "WIDEST", 9)
     args = {"n_init": 5, "random_state": 0, "tol": 1e-2, "max_iter": 60}
     many, model = ends(NMF(3, **args), kind(X))
     monkeypatch.setattr(solving, "solve_many", one_by_one)
     single, alone = ends(NMF(3, **args), kind(X))
     assert len(many) == len(single) == 5
-    assert len({run.n_iter for run in many}) > 1  # some drop out before the others
+    assert len({run.n_iter for run in many}) > 1  # some fits end earlier than others
     for one, other in zip(many, single, strict=True):
         assert one.status == other.status
-        np.testing.assert_allclose(one.history, other.history, rtol=1e-9)  # rounding of products
+        # Rounding of the products of several starts.
+        np.testing.assert_allclose(one.history, other.history, rtol=1e-9)
     np.testing.assert_allclose(model.components_, alone.components_, atol=1e-7)
 
 
@@ -126,7 +128,8 @@ def test_a_group_is_as_wide_as_memory_allows(monkeypatch):
     data = as_data(np.ones((1000, 100)))
     assert many_starts.group_size(data, 10) == many_starts.WIDEST // 10
     assert many_starts.group_size(data, 1000) == 1
-    monkeypatch.setattr(many_starts, "ROOM", 0)  # 8 arrays of 1100 rows of 5 in the 100,000 of X: 2
+    # 8 arrays of 1100 x 5 entries per start; two starts fit into the 100,000 entries of X.
+    monkeypatch.setattr(many_starts, "ROOM", 0)
     assert many_starts.group_size(data, 5) == 2
 
 
@@ -188,7 +191,7 @@ def test_spectra_are_medians_of_their_groups_and_parts_fit_their_usages():
 def test_features_are_divided_by_their_deviation(kind, offset):
     rng = np.random.default_rng(0)
     X = rng.random((50, 6)) * [1, 10, 0.1, 1, 1, 1] + offset
-    X[:, 4], X[:, 5] = 3.0, 0.0  # constant ones stay as they are
+    X[:, 4], X[:, 5] = 3.0, 0.0  # constant features are not scaled
     given = kind(X)
     found = times(given, deviation_scale(given))
     found = found.toarray() if sp.issparse(found) else np.asarray(found)
@@ -227,7 +230,7 @@ def test_any_estimator_is_the_base(make):
     found = consensus(X, 3, n_runs=4, estimator=model, y=y, density_threshold=2, random_state=0)
     assert found.parts.shape == H.shape
     assert len(found.pooled) == 12
-    assert model.get_params()["random_state"] is None  # it is a copy that is fitted
+    assert model.get_params()["random_state"] is None  # consensus fits a copy of the estimator
 
 
 def test_the_clustergram_has_a_square_for_each_group():
@@ -284,7 +287,7 @@ def test_a_planted_number_is_found(seed):
 def test_runs_of_large_data_are_few_and_see_a_sample(monkeypatch):
     X, _, _ = planted(n=80)
     seen = []
-    monkeypatch.setattr(rank, "LARGE", 2400)  # of 3200 entries: 60 samples
+    monkeypatch.setattr(rank, "LARGE", 2400)  # of 3200 entries, a sample of 2400 has 60 rows
 
     def stabilities(refits, X, k, n_runs, rng):
         seen.append((refits.estimator.tol, X.shape, k, n_runs))
@@ -299,7 +302,7 @@ def test_runs_of_large_data_are_few_and_see_a_sample(monkeypatch):
 def test_the_smallest_number_within_one_standard_error_is_the_answer():
     errors = np.array([[9.0, 9, 9], [1.0, 3, 2], [1.3, 2.9, 1.7], [4.0, 4, 4]])
     found = _decide(np.array([2, 4, 6, 8]), errors, np.full((4, 2), np.nan))
-    above = np.array([-0.3, 0.1, 0.3])  # of 4 over 6, whose mean is lowest: 0.03 +- 0.18
+    above = np.array([-0.3, 0.1, 0.3])  # errors of k=4 minus those of k=6, the lowest: 0.03 ± 0.18
     assert found.k == 4
     assert found.good == [4, 6]
     np.testing.assert_allclose(found.excess[1], [above.mean(), above.std(ddof=1) / np.sqrt(3)])
@@ -313,8 +316,9 @@ def test_the_end_of_the_range_and_a_flat_curve_are_said():
     assert (low.edge, high.edge) == ("smallest", "largest")
     assert "lowest error is at 6, the largest number tried: more parts" in high.table()
     assert "at 2, the smallest number tried: fewer parts" in low.remarks()[0]
-    assert _decide(np.array([1, 4, 6]), rising, none).edge == ""  # there are no fewer
-    assert replace(high, most=6).edge == ""  # nor more
+    # There is no smaller number of parts than 1.
+    assert _decide(np.array([1, 4, 6]), rising, none).edge == ""
+    assert replace(high, most=6).edge == ""  # there is no larger number of parts than 6
     assert _decide(numbers, rising[[1, 0, 2]], none).remarks() == []
     flat = np.array([[1.0, 1.3, 0.7], [1.1, 1.0, 1.0], [1.0, 1.2, 0.85]])
     assert "The curve is flat: 3 of 3 numbers, 2 to 6" in _decide(numbers, flat, none).remarks()[-1]
@@ -347,7 +351,7 @@ def test_a_number_of_parts_for_very_few_samples(kind, shape):
     With nine entries, one is hidden although a tenth is less than one.
     """
     X = np.random.default_rng(0).random(shape) + 0.1
-    X[-1] = 2 * X[0]  # one part
+    X[-1] = 2 * X[0]  # two rows are multiples, so one part suffices for them
     found = choose_k(kind(X), [1, 2, 3], n_splits=3, n_runs=2, random_state=0)
     assert np.isfinite(found.errors).all() and found.k in (1, 2, 3)
     assert np.isfinite(found.stability[1:]).all() and np.isfinite(found.cophenetic[1:]).all()
@@ -355,7 +359,7 @@ def test_a_number_of_parts_for_very_few_samples(kind, shape):
     for number in range(20):
         held = hold_out(kind(X), 0.01, random_state=number)
         assert 1 <= len(held.values) <= X.size - max(shape)
-    with pytest.raises(ValueError, match="share"):  # each entry is needed
+    with pytest.raises(ValueError, match="share"):  # a single row has no entry to hold out
         choose_k(kind(X[:1]), [1], n_splits=2, n_runs=0, random_state=0)
 
 
@@ -401,7 +405,7 @@ def test_the_folder_of_cnmf_comes_back(tmp_path):
     for field in ("parts", "usages", "spectra", "stability", "pooled", "density", "groups"):
         np.testing.assert_allclose(
             getattr(back, field), getattr(found, field), rtol=1e-8
-        )  # nine digits
+        )  # the files have nine digits
     with pytest.raises(FileExistsError):
         io.write_cnmf(found, tmp_path, "demo")
     with pytest.raises(ValueError, match=r"features.*40"):

@@ -42,7 +42,8 @@ def test_intervals_hold_the_estimate_and_mostly_the_truth(loss, draw):
     order = np.argmax(H @ found.parts.T, axis=1)
     low, high = (M[order] / mass[order, None] for M in (found.parts_low, found.parts_high))
     assert ((low <= H) & (H <= high)).mean() > 0.85
-    seen = X.any(axis=0) | (loss == KL)  # without a count, the entry is still uncertain
+    # With KL, also a feature without counts has an uncertain component.
+    seen = X.any(axis=0) | (loss == KL)
     assert (found.parts_high[:, seen] > 0).all()
 
 
@@ -54,7 +55,8 @@ def test_more_samples_make_narrower_intervals():
         found = bootstrap_intervals(X, model, n_draws=30, random_state=0)
         size = found.parts.sum(axis=1, keepdims=True)
         widths.append(np.median((found.parts_high - found.parts_low) / size))
-    assert 1.5 < widths[1] / widths[0] < 2.8  # √4, by thirty draws
+    # Four times the samples: √4 = 2, with the noise of thirty draws.
+    assert 1.5 < widths[1] / widths[0] < 2.8
 
 
 def second_derivative(loss, at, step=1e-4):
@@ -72,7 +74,7 @@ def test_curvature_is_the_second_derivative(weighted):
     """Compare the standard errors with finite differences of the KL loss."""
     rng = np.random.default_rng(0)
     V, H = rng.gamma(2, size=(30, 2)) + 0.5, rng.gamma(2, size=(2, 6)) + 0.5
-    X = V @ H  # the residual is zero, so slopes vanish
+    X = V @ H  # the residual is zero, so the first derivatives vanish
     entries = rng.random(X.shape) * (rng.random(X.shape) < 0.8) if weighted else None
     gamma = rng.random(30) + 0.5 if weighted else np.ones(30)
     weights = _Weights(gamma, entries, None)
@@ -83,7 +85,7 @@ def test_curvature_is_the_second_derivative(weighted):
         mu = V @ h
         return float((gamma * w[:, j] * (mu - X[:, j] * np.log(mu))).sum())
 
-    def of_code(v, i=5):  # the weight of a sample does not make its own code more certain
+    def of_code(v, i=5):  # a sample's weight does not change the uncertainty of its part weights
         mu = v @ H
         return float((w[i] * (mu - X[i] * np.log(mu))).sum())
 
@@ -113,7 +115,7 @@ def test_least_squares_errors_are_those_of_a_regression(case, monkeypatch):
     n, p, k = 12, 7, 3
     V, H = rng.normal(size=(n, k)), rng.normal(size=(k, p))
     X = V @ H + rng.normal(size=(n, p))
-    for _ in range(200):  # residuals orthogonal to both factors, as at a minimum
+    for _ in range(200):  # at a minimum, residuals are orthogonal to both factors
         V = X @ np.linalg.pinv(H)
         H = np.linalg.pinv(V) @ X
     gamma = rng.random(n) + 0.5 if "samples" in case or "all" in case else np.ones(n)
@@ -124,7 +126,7 @@ def test_least_squares_errors_are_those_of_a_regression(case, monkeypatch):
         X[rng.random((n, p)) < 0.15] = np.nan
         w = np.where(np.isnan(X), 0, w)
     whole = gamma[:, None] * w
-    if case != "plain":  # the minima for these weights: each factor by regression on the other
+    if case != "plain":  # with weights, the minimum is computed by regressions in turn
         X0 = np.nan_to_num(X)
         H = np.column_stack(
             [np.linalg.lstsq(np.sqrt(whole[:, [j]]) * V, np.sqrt(whole[:, j]) * X0[:, j])[0]
@@ -184,9 +186,9 @@ def test_weights_and_missing_values_of_the_fit_are_repeated(name):
     model = fitted(X, given=given, **settings)
     found = bootstrap_intervals(X, model, n_draws=10, random_state=0, **given)
     low, high = found.parts_low, found.parts_high
-    width = (high - found.parts) / 2.2621572  # Student's t with 9 degrees of freedom
+    width = (high - found.parts) / 2.2621572  # quantile of Student's t with 9 degrees of freedom
     spread = by_hand(X, model, 10, 0, given, **settings)
-    wide = width > 1.0001 * spread  # where the curvature says more
+    wide = width > 1.0001 * spread  # in these entries the width comes from the curvature
     assert wide.mean() < 0.7
     np.testing.assert_allclose(np.where(wide, spread, width), spread, rtol=1e-6)
     assert (low >= 0).all()
@@ -207,7 +209,8 @@ def test_missing_counts_are_drawn_by_no_one(draw):
         assert np.isfinite(found.codes_high).all()
         size = found.parts.sum(axis=1, keepdims=True)
         widths.append(np.median((found.parts_high - found.parts_low) / size))
-    assert 1 < widths[1] / widths[0] < 1.7  # √(3/2), by fifteen draws
+    # Missing a third of the counts: √(3/2) = 1.22, with the noise of fifteen draws.
+    assert 1 < widths[1] / widths[0] < 1.7
 
 
 def test_known_parts_are_certain():

@@ -49,12 +49,13 @@ def test_a_choice_that_was_stopped_goes_on_to_the_same_answer(tmp_path, monkeypa
     with pytest.raises(KeyboardInterrupt):
         choose_k(X, **args, results=path, progress=stopped(5))
     kept = [json.loads(line)[0] for line in path.read_text().splitlines()[1:]]
-    assert 5 <= len(kept) < 5 + allowed()  # others end what they are at
+    assert 5 <= len(kept) < 5 + allowed()  # parallel workers finish their current fit
     with path.open("a") as file:
-        file.write('["1 / 0", [0.')  # killed while it wrote
+        file.write('["1 / 0", [0.')  # an incomplete line, as after a kill while writing
     calls = counted(monkeypatch)
-    found = choose_k(X, **{**args, "random_state": 9}, results=path)  # its seed is in the file
-    assert len(calls) == 8 - sum("runs" not in name for name in kept)  # runs are made otherwise
+    found = choose_k(X, **{**args, "random_state": 9}, results=path)  # the seed of the file is used
+    # Repeated runs for the stability do not call fit.
+    assert len(calls) == 8 - sum("runs" not in name for name in kept)
     np.testing.assert_array_equal(found.errors, whole.errors)
     np.testing.assert_array_equal(found.stability, whole.stability)
     assert found.k == whole.k == 3
@@ -90,8 +91,8 @@ def test_numbers_end_where_they_only_get_worse():
         planted(), n_runs=0, n_splits=3, random_state=2, progress=lambda *a: heard.append(a)
     )
     assert found.k == 3
-    assert found.numbers[-1] < 12  # of the 30 that are possible
-    assert heard[0] == (0, 90, "k = 5")  # four beyond the first are tried in any case
+    assert found.numbers[-1] < 12  # 30 numbers are possible
+    assert heard[0] == (0, 90, "k = 5")  # four numbers beyond the first are always tried
     assert len(heard) == 3 * len(found.numbers)
 
 
@@ -164,16 +165,14 @@ def test_pairs_tell_which_number_is_right():
     assert (found.by, found.best) == ("links", {"n_components": 3})
     V = unit_rows(GNMF(2, random_state=0).fit(X).embedding_)
     none = Links(*np.empty((2, 0, 2), int), 60)
-    clusters = linked_clusters(
-        V, 2, none
-    )  # two clusters part none, and join one class with another
+    clusters = linked_clusters(V, 2, none)  # two clusters separate no class, and join two classes
     joined = clusters[pairs[:, 0]] == clusters[pairs[:, 1]]
     naive = ((~joined[same]).mean() + joined[~same].mean()) / 2
     assert found.errors[0].mean() == pytest.approx(naive)
     with pytest.raises(ValueError, match=r"labels \(y\) or pairs"):
         select(X, GNMF(), {"n_components": [2, 3]}, y=y, **links)
     plain = select(X, NMF(random_state=0), {"n_components": [1, 3]}, **links, random_state=0)
-    assert plain.best == {"n_components": 3}  # NMF has no clusters: as many as parts are made
+    assert plain.best == {"n_components": 3}  # NMF gets as many clusters as it has parts
 
 
 def test_without_labels_hidden_entries_tell():

@@ -66,7 +66,7 @@ class Setting:
     estimator: Any = field(default_factory=NMF)
     given: dict[str, Any] = field(default_factory=dict)
     X: Any = None
-    seen: Any = None  # observed entries
+    seen: Any = None  # mask of the observed entries
     y: Any = None
 
     def __post_init__(self):
@@ -287,7 +287,8 @@ def check_choose_k(setting):
     assert np.isfinite(found.stability).all()
     if setting.parameter("checkpoint"):
         lines = [len(path.read_text().splitlines()) for path in Path("checkpoint").iterdir()]
-        assert sorted(lines) == [1 + 3, 1 + 4]  # a file for each search, a line for each fit
+        # A file for each search, with a header and a line for each fit.
+        assert sorted(lines) == [1 + 3, 1 + 4]
 
 
 def check_select(setting):
@@ -296,7 +297,7 @@ def check_select(setting):
     if "max_iter" in last:
         setting.estimator.set_params(n_components=2)
     given = {"share": 0.2, "n_splits": 2, "random_state": 0, **setting.given}
-    if "y" in given:  # of select, y holds the labels that are held out
+    if "y" in given:  # in `select`, y contains the labels to hold out
         given.pop("y")
         setting = Setting(setting.estimator)
     with quiet():
@@ -361,7 +362,7 @@ def check_consensus(setting, n_runs=4):
     # Each feature is divided by its standard deviation over the observed and weighted entries.
     w, X = setting.weights, np.where(setting.seen, setting.dense, 0)
     if setting.parameter("sample_weighting"):
-        w = np.ones_like(w)  # a matter of the loss alone
+        w = np.ones_like(w)  # these weights change only the loss
     mean = (w * X).sum(axis=0) / w.sum(axis=0)
     scale = 1 / np.sqrt((w * (X - mean) ** 2).sum(axis=0) / w.sum(axis=0))
     value = setting.parameter("missing_values")
@@ -395,14 +396,14 @@ def check_consensus(setting, n_runs=4):
     of_V = partial(objective, setting, X * scale, H=found.spectra, weights=w / _gamma(setting))
     of_H = partial(objective, setting, X, found.usages, weights=w)
     usages = found.usages.copy()
-    if fixed is not None:  # in the units of the fixed entries
+    if fixed is not None:  # usages are converted to the units of the fixed entries
         known = ~np.isnan(fixed[0])
         usages[:, 0] *= fixed[0][known].sum() / found.spectra[0][known].sum()
         np.testing.assert_array_equal(found.parts[0][known], fixed[0][known])
         # All runs use the fixed part in scaled units, so its spectrum is a multiple of it.
         there = found.spectra[0][known] / (fixed[0] * scale)[known]
         np.testing.assert_allclose(there, there[0], rtol=1e-6)
-        usages = None  # scaled by a number that the next check does not need
+        usages = None  # the scale of the usages is unknown here, so the next check is omitted
     if usages is not None:
         assert of_V(usages) <= lowest(of_V, usages) * (1 + 1e-3)
     held = None if fixed is None else np.vstack([fixed, np.full((K - 1, P), np.nan)])
@@ -444,7 +445,8 @@ def check_bootstrap_intervals(setting, n_draws=10):
     wanted = np.maximum(np.std(draws, axis=0, ddof=1), curvature_errors(setting, V, H))
     if setting.parameter("fixed_components") is not None:
         wanted[0][~np.isnan(KNOWN[0])] = 0
-    width = (found.parts_high - found.parts) / 2.2621571628540993  # Student's t, 9 degrees
+    # Quantile of Student's t with 9 degrees of freedom.
+    width = (found.parts_high - found.parts) / 2.2621571628540993
     np.testing.assert_allclose(width, wanted, rtol=1e-5, atol=1e-10)
 
 
@@ -572,7 +574,7 @@ def test_settings_are_honoured_or_refused_by_name(function, name, tmp_path, monk
     monkeypatch.chdir(tmp_path)
     answer(function, name)
     left = [path.name for path in tmp_path.rglob("*.npz")]
-    assert not left  # no checkpoint of one of many fits
+    assert not left  # several fits must not write one checkpoint
 
 
 def table():

@@ -48,7 +48,7 @@ def test_consensus_of_resampled_counts_finds_what_made_them(bootstrap):
     table = match_parts(found.spectra, H, threshold=0.95)
     assert sorted(table["match"]) == [0, 1, 2]
     of_runs = np.diff(found.pooled[found.groups == 0], axis=0)
-    assert np.abs(of_runs).max() > 1e-3  # the runs saw different counts
+    assert np.abs(of_runs).max() > 1e-3  # each run was fitted to other resampled counts
 
 
 def test_what_is_no_count_is_refused():

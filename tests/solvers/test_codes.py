@@ -22,12 +22,13 @@ def test_solve_codes_is_non_negative_least_squares(rng, name):
     S = reference.smoothing_matrix(K, model.S.delta)
     B, X = U @ S.T, model.data.X
     for i, x in enumerate(X):
-        if name == "penalties":  # ½‖x - Bz‖² + 0.2 Σz + 0.15‖z‖² as least squares
+        if name == "penalties":  # ½‖x - Bz‖² + 0.2 Σz + 0.15‖z‖² is written as least squares
             A = np.linalg.cholesky(B.T @ B + 0.3 * np.eye(K)).T
             expected = nnls(A, np.linalg.solve(A.T, B.T @ x - 0.2))[0]
         else:
             expected = nnls(B, x)[0]
-        np.testing.assert_allclose(got[i], expected, atol=1e-6)  # sweeps stop at 1e-3 tol
+        # Sweeps stop at a thousandth of tol.
+        np.testing.assert_allclose(got[i], expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -35,7 +36,7 @@ def test_solve_codes_is_non_negative_least_squares(rng, name):
 def test_a_wide_problem_is_solved_to_the_end(rng, dtype, weighted):
     """Compare with scipy's active-set method on a Hessian for which coordinate descent is slow."""
     n, k = 70, 40
-    B = (rng.uniform(size=(60, k)) + 2).astype(dtype)  # near-parallel columns
+    B = (rng.uniform(size=(60, k)) + 2).astype(dtype)  # nearly parallel columns
     X = rng.uniform(size=(n, 60)).astype(dtype)
     d = rng.uniform(0.5, 2, n).astype(dtype) if weighted else None
     scale = np.ones(n) if d is None else d
@@ -50,7 +51,7 @@ def test_a_wide_problem_is_solved_to_the_end(rng, dtype, weighted):
 
 def test_a_wide_singular_problem_still_goes_to_its_minimum(rng):
     B = rng.uniform(size=(50, 20))
-    B = np.hstack([B, B])  # duplicated parts have no Cholesky factor
+    B = np.hstack([B, B])  # with duplicated parts, no Cholesky factor exists
     X = rng.uniform(size=(30, 50))
     got = sweep_rows(np.ones((30, 40)), X @ B, B.T @ B, None, np.zeros((1, 1)), 2000, 1e-9)
     exact = [nnls(B[:, :20], x)[1] for x in X]

@@ -100,7 +100,8 @@ def test_an_offset_does_not_hide_the_gradient(dtype):
     """
     X = OFFSET.astype(dtype)
     model = NMF(4, random_state=0).fit(X)
-    without = NMF(4, random_state=0).fit(OFFSET - 1000)  # sweeps reach 2,500 in 4,000 steps
+    # Without the offset, sweeps reach 2,500 in 4,000 steps.
+    without = NMF(4, random_state=0).fit(OFFSET - 1000)
     assert model.objective_ <= 1.02 * without.objective_
     assert model.status_.startswith("converged") and residual_in_float64(model, X) <= 1e-4
     assert model.objective_ == pytest.approx(loss_of(model, X), rel=1e-5)
@@ -361,6 +362,7 @@ def test_squares_of_rows_do_not_leave_the_range_of_float32():
         Y = np.full((3, 1030), scale, dtype=np.float32)
         expected = 1030 * float(np.float32(scale)) ** 2
         np.testing.assert_allclose(row_squares(Y), expected, rtol=1e-6)
-    sizes = np.array([1.0, 1e-20, 0.0, 1e25], np.float32)  # side by side
+    # Rows of very different sizes in one array.
+    sizes = np.array([1.0, 1e-20, 0.0, 1e25], np.float32)
     Y = np.repeat(sizes[:, None], 3, axis=1)
     np.testing.assert_allclose(row_squares(Y), 3 * sizes.astype(float) ** 2, rtol=1e-6)

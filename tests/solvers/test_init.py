@@ -148,7 +148,8 @@ def test_every_back_end_has_the_nndsvd_of_ndarrays(kind, weighted, tmp_path):
 
     Singular vectors are zero on one of the groups.
     """
-    rng = np.random.default_rng(2)  # for this seed, the negative halves of two pairs are larger
+    # With this seed, the negative halves of two singular pairs are larger.
+    rng = np.random.default_rng(2)
     A, B = factors(rng, 60, 40, 6)
     X = A @ B.T
     X[:25, 15:] = X[25:, :15] = 0

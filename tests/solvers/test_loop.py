@@ -69,7 +69,8 @@ def test_a_penalty_however_small_empties_no_part_at_the_start(price):
         )
         dead.append(bool((ours.components_.max(1) == 0).any()))
         worse.append(ours.reconstruction_err_ > 1.02 * theirs.reconstruction_err_)
-    assert not any(dead) and not any(worse), (dead, worse)  # four of six used to fail
+    # Four of the six fits failed in an earlier version.
+    assert not any(dead) and not any(worse), (dead, worse)
 
 
 def test_an_empty_part_stands_still_for_some_iterations(rng):
@@ -83,23 +84,25 @@ def test_an_empty_part_stands_still_for_some_iterations(rng):
     np.testing.assert_array_equal(early, np.column_stack([moved[:, 0], U[:, 1]]))
     assert sub.value(early) <= sub.value(U)
     np.testing.assert_array_equal(loop._patient(exact, sub, U, state(n=loop.PATIENCE)), moved)
-    np.testing.assert_array_equal(loop._patient(mu, sub, U, state(n=0)), mu(sub, U))  # as printed
+    # "mu" runs without change, as in the papers.
+    np.testing.assert_array_equal(loop._patient(mu, sub, U, state(n=0)), mu(sub, U))
 
 
 # -- choice of the step, and extrapolation -----------------------------------------------------
 
 
 def test_the_step_is_the_one_that_the_settings_name():
-    rough, safe = (lambda *given: mu(*given) for _ in range(2))  # distinct objects
+    # Two distinct functions, so that identity can be compared.
+    rough, safe = (lambda *given: mu(*given) for _ in range(2))
     settings = plain(warmup=2, rough=rough, safe=safe)
     falling = [10.0, 5.0]  # the last iteration halved the value
     for n, failures, history, wanted in (
         (0, 0, [], mu),
-        (1, 3, falling, mu),  # warming up comes first
+        (1, 3, falling, mu),  # the first iterations always use "mu"
         (2, 0, falling, rough),
-        (2, 1, falling, exact),  # exact step after a failure
+        (2, 1, falling, exact),  # an exact step follows a failure
         (2, 3, falling, safe),
-        (9, 0, [1.0, 1.0 - 0.9e-5], exact),  # exact step near the end
+        (9, 0, [1.0, 1.0 - 0.9e-5], exact),  # a small decrease means an exact step
         (9, 0, [1.0, 1.0 - 1.1e-5], rough),
     ):
         at = state(n=n, failures=failures, history=history)
@@ -146,13 +149,13 @@ def test_weights_grow_by_a_twentieth_and_fall_by_a_third(rng):
     assert at.weight == pytest.approx(0.525) and at.ceiling == 1.0
     at.weight = 0.01
     loop._accept(model, at, moved(V, U, 0.01), plain())
-    assert at.weight == pytest.approx(0.105)  # starts at a tenth
+    assert at.weight == pytest.approx(0.105)  # the weight of the extrapolation starts at a tenth
     at.weight, at.ceiling = 0.6, 0.9
     loop._take_back(at, plain())
     assert (at.weight, at.ceiling) == (pytest.approx(0.4), 0.6)
     assert at.failures == 1 and at.ahead == 0 and at.fine
     assert at.y["V"] is at.x["V"] and at.old["U"] is at.x["U"]
-    for wanted in (2, 3, 6):  # no step is left after the last resort
+    for wanted in (2, 3, 6):  # after the safe step, no other step remains
         loop._take_back(at, plain())
         assert at.failures == wanted
     assert loop._stuck(at)
@@ -267,12 +270,13 @@ def test_what_an_iteration_gained_says_how_the_next_is_measured(rng, monkeypatch
     def hear(model, at, moved, fall, settings):
         after = ahead(model, at, moved, fall, settings)
         falls.append(fall)
-        assert after.fine == (fall <= 1e4 * model.eps * model.size)  # in float64
+        # Differences are then computed in float64.
+        assert after.fine == (fall <= 1e4 * model.eps * model.size)
         return after
 
     monkeypatch.setattr(loop, "_look_ahead", hear)
     start = model.value(V, U)
-    step = exact.bound_to(stop=0.1)  # avoids the pass that measures all changes
+    step = exact.bound_to(stop=0.1)  # this bound avoids the pass that measures all changes
     found = alternate(model, V, U, step, Settings(max_iter=8, tol=0, extrapolate=False))
     np.testing.assert_allclose(falls, -np.diff([start, *found.history]), atol=1e-12 * start)
 
@@ -294,7 +298,8 @@ def test_the_history_is_shifted_to_where_it_ends():
     at.value = 1.5
     loop.anchor(Exact(1.25), at)
     assert at.history == [2.75, 1.75, 1.25] and (at.value, at.anchor) == (1.25, 1.25)
-    loop.anchor(Exact(1e-5), at)  # below the smallest misfit, the fall is not relative
+    # Below the smallest misfit, the decrease is not relative to the value.
+    loop.anchor(Exact(1e-5), at)
     assert at.value == 1e-5 and at.anchor == 0.0
     assert min(at.history) >= 1e-5 and min(at.history) == pytest.approx(1e-5, rel=1e-9)
 
@@ -344,7 +349,8 @@ def test_the_scale_of_a_start_is_the_one_that_fits_best(rng, delta):
 
 def test_a_start_of_shared_rows_is_their_weighted_mean(rng):
     labels = np.array([0, 0, 1, -1, 1, 1, -1, 0])
-    gamma = np.array([1.0, 3, 0, 2, 0, 0, 5, 4])  # a class without weight has its plain mean
+    # A class whose samples have weight 0 gets its unweighted mean.
+    gamma = np.array([1.0, 3, 0, 2, 0, 0, 5, 4])
     rows = SharedRows(encode_labels(labels, 8).codes, 8)
     model, V, _ = small_model(rng, rows=rows, weights=gamma)
     Z = model.reduce(V)
@@ -361,7 +367,7 @@ def test_known_parts_keep_their_length(rng):
     _, U = model.feasible(V, U)
     np.testing.assert_allclose(U[:, 1], 3.0)
     assert np.linalg.norm(U[:, 0]) == pytest.approx(1)
-    np.testing.assert_allclose(model.lengths(2 * U), [2, 1])  # known parts keep their length
+    np.testing.assert_allclose(model.lengths(2 * U), [2, 1])  # known parts keep their norm
 
 
 # -- penalties on the norm of parts ------------------------------------------------------------
@@ -447,7 +453,7 @@ def test_what_a_term_offers_and_what_comes_from_its_gradient(rng):
     neg, pos = Quartic().split(Z)
     np.testing.assert_allclose(pos, 4 * Z**3)
     np.testing.assert_array_equal(neg, 0)
-    neg, pos = Bowl().split(Z)  # z + max(-2, 0) and 2, with the bound on both sides
+    neg, pos = Bowl().split(Z)  # the gradient Z - 2 is pos - neg with pos = Z and neg = 2
     np.testing.assert_allclose(pos, Z)
     np.testing.assert_allclose(neg, 2)
     linear, ridge = Bowl().bound(Z).about_zero(Z)
@@ -600,7 +606,7 @@ def test_what_a_device_begins_before_its_value_is_known_is_taken_back(rng, monke
         loop, "_take_back", lambda state, how: (back.append(state.n), take_back(state, how))
     )
     guessed = model.fit(X, **given)
-    assert back  # momentum increases the objective at least once
+    assert back  # extrapolation increases the objective at least once
     for name in ("objective_history_", "components_", "embedding_"):
         np.testing.assert_array_equal(getattr(guessed, name), known[name])
 
@@ -700,7 +706,8 @@ def test_the_residual_does_not_depend_on_the_unit_of_x(power, rng):
     )
     assert one.n_iter_ == other.n_iter_ > 1
     wanted = one.components_ * 2.0**power  # part weights have a root mean square of one
-    rounding = np.finfo(np.float32).eps * X.shape[0] * one.n_iter_  # one sum per iteration
+    # Rounding of one sum per iteration.
+    rounding = np.finfo(np.float32).eps * X.shape[0] * one.n_iter_
     np.testing.assert_allclose(other.components_, wanted, rtol=0, atol=rounding * wanted.max())
 
 

@@ -51,7 +51,7 @@ def test_auto_selects_the_first_solver_that_can(rng):
     for loss, wanted in losses.items():
         assert NMF(2, beta_loss=loss, max_iter=2, tol=0).fit(X).solver_ == wanted
     with pytest.raises(ValueError, match="gradient"):
-        NMF(2, solver="gradient").fit(X)  # no longer in the table
+        NMF(2, solver="gradient").fit(X)  # an earlier version had this solver
 
 
 @pytest.mark.parametrize("estimator", [NMF, GNMF])

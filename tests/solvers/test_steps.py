@@ -155,7 +155,8 @@ def test_coordinate_descent_takes_factors_by_columns(rng, how):
 
     Products of NumPy may be stored by columns, but the compiled kernels need rows.
     """
-    F = rng.random((40, 3)) + (0.0 if how == "graph" else 30.0)  # + 30: nearly collinear
+    # Adding 30 makes the columns nearly collinear.
+    F = rng.random((40, 3)) + (0.0 if how == "graph" else 30.0)
     C, Z = rng.random((20, 40)) @ F, rng.random((20, 3))
     W = sp.csr_array(np.ones((20, 20)) - np.eye(20))
     terms = [Graph(Neighbors(W), np.asarray(W.sum(axis=1)).ravel(), 0.1)] if how == "graph" else []

@@ -279,7 +279,7 @@ def test_a_full_disk_and_the_journal(small_disk):
     for turn in range(20):
         filler = fill(small_disk)
         refused = 0
-        for i in range(30):  # a page may have room for some
+        for i in range(30):  # the file system's free space may hold some of these records
             try:
                 journal.set({f"{turn}-{i}": "x" * 400}, window="w")
                 kept[f"{turn}-{i}"] = "x" * 400
@@ -327,7 +327,7 @@ def test_a_full_disk_and_the_studio(small_disk):
     told = []
     workspace = Workspace(samples, small_disk / "p")
     workspace.listener = lambda kind, content: told.append((kind, content))
-    fill(small_disk)  # codes, map and curve cannot be kept; the studio serves
+    fill(small_disk)  # files of part weights, map and curve cannot be written, but the studio runs
     workspace.prepare()
     assert workspace.ready and any(kind == "trouble" for kind, _ in told)
     refused = 0
@@ -387,7 +387,8 @@ def test_kills_lose_and_double_nothing(tmp_path):
         journal.close()
         assert len(set(keys)) == len(keys) and set(told) <= set(keys)
         assert keys == [f"k{i}" for i in range(len(keys))]
-        assert len(keys) - len(told) <= 12  # one a kill
+        # Per kill, at most one entry was written but not reported.
+        assert len(keys) - len(told) <= 12
 
 
 KEEPER = """

@@ -42,10 +42,10 @@ def test_undo_is_of_ones_own_window_and_spares_what_others_did(tmp_path):
     journal.set({"a": "x", "b": "x"}, window="1")
     journal.set({"b": "z"}, window="2")
     journal.undo("1")
-    assert journal.labels == {"b": "z"}  # a is free again, b is the other window's
+    assert journal.labels == {"b": "z"}  # a has no label, and b has that of the other window
     assert journal.undo("1") is None
     journal.undo("2")
-    assert journal.labels == {"b": "x"}  # as it was when that window set it
+    assert journal.labels == {"b": "x"}  # the label that window 1 gave to b
     journal.skip(["q"], window="1")
     journal.undo("1")
     assert journal.skipped == set()
@@ -94,7 +94,8 @@ def test_every_act_is_on_the_disk_before_it_is_acknowledged(tmp_path, monkeypatc
 
     def fsync(number):
         assert number == journal._file.fileno()
-        seen.append((tmp_path / "j").read_bytes())  # what another process, or a restart, would see
+        # The content that another process would read now.
+        seen.append((tmp_path / "j").read_bytes())
         real(number)
 
     monkeypatch.setattr(os, "fsync", fsync)
@@ -110,7 +111,7 @@ def test_undo_goes_back_act_by_act_over_what_others_did(tmp_path):
     journal = Journal(tmp_path / "j")
     journal.set({"a": "x"}, window="1")
     journal.set({"a": "y", "b": "y"}, window="1")
-    journal.edit_part({"part": 0}, window="1")  # no label: undo does not stop at it
+    journal.edit_part({"part": 0}, window="1")  # edits of parts are no labels, so undo skips them
     journal.set({"c": "z"}, window="2")
     assert journal.undo("1").undoes == 2
     assert journal.labels == {"a": "x", "c": "z"}
@@ -118,7 +119,7 @@ def test_undo_goes_back_act_by_act_over_what_others_did(tmp_path):
     assert journal.labels == {"c": "z"}
     assert journal.undo("1") is None and journal.labels == {"c": "z"}
     journal.close()
-    again = Journal(tmp_path / "j")  # a journal that is opened again contains what was undone
+    again = Journal(tmp_path / "j")  # a reopened journal knows what was undone
     assert again.undo("1") is None and again.labels == {"c": "z"}
     assert again.undo("2").undoes == 4 and again.labels == {}
     assert again.entries[2].part == {"part": 0}
@@ -130,7 +131,8 @@ def test_undo_of_a_skip_and_of_an_act_whose_labels_others_changed(tmp_path):
     journal.skip(["a", "b"], window="1")
     journal.set({"c": "x"}, window="1")
     journal.set({"c": "y"}, window="2")
-    assert journal.undo("1").labels == {}  # nothing of it is left to undo, and that is remembered
+    # Another window changed that label, so nothing is left to undo.
+    assert journal.undo("1").labels == {}
     assert journal.labels == {"c": "y"}
     assert journal.undo("1").skipped == ("a", "b") and journal.skipped == set()
     journal.close()
@@ -161,7 +163,7 @@ def test_a_line_of_another_number_is_no_line_of_this_journal(tmp_path, number):
 def test_classes_that_were_not_met_count_as_wrong():
     from partwise.apps.studio.reviews import with_unseen
 
-    labels = dict(enumerate("aabbcdef"))  # four of eight have one label
+    labels = dict(enumerate("aabbcdef"))  # four of the eight samples are alone in their class
     point = with_unseen((0.9, 0.8, 0.95), labels)
     assert (point.accuracy, point.low, point.high) == pytest.approx((0.675, 0.4, 0.95))
     assert point.labels == 8
@@ -199,7 +201,7 @@ def test_a_full_disk_locks_nothing(tmp_path, room):
         with pytest.raises(OSError, match="No space"):
             journal.set({"b": "y"}, window="1")
     assert journal.labels == {"a": "x"}
-    journal._file = real  # there is room again
+    journal._file = real  # the disk has free space again
     journal.set({"c": "z"}, window="1")
     journal.close()
     again = Journal(tmp_path / "j")
@@ -250,7 +252,7 @@ def test_what_comes_twice_is_done_once(tmp_path):
     journal.skip(["c"], window="1", key="1-3")
     assert set(journal.keys) == {"1-1", "1-2", "1-3"}
     journal.close()
-    again = Journal(tmp_path / "j")  # a second start reads them too
+    again = Journal(tmp_path / "j")  # a reopened journal also contains the keys
     assert set(again.keys) == {"1-1", "1-2", "1-3"}
     assert again.undo("1", of="1-1").labels == {"a": None} and again.labels == {"b": "x"}
     assert again.undo("1", of="1-1") is None and again.undo("2", of="1-2") is None

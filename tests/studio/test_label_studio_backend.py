@@ -161,7 +161,7 @@ def test_one_answer_comes_from_one_model(workspace, monkeypatch):
 def test_scores_sort_tasks_by_the_order_of_labelling(client, workspace):
     annotate(client, workspace, 0, "food")
     annotate(client, workspace, 1, "sport")
-    workspace.wait()  # a review that ends between two requests may change the order
+    workspace.wait()  # a review that ends between two requests could change the order
     scores = [p["score"] for p in predict(client, [task(workspace, i) for i in range(N)])]
     suggested = [brief["i"] for brief in workspace.next(N)][:5]
     assert sorted(range(N), key=scores.__getitem__)[:5] == suggested
@@ -189,7 +189,7 @@ def test_updated_cancelled_and_deleted_annotations(client, workspace):
     gone = {"action": "ANNOTATIONS_DELETED", "annotations": [{"id": 5}]}
     client.post("/webhook", json=gone)
     assert workspace.labels == {"mail4": "sport"}
-    annotate(client, workspace, 4, "food", number=77)  # another person's annotation
+    annotate(client, workspace, 4, "food", number=77)  # an annotation by another person
     client.post("/webhook", json={"action": "ANNOTATIONS_DELETED", "annotations": [{"id": 4}]})
     assert workspace.labels == {"mail4": "food"}
 

@@ -53,7 +53,8 @@ def test_data_that_grew_keep_their_labels_by_id(samples, kept, tmp_path):
     workspace.close()
     more = made(90)[0]
     ids = [f"s{i}" for i in range(30, 90)] + [f"s{i}" for i in range(30)]
-    grown = replace(more, X=np.roll(more.X, 60, axis=0), ids=ids)  # new samples come in between
+    # The new samples come before the old ones.
+    grown = replace(more, X=np.roll(more.X, 60, axis=0), ids=ids)
     project = Project(tmp_path / "p", grown)
     assert "3 labels stay with their ids" in project.news and "60 samples of made" in project.news
     project.close()
@@ -62,7 +63,8 @@ def test_data_that_grew_keep_their_labels_by_id(samples, kept, tmp_path):
     assert workspace.labels == {"s0": "a", "s1": "b", "s59": "c"}
     assert workspace.by_row() == {60: "a", 61: "b", 29: "c"}
     assert len(workspace.predictor.weights) == 90
-    assert not workspace.predictor.settings.names  # parts are others now
+    # The parts were fitted again, so names of parts are dropped.
+    assert not workspace.predictor.settings.names
     workspace.close()
     again = Project(tmp_path / "p", grown)
     assert not again.news and again.points() is not None
@@ -126,7 +128,7 @@ def test_two_windows_do_not_overwrite_each_other(workspace):
     workspace.label([5], "x", window="one", seen=seen)
     with pytest.raises(ValueError, match="window"):
         workspace.label([5], "y", window="two", seen=seen)
-    workspace.label([6], "y", window="two", seen=seen)  # another sample is nobody's business
+    workspace.label([6], "y", window="two", seen=seen)  # a label of another sample is no conflict
     assert workspace.labels == {"s5": "x", "s6": "y"}
 
 
@@ -177,7 +179,8 @@ def test_a_token_works_once(workspace):
     # another user's program that read the address in the browser's command line
     assert other.get(f"/?token={first}").status_code == 403
     assert other.get("/api/state").status_code == 403
-    assert mine.get(f"/?token={first}").status_code == 200  # by its cookie
+    # The cookie is accepted in place of the token.
+    assert mine.get(f"/?token={first}").status_code == 200
     assert other.get(f"/?token={second}").status_code == 303
 
 
@@ -281,7 +284,8 @@ def test_no_script_of_the_page_writes_markup():
 def test_a_password_in_place_of_the_token(workspace):
     guard = Guard(make_app(workspace), {HOST}, password="open sesame")
     client = TestClient(guard, base_url=f"http://{HOST}", headers=HERE, follow_redirects=False)
-    assert client.get(f"/?token={guard.new_token()}").status_code == 200  # the form
+    # The page with the password form is returned.
+    assert client.get(f"/?token={guard.new_token()}").status_code == 200
     assert client.get("/api/state").status_code == 403
     assert client.post("/login", data={"password": "guess"}).status_code == 401
     assert client.post("/login", data={"password": "open sesame"}).status_code == 303
@@ -303,7 +307,7 @@ def test_others_on_the_network_come_in_by_the_address_that_they_reach(samples, k
     shutil.copytree(kept, tmp_path / "p")
     with start(samples, tmp_path / "p", host="0.0.0.0", password="open sesame") as studio:
         port = int(re.search(r":(\d+)/$", studio.url)[1])
-        here = f"http://127.0.0.2:{port}/"  # not among the names that were known at the start
+        here = f"http://127.0.0.2:{port}/"  # this address is not among the host names of the guard
         assert b"Password" in urlopen(here).read()
         with pytest.raises(OSError, match="421"):
             urlopen(Request(here, headers={"Host": f"evil.example:{port}"}))
@@ -341,7 +345,8 @@ def test_parts_are_named_frozen_merged_split_and_forbidden(workspace):
         60,
         k + 1,
     )
-    np.testing.assert_array_equal(workspace.predictor.parts[1], before[1])  # to the last bit
+    # A frozen part is unchanged to the last bit.
+    np.testing.assert_array_equal(workspace.predictor.parts[1], before[1])
     workspace.edit_part({"do": "merge", "part": 3, "with": 4}, window="w")
     workspace.wait()
     assert len(workspace.predictor.parts) == k
@@ -352,7 +357,8 @@ def test_parts_are_named_frozen_merged_split_and_forbidden(workspace):
     after = workspace.predictor.weights[group == 0][:, part].sum()
     assert after < 0.5 * users[part]
     found = np.array([workspace.predictions.classes[c] for c in workspace.predictions.label])
-    assert (found == np.array([f"g{g}" for g in group])).mean() > 0.9  # answers go on
+    # Predictions continue after edits of parts.
+    assert (found == np.array([f"g{g}" for g in group])).mean() > 0.9
     # A restart restores everything: the edits of parts before the new fit, and the accuracy curve.
     folder, samples, history = (
         workspace.project.folder,
@@ -410,7 +416,8 @@ def test_exports_repeat_the_answer(client, workspace, tmp_path):
     import partwise
 
     _, group = made()
-    assert client.get("/api/export/model.partwise").status_code == 400  # no answer yet
+    # Before the first fit there is no model to download.
+    assert client.get("/api/export/model.partwise").status_code == 400
     for i in range(9):
         workspace.label([i], f"=g{group[i]}", window="w")
     workspace.wait()
@@ -444,7 +451,7 @@ def test_vectors_beside_the_samples_are_heard(tmp_path):
         seen = workspace.predictions
         names = [seen.classes[c] for c in seen.label]
         right = np.mean([name == f"group {g}" for name, g in zip(names[9:], group[9:])])
-        assert right > 0.9  # a third by chance, which is what the noise alone gives
+        assert right > 0.9  # by the noise in X alone, a third would be correct by chance
         workspace.edit_part({"do": "split", "part": 0}, window="w")
         workspace.wait()
         assert len(workspace.predictor.model._features.prepared) > 1
@@ -472,7 +479,7 @@ def test_reviews_in_another_process_find_the_same(workspace, monkeypatch):
         and workspace._last_review.recall == here.recall
     )
     np.testing.assert_allclose(workspace.predictor.weighting["weights"], weights, atol=1e-3)
-    process.kill()  # the next review runs here, and nothing is lost
+    process.kill()  # the next review then runs in this process, and nothing is lost
     workspace.label([20], "class 2", window="1")
     workspace.wait()
     assert workspace.predictor._process is None
@@ -632,7 +639,7 @@ def test_wrong_passwords_slow_down_whoever_guesses_and_nobody_else(workspace):
     assert good.get("/").status_code == 200
     assert good.post("/login", data={"password": "open sesame"}).status_code == 303
     tries = 0
-    while now[0] < 3600:  # an hour of guessing
+    while now[0] < 3600:  # the simulated time of an hour
         now[0] += 10
         tries += bad.post("/login", data={"password": "guess"}).status_code == 401
     assert tries <= 3600 / 60 + 7
@@ -647,7 +654,8 @@ def test_many_addresses_take_no_memory():
     assert len(guesses._wrong) == Guesses.MAX
     for i in range(10):
         guesses.wrong({"client": (f"2001:db8::{i}", 1)})
-    assert guesses.wait({"client": ("2001:db8::ffff", 1)}) > 1  # one machine, many addresses
+    # Addresses of one IPv6 network count as one client.
+    assert guesses.wait({"client": ("2001:db8::ffff", 1)}) > 1
 
 
 def test_no_more_listeners_than_are_allowed(samples, kept, tmp_path):
@@ -679,7 +687,7 @@ def test_no_more_listeners_than_are_allowed(samples, kept, tmp_path):
         assert statuses.count(200) == 100 and statuses.count(503) == 50
         [line.close() for line in opened]
         statuses.clear()
-        for _ in range(100):  # places that were left are free again
+        for _ in range(100):  # closed connections leave room for others
             ask()
             opened[-1].close()
             if statuses[-1] == 200:
@@ -765,7 +773,7 @@ def test_wishes_about_parts_survive_lost_codes(workspace, how):
         codes.write_bytes(codes.read_bytes()[:-100])
     elif how == "of other codes":
         codes.write_bytes(before)
-    for _ in range(2):  # and at the start after that
+    for _ in range(2):  # the second start must restore the edits, too
         again = Workspace(samples, folder)
         if how == "killed in between" and _ == 0:
             again.project.save = lambda *args, **kwargs: None
@@ -822,10 +830,12 @@ def test_a_second_start_knows_open_windows(samples, kept, tmp_path):
             assert answer.status == 200
         shutil.copytree(kept, tmp_path / "q")
         shutil.copy(tmp_path / "p" / ".connection.json", tmp_path / "q")
-        with start(samples, tmp_path / "q") as other:  # the port is taken: another one
+        # As the port is in use, another one is chosen.
+        with start(samples, tmp_path / "q") as other:
             assert other.url.split("?")[0] != first
     assert (tmp_path / "p" / ".connection.json").stat().st_mode & 0o077 == 0
-    with start(samples, tmp_path / "p", password="new") as studio:  # is another key
+    # Another password invalidates the cookies.
+    with start(samples, tmp_path / "p", password="new") as studio:
         at = studio.url.split("?")[0]
         asked = urllib.request.Request(f"{at}api/state", headers={"Cookie": cookie})
         with pytest.raises(urllib.error.HTTPError, match="403") as refused:
@@ -842,17 +852,19 @@ def test_classes_are_renamed_merged_and_deleted(client, workspace):
     workspace.edit_part({"do": "forbid", "part": 2, "class": "g0"}, window="w")
     workspace.wait()
     words = {"class": "g0", "to": " new  name ", "window": "w", "key": "w-1"}
-    for _ in range(2):  # one that comes again is done once
+    for _ in range(2):  # a repeated request has no further effect
         assert client.post("/api/rename", json=words).json()["classes"] == ["g1", "g2", "new name"]
     assert workspace.labels["s0"] == "new name" and workspace.predictor.settings.forbidden == {
         (2, "new name")
     }
     folder, samples = workspace.project.folder, workspace.samples
-    client.post("/api/rename", json={"class": "g1", "to": "g2", "window": "w"})  # merged
+    # Renaming to an existing class merges the two.
+    client.post("/api/rename", json={"class": "g1", "to": "g2", "window": "w"})
     assert workspace.current()["classes"] == ["g2", "new name"] and len(workspace.labels) == 9
     client.post("/api/undo", json={"window": "w"})
     assert workspace.labels["s1"] == "g1"
-    client.post("/api/rename", json={"class": "g1", "to": None, "window": "w"})  # deleted
+    # Renaming to None deletes the class.
+    client.post("/api/rename", json={"class": "g1", "to": None, "window": "w"})
     assert workspace.current()["classes"] == ["g2", "new name"] and len(workspace.labels) == 6
     assert client.post("/api/rename", json={"class": "g1", "to": "x"}).status_code == 400
     assert client.post("/api/rename", json={"class": "g2", "to": "g2"}).status_code == 400

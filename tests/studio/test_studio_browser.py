@@ -71,7 +71,7 @@ def test_a_person_at_work(browser, serve, tmp_path):
     from selenium.webdriver.common.keys import Keys
 
     process, url = serve()
-    with pytest.raises(urllib.error.HTTPError, match="403"):  # no token
+    with pytest.raises(urllib.error.HTTPError, match="403"):  # a request without a token is refused
         urllib.request.urlopen(url.split("?")[0])
     person = Numbered(browser, serve.truth)
     person.open(url)
@@ -100,7 +100,8 @@ def test_a_person_at_work(browser, serve, tmp_path):
     undone = person.given[-1]
     person.keys(Keys.ARROW_LEFT)
     wait_for(lambda: person.labels() == 9)
-    assert person.sample() == undone != last  # back at the sample whose label was taken away
+    # The page returns to the sample whose label was undone.
+    assert person.sample() == undone != last
     person.label_by_keyboard()
     # The new class is the beginning of another class name. Enter accepts the typed name; then undo.
     person.keys("digit", Keys.ENTER)
@@ -175,7 +176,8 @@ def test_letters_and_digits_are_typed(browser, serve_texts, tmp_path):
     # If a class name begins with a digit, digits are typed instead of choosing a class. A new class
     # counts before the server has answered, so the next name may begin with a digit.
     names = ["sea", "sky", "7", "1D"]
-    for two in (names[:2], names[2:]):  # the last two where nothing waits to be saved
+    # The last two names are typed while no answer is waiting to be saved.
+    for two in (names[:2], names[2:]):
         person.keys(*(key for name in two for key in (name, Keys.ENTER)))
         wait_for(lambda: person.find("saved").text == "Saved")
     given = journal_labels(tmp_path)[0]
@@ -189,7 +191,7 @@ def test_letters_and_digits_are_typed(browser, serve_texts, tmp_path):
     # A typed name that differs only in case is the existing class.
     given = {i: {"U": "u", "S": "s"}.get(name, name) for i, name in given.items()}
     assert journal_labels(tmp_path) == (given, 15)
-    person.keys(Keys.ARROW_RIGHT)  # skips
+    person.keys(Keys.ARROW_RIGHT)  # the right arrow key skips the sample
     wait_for(lambda: journal_labels(tmp_path)[1] == 16)
     assert journal_labels(tmp_path)[0] == given
     # Read a long text to its end, and mark it as belonging to none of the classes.
@@ -221,23 +223,23 @@ def test_thirty_labels_while_the_server_comes_and_goes(browser, request, kind, t
             assert person.find("trouble").is_displayed()
             assert person.find("saved").get_attribute("class") == "unsaved"
             second, again = serve(LATE)
-            assert again.split("?")[0] == url.split("?")[0]  # the same door
+            assert again.split("?")[0] == url.split("?")[0]  # both servers use the same address
         here = person.sample()
-        if here is None:  # the cards are used up while nothing comes
+        if here is None:  # no sample is left while the server is away
             assert "Every sample" not in person.find("cardName").text
             time.sleep(0.2)
             continue
-        assert here not in given  # no card comes back
+        assert here not in given  # no labelled sample is shown again
         name = names[serve.truth[here]]
         mark = "document.getElementById('cardBody').firstChild.dataset"
         browser.execute_script(f"{mark}.seen = arguments[0]", here)
-        person.keys(*name)  # key by key, with news coming in between
+        person.keys(*name)  # the name is typed letter by letter, while updates arrive
         # The card is not drawn again, so its scroll position stays.
         assert person.sample() == here
         assert browser.execute_script(f"return {mark}.seen") == str(here)
         person.keys(Keys.ENTER)
         given[here] = name
-        if len(given) in (7, 19) and len(taken_back) < 2:  # taken back, and given again
+        if len(given) in (7, 19) and len(taken_back) < 2:  # this label is undone and given again
             wait_for(lambda: person.sample() != here)  # noqa: B023
             person.keys(Keys.ARROW_LEFT)
             assert wait_for(lambda: person.sample() == here)  # noqa: B023
@@ -250,7 +252,7 @@ def test_thirty_labels_while_the_server_comes_and_goes(browser, request, kind, t
     wait_for(lambda: person.find("saved").text == "Saved", 120)
     assert not person.find("trouble").is_displayed()
     found, lines = journal_labels(tmp_path)
-    assert lines <= 34  # thirty labels, and two that were taken back and given again
+    assert lines <= 34  # thirty labels, two undos and two labels given again
     assert found == given
     assert all(names[serve.truth[i]] == label for i, label in found.items())
     # The server has the same data after another kill.

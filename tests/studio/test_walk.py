@@ -64,7 +64,8 @@ class Walk:
             person.with_alt(str(numbered.index(name) + 1))
         else:
             if number % 3 == 0:
-                person.find("tab-label").click()  # typing still reaches the field
+                # After this click, typed letters must still reach the input field.
+                person.find("tab-label").click()
             if number % 5 == 0 and self.kind == "photos":
                 person.click("#cardBody .zoom")
                 wait_for(lambda: person.all("dialog.whole"))
@@ -127,10 +128,11 @@ class Walk:
         wait_for(lambda: name in self.person.find("suggestion").text)
         other = self.classes[(self.serve.truth[here] + 1) % 3]
         self.person.type_label(other)
-        wait_for(lambda: name in self.person.find("say").text)  # it was refused with a message
+        # The page shows that the label was refused.
+        wait_for(lambda: name in self.person.find("say").text)
         self.check()
         self.browser.switch_to.window(second)
-        self.person.keys(Keys.ARROW_LEFT)  # this tab has its own undo
+        self.person.keys(Keys.ARROW_LEFT)  # each tab has its own undo
         wait_for(lambda: self.person.sample() == here)
         self.person.type_label(name)
         self.person.saved()
@@ -179,7 +181,8 @@ def look_at_the_card(walk):
     person, here = walk.person, walk.person.sample()
     if walk.kind == "photos":
         image = person.all("#cardBody img")[0]
-        wait_for(lambda: image.get_property("naturalWidth") == 40)  # not a thumbnail
+        # The whole image is shown, not the thumbnail.
+        wait_for(lambda: image.get_property("naturalWidth") == 40)
         assert f"/whole/{int(here[:3])}" in image.get_attribute("src")
         assert image.size["width"] > 300
     elif walk.kind == "table":
@@ -223,7 +226,8 @@ def test_a_short_walk(walk, capsys):
     walk.reload()
     walk.undo()
     walk.second_tab()
-    predict(walk, save_all(walk) / "model.partwise", capsys, least=0.8)  # from ten labels
+    # The model has only ten labels.
+    predict(walk, save_all(walk) / "model.partwise", capsys, least=0.8)
 
 
 @pytest.mark.long
@@ -236,7 +240,7 @@ def test_a_walk(walk, capsys):
     walk.label_many(14)
     walk.undo()
     walk.reload()
-    walk.undo()  # of a label that was given before the page was loaded again
+    walk.undo()  # undoes a label that was given before the page was reloaded
     walk.second_tab()
     walk.rename("3D print", "4 wheels of 2")
     walk.restart()
@@ -249,7 +253,7 @@ def test_a_walk(walk, capsys):
     walk.rename("2", "2 spots")
     for name, label in walk.given.items():
         wrong = label != walk.classes[walk.serve.truth[name]]
-        if wrong:  # and those that are of another class are labelled again, in the list
+        if wrong:  # wrong labels are corrected in the list
             walk.person.find("tab-list").click()
             walk.person.choose_in_list(label)
             walk.person.click(f'#rows input[value="{list(walk.serve.truth).index(name)}"]')
@@ -258,7 +262,7 @@ def test_a_walk(walk, capsys):
             walk.person.answer(walk.given[name])
             walk.person.saved()
     walk.person.find("tab-label").click()
-    walk.person.keys(Keys.ARROW_RIGHT)  # skips
+    walk.person.keys(Keys.ARROW_RIGHT)  # the right arrow key skips the sample
     walk.label_many(40 - len(walk.given))
     assert len(walk.given) == 40
     walk.restart()

@@ -99,9 +99,11 @@ def test_a_card_that_was_shown_before_overwrites_nothing(workspace):
     with pytest.raises(ValueError, match=r"s5 .*'x'"):
         workspace.label([5], "y", window="two", seen=shown)
     assert workspace.labels == {"s5": "x"}
-    workspace.label([5], "x", window="two", seen=shown)  # both agree
+    # The same label from both windows is no conflict.
+    workspace.label([5], "x", window="two", seen=shown)
     workspace.undo(window="two")
-    workspace.label([5], "y", window="two", seen=workspace.version)  # who has seen it may change it
+    # A window that has seen the label may change it.
+    workspace.label([5], "y", window="two", seen=workspace.version)
     assert workspace.labels == {"s5": "y"}
 
 
@@ -159,7 +161,8 @@ def test_a_later_start_reads_the_colours_that_were_chosen(coloured, tmp_path):
     assert samples.image_shape == (10, 10, 3)
     again = Workspace(samples, tmp_path / "p", compare_colours=True)
     assert not again.project.news and len(again.labels) == 10
-    assert again.predictor.restore(again.project.parts)  # nothing is computed again
+    # The stored part weights are used, and nothing is computed again.
+    assert again.predictor.restore(again.project.parts)
     again.close()
 
 
@@ -199,7 +202,7 @@ def test_the_card_shows_the_row_of_the_file(customers):
         assert {name: value for name, value, _ in values} == rows[i]
         assert [name for name, _, _ in values[:2]] == ["Kundennummer", "Name"]
     orders = [row["Bestellungen"] for row in rows]
-    assert "0" in orders  # zeros are shown
+    assert "0" in orders  # zeros in the file are shown as 0
     assert customers.sample(orders.index("0"))["id"] == rows[orders.index("0")]["Kundennummer"]
 
 
@@ -241,7 +244,7 @@ def test_the_gain_of_further_labels_is_a_range():
     assert low == pytest.approx(100 * 0.1 * (1 - (60 / 40) ** -min(power, 1)))
     assert high > low
     assert reviews.gain(40, 0.9, 0.9)[0] == 0 and reviews.gain(40, 0.9, 0.9)[1] > 0.5
-    assert reviews.gain(40, 1.0, 1.0)[1] > 0.5  # no error among few labels proves little
+    assert reviews.gain(40, 1.0, 1.0)[1] > 0.5  # few labels without an error do not exclude errors
     assert reviews.gain(2000, 1.0, 1.0)[1] < 0.01
 
 
@@ -257,9 +260,10 @@ def advise(names, accuracy=0.99, low=0.97, share=1.0, half=1.0):
 def test_nobody_is_advised_to_stop_too_early():
     many = list("abc" * 100)
     assert "enough" in advise(many)
-    assert "enough" not in advise(many, low=0.9)  # the interval is wide
-    assert "enough" not in advise(many, share=0.9, half=0.8)  # labels still help
-    assert "enough" not in advise(many[:60])  # few labels prove little
+    assert "enough" not in advise(many, low=0.9)  # the interval of the accuracy is wide
+    # More labels still increase the accuracy.
+    assert "enough" not in advise(many, share=0.9, half=0.8)
+    assert "enough" not in advise(many[:60])  # with few labels, the estimate is uncertain
     rare = advise([*many[:150], "rare", *many[150:]])
     assert "enough" not in rare and "rare" in rare
     late = advise([*many, "late", "late", "late"])
@@ -294,7 +298,8 @@ def test_a_confirmed_label_is_not_questioned_again(workspace):
     assert questioned() == [("s20", 0.8)]
     workspace.label([20], "g0", window="w")
     assert questioned() == []
-    workspace.label([20], "g1", window="w")  # another label may be questioned
+    # A different label of the same sample may be questioned.
+    workspace.label([20], "g1", window="w")
     assert questioned() == [("s20", 0.8)]
 
 

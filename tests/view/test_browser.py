@@ -78,7 +78,7 @@ def page(digits, tmp_path_factory):
 def opened(browser, page):
     from selenium.webdriver.support.ui import WebDriverWait
 
-    browser.get_log("browser")  # clear the log of other pages
+    browser.get_log("browser")  # messages of other pages are discarded
     browser.get(page.as_uri())
     elements(browser, "#tab-map")[0].click()
     wait = WebDriverWait(browser, 30)
@@ -120,7 +120,7 @@ def test_tabs_show_one_section_and_draw_its_charts(opened):
         for chart in shown[0].find_elements("css selector", "[data-figure]"):
             assert chart.find_elements("css selector", "svg.main-svg")
             assert chart.size["width"] > 600
-    tabs[1].send_keys("\ue014")  # arrow to the right
+    tabs[1].send_keys("\ue014")  # the key code of the right arrow
     assert elements(opened, "#parts")[0].is_displayed()
     assert elements(opened, "#parts img")[0].get_property("naturalWidth") == 8
 
@@ -135,7 +135,8 @@ def test_charts_keep_their_height_in_another_window(opened):
         opened.set_window_size(900, 900)
         WebDriverWait(opened, 20).until(lambda b: chart.size["width"] < before["width"])
         script = "arguments[0].once('plotly_relayout', arguments[1]); setTimeout(arguments[1], 999)"
-        opened.execute_async_script(script, chart)  # the chart follows the window a little later
+        # The chart changes its size a little later than the window.
+        opened.execute_async_script(script, chart)
         assert chart.size["height"] == before["height"]
     finally:
         opened.set_window_size(1200, 1000)

@@ -47,7 +47,7 @@ def test_clusters_are_numbered_like_the_parts_they_use():
 
 def test_clusters_by_proportion_ignore_the_size_of_codes(rng):
     direction = np.repeat(np.eye(2), 30, axis=0) + 0.05 * rng.random((60, 2))
-    V = direction * rng.lognormal(0, 2, (60, 1))  # short and long texts of two topics
+    V = direction * rng.lognormal(0, 2, (60, 1))  # texts of two topics, with very different lengths
     found = cluster_representation(V, 2, unit=True, random_state=0)
     assert len(set(found.labels[:30])) == len(set(found.labels[30:])) == 1
     assert found.labels[0] != found.labels[30]

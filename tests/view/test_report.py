@@ -510,7 +510,7 @@ def test_texts_stand_next_to_the_ids_of_doubtful_labels(rng):
         X[group == g, 10 * g : 10 * g + 10] += 1
     y = np.array([f"g{g}" for g in group], dtype=object)
     y[45:] = None
-    y[0], y[1] = "g1", "g2"  # wrong
+    y[0], y[1] = "g1", "g2"  # both labels are wrong
     texts = [f"text of sample {i}" for i in range(90)]
     samples = Samples(X, [f"t{i}" for i in range(90)], "texts", list(words), texts=texts)
     model = PartsClassifier(random_state=0).fit(X, y)
