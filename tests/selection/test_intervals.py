@@ -7,7 +7,7 @@ from scipy.optimize import linear_sum_assignment
 
 import partwise
 from partwise import GNMF, NMF, bootstrap_intervals
-from partwise.selection.intervals import _curvature, _Moments, _Weights
+from partwise.selection.intervals import _curvature, _Weights
 
 KL = "kullback-leibler"
 
@@ -144,15 +144,6 @@ def test_least_squares_errors_are_those_of_a_regression(case, monkeypatch):
     np.testing.assert_allclose(
         codes, [standard_errors(H.T, X[i], w[i]) for i in range(n)], rtol=1e-5
     )
-
-
-def test_moments_are_those_of_all():
-    A = np.random.default_rng(0).normal(size=(7, 3, 2))
-    moments = _Moments((3, 2))
-    for a in A:
-        moments.add(a)
-    np.testing.assert_allclose(moments.deviation, A.std(axis=0, ddof=1), rtol=1e-12)
-    np.testing.assert_allclose(moments.mean, A.mean(axis=0), rtol=1e-12)
 
 
 def by_hand(X, model, n_draws, seed, given, **settings):

@@ -140,18 +140,19 @@ class Groups:
         for array, kind, ndim in arrays:
             if array is not None:
                 check_array(array, kind, ndim)
-        if self.labels is None:
-            rest: tuple[Any, ...] = (self.head, self.labelled, self.given, self.owners)
-            if any(part is not None for part in rest):
-                raise ValueError("there is a classifier without labels")
-            return
-        own, given, head = self.owners, self.labelled, self.head
-        c = self.labels.n_classes
+        if self.labels is not None:
+            self._check_sizes(self.labels)
+        elif any(p is not None for p in (self.head, self.labelled, self.given, self.owners)):
+            raise ValueError("there is a classifier without labels")
+
+    def _check_sizes(self, labels: Labels) -> None:
+        """Raise ValueError if the classifier cannot be one of these labels."""
+        own, c = self.owners, labels.n_classes
         if (
-            (self.given is not None and self.given.shape != self.labels.codes.shape)
-            or (given is not None and len(given) != self.labels.n_labelled)
+            (self.given is not None and self.given.shape != labels.codes.shape)
+            or (self.labelled is not None and len(self.labelled) != labels.n_labelled)
             or (own is not None and not -1 <= own.min(initial=-1) <= own.max(initial=-1) < c)
-            or (head is not None and head.intercept.size != c)
+            or (self.head is not None and self.head.intercept.size != c)
         ):
             raise ValueError("the labels and the classifier do not fit each other")
 

@@ -83,50 +83,42 @@ class HeldOut:
                 "otherwise pass a larger share."
             )
         least = max(1e-6 * total / count, 1e-300) if beta == 1 else None
-        sums = np.sum(self._by_block(_loss, model.embedding_, H, least), axis=0)
+        sums = np.sum(self._losses(model.embedding_, H, least), axis=0)
         return float(sums[0] / sums[1])
 
     @cached_property
     def _totals(self) -> tuple[int, float]:
         """Number of hidden entries, and the sum of their values."""
-        count, total = np.sum(self._by_block(_count_and_sum), axis=0)
-        return int(count), float(total)
+        count, total = (self.rows >= 0).sum(), self.values.sum(dtype=np.float64)
+        return int(count), float(total)  # of Dask arrays, this computes the sums
 
-    def _by_block(self, function: Any, V: Any = None, *args: Any) -> list[Any]:
-        """Return function(rows, columns, values, weights, V, ...) for each block of rows."""
+    def _losses(self, V: Any, H: AnyArray, least: float | None) -> list[tuple[float, float]]:
+        """Return the sums of `_loss` for each block of rows."""
         entries = (self.rows, self.columns, self.values, self.weights)
         if not hasattr(self.X, "to_delayed"):
-            return [function(*entries, None if V is None else to_numpy(V), *args)]
+            return [_loss(0, entries, to_numpy(V), H, least)]
         import dask
 
         starts = np.cumsum([0, *self.X.chunks[0]])[:-1]
         blocks = [None if a is None else a.to_delayed() for a in entries]
-        if V is not None:
-            blocks.append(V.rechunk((self.X.chunks[0], -1)).to_delayed()[:, 0])
-        call = dask.delayed(_of_block, pure=False)
+        codes = V.rechunk((self.X.chunks[0], -1)).to_delayed()[:, 0]
+        call = dask.delayed(_loss, pure=False)
         calls = [
-            call(function, int(start), [None if b is None else b[i] for b in blocks], args)
+            call(int(start), [None if b is None else b[i] for b in blocks], codes[i], H, least)
             for i, start in enumerate(starts)
         ]
         return list(dask.compute(*calls))
 
 
-def _of_block(function: Any, start: int, block: list[Any], args: tuple[Any, ...]) -> Any:
-    rows, columns, values, weights, *V = block
-    return function(rows - start, columns, values, weights, *V, *args)
-
-
-def _count_and_sum(
-    rows: AnyArray, columns: AnyArray, values: AnyArray, weights: Any, V: Any = None
-) -> tuple[float, float]:
-    return len(values), float(values.sum(dtype=np.float64))
-
-
 def _loss(
-    rows: AnyArray, columns: AnyArray, values: AnyArray, weights: Any, V: AnyArray, H: AnyArray,
-    least: float | None,
-) -> tuple[float, float]:  # fmt: skip
-    """Return the weighted sum of the losses at some entries, and the sum of the weights."""
+    first: int, entries: Any, V: AnyArray, H: AnyArray, least: float | None
+) -> tuple[float, float]:
+    """Return the weighted sum of the losses at some entries, and the sum of the weights.
+
+    The entries are rows, columns, values and weights; ``first`` is the row of X that V begins with.
+    """
+    rows, columns, values, weights = entries
+    rows = rows - first
     V, U, total = np.asarray(V, dtype=np.float64), np.ascontiguousarray(H.T), 0.0
     step = max(1, PIECE // V.shape[1])
     for start in range(0, len(values), step):

@@ -224,31 +224,20 @@ def _match(labels: Labels, closest: NDArray[np.int64], n_clusters: int) -> NDArr
 
 def _names(classes: NDArray[Any], owner: NDArray[np.int64]) -> NDArray[Any]:
     """Return labels of the clusters: their classes, and new labels for the others."""
-    free = int(np.count_nonzero(owner < 0))
     if classes.size == 0:
         return np.arange(owner.size)
-    kind = classes.dtype.kind
-    if free == 0:
+    kind, free = classes.dtype.kind, np.flatnonzero(owner < 0)
+    if not free.size:
         return classes[owner]
-    extra: list[Any]
     if kind in "iuf":
-        start = int(np.floor(classes.max())) + 1
-        extra = [start + i for i in range(free)]
-    else:
-        taken = {str(name) for name in classes}
-        numbered = (f"cluster {i}" for i in range(1, free + len(taken) + 1))
-        extra = [name for name in numbered if name not in taken][:free]
-    if kind in "iu":
-        dtype: Any = np.int64
-    else:
-        dtype = classes.dtype if kind == "f" else None if kind == "U" else object
-    fresh = iter(extra)
-    chosen = [classes[c] if c >= 0 else next(fresh) for c in owner]
-    if dtype is None:
-        return np.array(chosen)
-    names = np.empty(owner.size, dtype=dtype)
-    names[:] = chosen
-    return names
+        names = classes.astype(classes.dtype if kind == "f" else np.int64)[owner]
+        names[free] = int(np.floor(classes.max())) + 1 + np.arange(free.size)
+        return names
+    taken = {str(name) for name in classes}
+    numbered = (f"cluster {i}" for i in range(1, free.size + len(taken) + 1))
+    names = classes.astype(object)[owner]
+    names[free] = [name for name in numbered if name not in taken][: free.size]
+    return names.astype(str) if kind == "U" else names
 
 
 def _as_rows(V: ArrayLike) -> NDArray[Any]:

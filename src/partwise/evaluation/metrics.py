@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from partwise.knowledge.labels import encode_labels, is_missing
+from partwise.knowledge.labels import encode_labels
 
 __all__ = [
     "adjusted_rand",
@@ -263,7 +263,9 @@ def _both(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[NDArray[np.int64], NDAr
 
 
 def _codes(y: ArrayLike, name: str) -> NDArray[np.int64]:
-    """Return integer codes in order of appearance, so that labels need no order."""
+    """Return an integer for each label; raise if labels are unknown."""
+    import pandas as pd
+
     values = np.asarray(y)
     if values.dtype.kind not in "biufmM":  # as objects: numpy would write None and 1 as text
         values = np.asarray(y, dtype=object)
@@ -273,17 +275,10 @@ def _codes(y: ArrayLike, name: str) -> NDArray[np.int64]:
         raise ValueError(f"{name} must have one label a sample, got shape {values.shape}.")
     if values.size == 0:
         raise ValueError(f"{name} must have at least one label, got none.")
-    if values.dtype.kind != "O":
-        missing = bool((values != values).any())
-        codes = np.unique(values, return_inverse=True)[1]
-    else:
-        items = values.tolist()
-        missing = any(is_missing(item) for item in items)
-        position: dict[Any, int] = {}
-        codes = np.array([position.setdefault(item, len(position)) for item in items])
-    if missing:
+    codes = pd.factorize(values, sort=values.dtype.kind != "O")[0]  # objects may have no order
+    if codes.min() < 0:
         raise ValueError(
             f"{name} contains unknown labels (None or NaN); compare the labelled samples only, "
             "for example y_true[known], y_pred[known]."
         )
-    return codes.astype(np.int64, copy=False)
+    return np.asarray(codes, dtype=np.int64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from partwise.backends.threads import one_blas_thread
 from partwise.estimators.nmf import NMF
 from partwise.evaluation.groups import unit_rows
 from partwise.evaluation.resampling import check_counts, resample
+from partwise.selection.parameters import check_count
 from partwise.selection.refits import Refits, dense, rows_of
 
 #: Number of entries of X that are copied to float64 at a time.
@@ -388,12 +389,9 @@ def group_silhouettes(pooled: AnyArray, groups: AnyArray, k: int) -> AnyArray:
 
 
 def _check(k: Any, n_runs: Any, threshold: Any, neighborhood: Any) -> None:
-    for name, value, least in (("k", k, 1), ("n_runs", n_runs, 2)):
-        if not isinstance(value, Integral) or value < least:
-            raise ValueError(f"{name} must be a whole number of at least {least}; got {value!r}.")
-    for name, value, most in (
-        ("density_threshold", threshold, 2),
-        ("neighborhood", neighborhood, 1),
-    ):
+    check_count("k", k, 1)
+    check_count("n_runs", n_runs, 2)
+    limits = (("density_threshold", threshold, 2), ("neighborhood", neighborhood, 1))
+    for name, value, most in limits:
         if not isinstance(value, Real) or not 0 < float(value) <= most:
             raise ValueError(f"{name} must be above 0 and at most {most}; got {value!r}.")

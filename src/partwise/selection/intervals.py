@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import t as student
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -152,15 +153,18 @@ def bootstrap_intervals(
             )
     rng = check_random_state(random_state)
     known = _known(model, H.shape)
-    parts, codes = _Moments(H.shape), _Moments(V.shape)
+    parts, codes = StandardScaler(), StandardScaler()  # for running means and variances
     for _ in range(n_draws):
         drawn = _one_draw(X, V, H, draw, rng, refits, known)
-        parts.add(drawn)
-        codes.add(rows_of(refits.codes(X, drawn.astype(X.dtype))))
+        parts.partial_fit(drawn.reshape(1, -1))
+        own = rows_of(refits.codes(X, drawn.astype(X.dtype)))
+        codes.partial_fit(own.astype(float).reshape(1, -1))
     q = float(student.ppf(0.5 + level / 2, n_draws - 1))
     of_parts, of_codes = _curvature(X, V, H, beta, weights)
-    s = np.where(known, 0, np.maximum(parts.deviation, of_parts))
-    r = np.sqrt(codes.deviation**2 + of_codes**2)
+    unbiased = n_draws / (n_draws - 1)
+    deviation = np.sqrt(unbiased * parts.var_.reshape(H.shape))
+    s = np.where(known, 0, np.maximum(deviation, of_parts))
+    r = np.sqrt(unbiased * codes.var_.reshape(V.shape) + of_codes**2)
     return Intervals(
         H, np.maximum(H - q * s, 0), H + q * s, V, np.maximum(V - q * r, 0), V + q * r,
         float(level), int(n_draws),
@@ -204,23 +208,6 @@ def _one_draw(
     wanted = H[free].sum(axis=1, keepdims=True)
     found[free] = matched * np.divide(wanted, mass, out=np.ones_like(mass), where=mass > 0)
     return found
-
-
-class _Moments:
-    """Mean and standard deviation of arrays that come one by one."""
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self.n, self.mean, self.squares = 0, np.zeros(shape), np.zeros(shape)
-
-    def add(self, a: AnyArray) -> None:
-        self.n += 1
-        step = a - self.mean
-        self.mean += step / self.n
-        self.squares += step * (a - self.mean)
-
-    @property
-    def deviation(self) -> AnyArray:
-        return np.sqrt(self.squares / max(self.n - 1, 1))
 
 
 @dataclass(frozen=True, eq=False)

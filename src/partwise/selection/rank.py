@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from numbers import Integral
 from typing import Any
@@ -20,7 +21,7 @@ from partwise.estimators.nmf import NMF
 from partwise.fitting.checking.warning import warn
 from partwise.fitting.solving import suppress_convergence_warning
 from partwise.selection.consensus import stability_of
-from partwise.selection.parameters import KEPT, by_entries, check_count, within_one
+from partwise.selection.parameters import KEPT, Trial, by_entries, check_count, within_one
 from partwise.selection.refits import Refits
 from partwise.selection.search_log import Progress, SearchLog
 from partwise.solvers.many_starts import ARRAYS
@@ -215,59 +216,66 @@ def choose_k(
     refits = Refits(NMF(tol=1e-3) if estimator is None else estimator, "choose_k", fit_params)
     X, refits = refits.without_start().samples(X)
     large = X.shape[0] * X.shape[1] >= LARGE
-    n_splits = (3 if large else 5) if n_splits is None else n_splits
-    plain = estimator is None and not refits.given
-    short = large and n_runs is None and plain
-    if n_runs is None:
-        n_runs = 5 if large else 10
-    least = refits.n_known
+    plain = large and estimator is None and not refits.given
+    short = plain and n_runs is None
+    usual = (3, 5) if large else (5, 10)
+    n_splits, n_runs = (u if n is None else n for n, u in zip((n_splits, n_runs), usual))
     if numbers is None:
-        numbers, patience = range(max(1, least), min(MOST, *X.shape) + 1), patience or 4
-    tried = _check(numbers, n_splits, n_runs, patience)
-    if tried[0] < least:
-        raise ValueError(
-            f"numbers must be at least {least}, since they count fixed_components and "
-            f"seed_components; got {tried[0]}."
-        )
+        numbers = range(max(1, refits.n_known), min(MOST, *X.shape) + 1)
+        patience = patience or 4
+    tried = _check(numbers, n_splits, n_runs, patience, refits.n_known)
     seed = int(check_random_state(random_state).randint(2**31 - 1))
-    search = {"X": X, "numbers": tried, "share": share, "n_splits": n_splits, "n_runs": n_runs}
-    search |= refits.given
+    ks = np.array(tried)
+    search = {"X": X, "numbers": ks, "share": share}
+    search |= {"n_splits": n_splits, "n_runs": n_runs, **refits.given}
     if estimator is not None:
         search |= {"kind": type(estimator).__name__, "model": estimator.get_params()}
-    total = len(tried) * n_splits + (int((tried > 1).sum()) if n_runs else 0)
+    total = len(tried) * n_splits + int((ks > 1).sum()) * min(n_runs, 1)
     log = SearchLog(refits.results(results), search, seed, total, progress)
     rng = np.random.RandomState(log.seed)
-    if plain and large and _peak(X) < 1e30:
+    if plain and _peak(X) < 1e30:
         X = X.astype(np.float32)
     trial = by_entries(X, refits, share, n_splits, rng)
+    errors, signs = _measured(X, refits, log, trial, tried, n_splits, n_runs, patience, short)
+    _, excess, near = within_one(errors)
+    ks = ks[: len(errors)]
+    good = [int(k) for k in ks[near]]
+    found = Choice(min(good), good, ks, errors, excess, signs[:, 0], signs[:, 1], min(X.shape))
+    if found.edge:
+        warn(found.remarks()[0])
+    return found
+
+
+def _measured(
+    X: Any, refits: Refits, log: SearchLog, trial: Trial, tried: list[int], n_splits: int,
+    n_runs: int, patience: int | None, short: bool,
+) -> tuple[AnyArray, AnyArray]:  # fmt: skip
+    """Return errors and stabilities of the numbers until ``patience`` are clearly worse.
+
+    If ``short`` is True, stabilities are those of short fits to a random subset of the samples.
+    """
     errors, signs = np.empty((len(tried), n_splits)), np.full((len(tried), 2), np.nan)
 
-    def hide(row: int, split: int) -> None:
-        k = int(tried[row])
-        one = partial(trial, {"n_components": k}, split)
-        errors[row, split] = log.get(f"{k} / {split}", one, f"k = {k}")[0]
-
-    def run(row: int) -> None:
-        k = int(tried[row])
-        start = np.random.RandomState((log.seed + k) % 2**32)
-        some, own = (_some(X, k, start), refits.with_settings(tol=3e-3)) if short else (X, refits)
-        both = partial(_stabilities, own, some, k, n_runs, start)
-        signs[row] = log.get(f"{k} / runs", both, f"k = {k}")
+    def work(row: int, split: int) -> None:
+        k = tried[row]
+        if split < n_splits:
+            one = partial(trial, {"n_components": k}, split)
+            errors[row, split] = log.get(f"{k} / {split}", one, f"k = {k}")[0]
+        elif n_runs and k > 1:
+            start = np.random.RandomState((log.seed + k) % 2**32)
+            some = _some(X, k, start) if short else X
+            own = refits.with_settings(tol=3e-3) if short else refits
+            both = partial(_stabilities, own, some, k, n_runs, start)
+            signs[row] = log.get(f"{k} / runs", both, f"k = {k}")
 
     patience = len(tried) if patience is None else patience
     done, end = 0, min(1 + patience, len(tried))
     while done < end:  # rows before `end` are needed whatever their errors; the longest fits first
-        works: list[Any] = []
-        for row in reversed(range(done, end)):
-            works += [partial(run, row)] if n_runs and tried[row] > 1 else []
-            works += [partial(hide, row, split) for split in range(n_splits)]
-        side_by_side(lambda work: work(), [(work,) for work in works], at_once(X, int(tried[-1])))
-        done, end = end, min(_end(errors[:end], patience), len(tried))
-    tried, errors, signs = tried[:done], errors[:done], signs[:done]
-    found = replace(_decide(tried, errors, signs), most=min(X.shape))
-    if found.edge:
-        warn(found.remarks()[0])
-    return found
+        rows, splits = reversed(range(done, end)), reversed(range(n_splits + 1))
+        side_by_side(work, list(itertools.product(rows, splits)), at_once(X, max(tried)))
+        last = int(np.flatnonzero(within_one(errors[:end])[2])[-1])
+        done, end = end, min(last + 1 + patience, len(tried))
+    return errors[:done], signs[:done]
 
 
 def at_once(X: Any, k: int) -> int:
@@ -285,19 +293,6 @@ def at_once(X: Any, k: int) -> int:
 def _text(value: float) -> str:
     """Format a value; NaN, for one part or without runs, becomes a dash."""
     return "-" if np.isnan(value) else f"{value:.3f}"
-
-
-def _end(errors: AnyArray, patience: int) -> int:
-    """Return the number of rows until ``patience`` of them are clearly worse than the best."""
-    near = within_one(errors)[2]
-    return int(np.flatnonzero(near)[-1]) + 1 + patience
-
-
-def _decide(tried: AnyArray, errors: AnyArray, signs: AnyArray) -> Choice:
-    """Apply the one-standard-error rule to differences in the same splits."""
-    _, excess, near = within_one(errors)
-    good = [int(k) for k in tried[near]]
-    return Choice(min(good), good, tried, errors, excess, signs[:, 0], signs[:, 1])
 
 
 def _peak(X: Any) -> float:
@@ -343,8 +338,10 @@ def cophenetic_correlation(clusterings: list[AnyArray]) -> float:
     return float(cophenet(average(apart), apart)[0])
 
 
-def _check(numbers: Iterable[Any], n_splits: Any, n_runs: Any, patience: Any) -> AnyArray:
-    """Return the numbers to try, in order."""
+def _check(
+    numbers: Iterable[Any], n_splits: Any, n_runs: Any, patience: Any, least: int
+) -> list[int]:
+    """Return the numbers to try, in order; raise if one is below ``least``."""
     tried = list(numbers)
     if not tried or not all(isinstance(k, Integral) and int(k) >= 1 for k in tried):
         raise ValueError(f"numbers must be whole numbers of at least 1; got {tried!r}.")
@@ -354,4 +351,9 @@ def _check(numbers: Iterable[Any], n_splits: Any, n_runs: Any, patience: Any) ->
         check_count("patience", patience, 1)
     if n_runs == 1:
         raise ValueError("n_runs must be 0 or at least 2: one run has nothing to agree with.")
-    return np.unique(np.asarray(tried, dtype=int))
+    if min(tried) < least:
+        raise ValueError(
+            f"numbers must be at least {least}, since they count fixed_components and "
+            f"seed_components; got {min(tried)}."
+        )
+    return sorted({int(k) for k in tried})

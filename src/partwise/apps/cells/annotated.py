@@ -172,6 +172,8 @@ def consensus(
     >>> adata.obsm["X_parts"].shape, found.k
     ((60, 2), 2)
     """
+    import pandas as pd
+
     cells = from_anndata(adata, layer=layer)
     steps.check_names([str(name) for name in adata.var_names], adata.n_vars, "adata")
     prepared = steps.prepare(
@@ -180,14 +182,9 @@ def consensus(
     if device is not None:
         prepared = steps.on_device(prepared, device)
     model = steps.model_of_runs(beta_loss)
-    place = {name: i for i, name in enumerate(cells.ids)}
-    at = np.array([place[name] for name in prepared.cells])
-    common: dict[str, Any] = {
-        "density_threshold": density_threshold,
-        "neighborhood": neighborhood,
-        "loss": beta_loss,
-        "seed": random_state,
-    }
+    at = pd.Index(cells.ids).get_indexer(prepared.cells)
+    limits = {"density_threshold": density_threshold, "neighborhood": neighborhood}
+    common: dict[str, Any] = {"loss": beta_loss, "seed": random_state, **limits}
     if sample_key is None:
         runs = steps.each_run(
             prepared.seen, k, n_runs, model=model, seed=random_state, only=range(n_runs)
@@ -203,8 +200,7 @@ def consensus(
     info = {
         "method": "consensus",
         "parameters": {
-            "k": k, "n_runs": n_runs, "n_genes": n_genes, "beta_loss": beta_loss,
-            "density_threshold": density_threshold, "neighborhood": neighborhood,
+            "k": k, "n_runs": n_runs, "n_genes": n_genes, "beta_loss": beta_loss, **limits,
             "random_state": random_state, "sample_key": sample_key or "",
         },
         "stability": one.found.stability,
@@ -485,20 +481,18 @@ class _SharedGenes:
         used = np.isfinite(H).all(axis=0)
         if f"{key}_used" in reference.var:
             used &= np.asarray(reference.var[f"{key}_used"], dtype=bool)
-        for source, object_ in (("adata", adata), ("reference", reference)):
-            steps.check_names([str(name) for name in object_.var_names], object_.n_vars, source)
-        at = {str(name): j for j, name in enumerate(adata.var_names)}
-        places = np.flatnonzero(used)
-        names = [str(reference.var_names[j]) for j in places]
-        there = np.array([name in at for name in names], dtype=bool)
-        weight = np.abs(H[:, places])
-        self.share = float(weight[:, there].sum() / max(weight.sum(), 1e-300))
-        self.missing = [name for name in names if name not in at]
-        self.rows = places[there]
-        self.columns = [at[name] for name in names if name in at]
+        mine, theirs = (object_.var_names.astype(str) for object_ in (adata, reference))
+        steps.check_names(list(mine), adata.n_vars, "adata")
+        steps.check_names(list(theirs), reference.n_vars, "reference")
+        at = mine.get_indexer(theirs)
+        self.rows = np.flatnonzero(used & (at >= 0))
+        self.columns = at[self.rows]
+        self.missing = [str(name) for name in theirs[used & (at < 0)]]
+        total = np.abs(H[:, used]).sum()
+        self.share = float(np.abs(H[:, self.rows]).sum() / max(total, 1e-300))
         if self.share < least:
             raise ValueError(
-                f"adata lacks {len(self.missing)} of the {len(names)} genes of the parts "
+                f"adata lacks {len(self.missing)} of the {used.sum()} genes of the parts "
                 f"({shown(self.missing)}), and only {self.share:.0%} of their weight is on the "
                 f"others; least={least:g} is required."
             )
@@ -748,9 +742,8 @@ def _parameters(model: Any) -> dict[str, Any]:
     """Return parameters as an .h5ad file can hold them; those that are None are left out."""
     found: dict[str, Any] = {}
     for name, value in model.get_params(deep=False).items():
-        array = np.asarray(value) if isinstance(value, list | tuple | np.ndarray) else None
-        if array is not None and array.dtype.kind in "bif":
-            found[name] = array
+        if isinstance(value, list | tuple | np.ndarray) and np.asarray(value).dtype.kind in "bif":
+            found[name] = np.asarray(value)
         elif value is not None:
             plain = isinstance(value, bool | int | float | str | np.generic)
             found[name] = value if plain else str(value)

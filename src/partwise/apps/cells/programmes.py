@@ -118,13 +118,9 @@ class Programmes:
 
     def top_genes(self, most: int = 20) -> list[list[str]]:
         """Return the genes with the highest scores of each program."""
-        most, found = min(most, len(self.genes)), []
-        for scores in self.scores:
-            least = np.partition(scores, -most)[-most]
-            high = np.flatnonzero((scores >= least) & (scores > 0))
-            best = high[np.argsort(-scores[high], kind="stable")[:most]]
-            found.append([self.genes[j] for j in best])
-        return found
+        order = np.argsort(-self.scores, axis=1, kind="stable")[:, :most]
+        pairs = zip(order, self.scores, strict=True)
+        return [[self.genes[j] for j in row if score[j] > 0] for row, score in pairs]
 
 
 def prepare(
@@ -156,17 +152,15 @@ def prepare(
         raise ValueError(f"{source}: no cell has a count.")
     notes: tuple[str, ...] = ()
     if not held.all():
-        names = shown(cells[i] for i in np.flatnonzero(~held))
-        what = "cell" if n - held.sum() == 1 else "cells"
-        notes = (
-            f"Left out {n - held.sum()} {what} without a count of the {len(kept):,} genes used: "
-            f"{names}.",
-        )
+        out = [cells[i] for i in np.flatnonzero(~held)]
+        what = "cell" if len(out) == 1 else "cells"
+        words = f"without a count of the {len(kept):,} genes used: {shown(out)}."
+        notes = (f"Left out {len(out)} {what} {words}",)
         at = np.flatnonzero(held)
         seen, tpm, cells = seen[at], tpm[at], [cells[i] for i in at]
         mean, variance = moments(tpm)
     spread = moments(seen)[1] * (len(cells) / max(len(cells) - 1, 1))
-    scale = np.where(spread > 0, 1 / np.sqrt(np.where(spread > 0, spread, 1)), 1)
+    scale = 1 / np.sqrt(np.where(spread > 0, spread, 1))
     return PreparedCounts(
         times(seen, scale), tpm, mean, np.sqrt(variance), kept, cells, genes, notes
     )  # fmt: skip
@@ -255,9 +249,8 @@ def at_once(prepared: PreparedCounts) -> int:
 
 def groups_of_runs(prepared: PreparedCounts, k: int, runs: Sequence[int]) -> list[list[int]]:
     """Divide the runs of one k into groups that run side by side, whatever the number of cores."""
-    size = (
-        len(runs) if back_end(prepared.seen) is not None else group_size(as_data(prepared.seen), k)
-    )
+    alone = back_end(prepared.seen) is not None
+    size = len(runs) if alone else group_size(as_data(prepared.seen), k)
     return [list(runs[lo : lo + size]) for lo in range(0, len(runs), size)]
 
 
@@ -401,12 +394,9 @@ ITERATIONS = 60
 
 def memory_of(prepared: PreparedCounts, k: int) -> float:
     """Return an upper bound on memory in bytes: counts, and factors of the parallel runs."""
-
-    def size(X: Any) -> float:
-        return float(8 * X.nnz if sp.issparse(X) else 4 * X.shape[0] * X.shape[1])
-
     n, p = prepared.seen.shape
-    held = size(prepared.seen) + size(prepared.tpm)
+    counts = (prepared.seen, prepared.tpm)
+    held = sum(8 * X.nnz if sp.issparse(X) else 4 * X.shape[0] * X.shape[1] for X in counts)
     starts = group_size(as_data(prepared.seen), k)
     return float(5e8 + held + 8 * 4.0 * (n + p) * k * starts)
 
@@ -427,8 +417,7 @@ def seconds_of(
     for iterations in (6, 2, 6):
         begun = clock()
         short.set_params(max_iter=iterations)
-        for _ in each_run(prepared.seen, k, some, model=short, seed=0, only=range(some)):
-            pass
+        list(each_run(prepared.seen, k, some, model=short, seed=0, only=range(some)))
         spent.append(clock() - begun)
     one = max(spent[2] - spent[1], 1e-6) / 4 / some / k
     return float(one * n_runs * sum(numbers) * min(ITERATIONS, model.max_iter))
