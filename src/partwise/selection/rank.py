@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Integral
 from typing import Any
@@ -237,10 +237,7 @@ def choose_k(
         X = X.astype(np.float32)
     trial = by_entries(X, refits, share, n_splits, rng)
     errors, signs = _measured(X, refits, log, trial, tried, n_splits, n_runs, patience, short)
-    _, excess, near = within_one(errors)
-    ks = ks[: len(errors)]
-    good = [int(k) for k in ks[near]]
-    found = Choice(min(good), good, ks, errors, excess, signs[:, 0], signs[:, 1], min(X.shape))
+    found = replace(_decide(ks[: len(errors)], errors, signs), most=min(X.shape))
     if found.edge:
         warn(found.remarks()[0])
     return found
@@ -273,8 +270,7 @@ def _measured(
     while done < end:  # rows before `end` are needed whatever their errors; the longest fits first
         rows, splits = reversed(range(done, end)), reversed(range(n_splits + 1))
         side_by_side(work, list(itertools.product(rows, splits)), at_once(X, max(tried)))
-        last = int(np.flatnonzero(within_one(errors[:end])[2])[-1])
-        done, end = end, min(last + 1 + patience, len(tried))
+        done, end = end, min(_end(errors[:end], patience), len(tried))
     return errors[:done], signs[:done]
 
 
@@ -288,6 +284,18 @@ def at_once(X: Any, k: int) -> int:
     entries = int(X.nnz) if sp.issparse(X) else int(X.size)
     room: int = KEPT // (entries + ARRAYS * sum(X.shape) * k)
     return max(1, min(allowed(), room, 1 + entries * k // ALONE))
+
+
+def _end(errors: AnyArray, patience: int) -> int:
+    """Return the number of rows until ``patience`` of them are clearly worse than the best."""
+    return int(np.flatnonzero(within_one(errors)[2])[-1]) + 1 + patience
+
+
+def _decide(tried: AnyArray, errors: AnyArray, signs: AnyArray) -> Choice:
+    """Apply the one-standard-error rule to differences in the same splits."""
+    _, excess, near = within_one(errors)
+    good = [int(k) for k in tried[near]]
+    return Choice(min(good), good, tried, errors, excess, signs[:, 0], signs[:, 1])
 
 
 def _text(value: float) -> str:

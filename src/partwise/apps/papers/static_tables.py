@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
@@ -16,58 +15,21 @@ FORMULA = ("formulation", "method", "operation", "formula")
 SIZES = ("samples", "features", "classes")
 
 
-class Tally(Counter[str]):
-    """Counts of additions, multiplications and divisions: ``fladd``, ``flmlt``, ``fldiv``."""
-
-    def dot(self, rows: int, inner: int, columns: int = 1) -> None:
-        """Count a matrix product. For a sparse matrix, ``rows * inner`` is its non-zeros."""
-        self.update(fladd=rows * inner * columns, flmlt=rows * inner * columns)
-
-    def apply(self, entries: int, *, add: int = 0, mul: int = 0, div: int = 0) -> None:
-        """Count elementwise additions, multiplications and divisions per entry."""
-        self.update(fladd=add * entries, flmlt=mul * entries, fldiv=div * entries)
-
-
-def count(formulation: str, method: str, sizes: dict[str, int]) -> Tally:
+def count(formulation: str, method: str, operation: str, sizes: dict[str, int]) -> int:
     """Count the operations of one iteration of NMF or GNMF.
 
     The formulation is "frobenius" for (14) and (15) of the paper, or "divergence" for (20) and
     (21), where q conjugate gradient steps solve the systems. ``sizes`` are M, N, K, p and q as in
-    the paper.
+    the paper. A test derives the formulas from the products and updates of an iteration.
     """
-    M, N, K, p, q = (sizes[name] for name in "MNKpq")
-    tally, graph = Tally(), method == "GNMF"
-    if formulation == "frobenius":
-        for rows, other in ((M, N), (N, M)):  # (14) XV and U(VᵀV); (15) XᵀU and V(UᵀU)
-            tally.dot(rows, other, K)
-            tally.dot(K, other, K)
-            tally.dot(rows, K, K)
-            tally.apply(rows * K, mul=1, div=1)
-        if graph:  # λW V in the numerator and λD V in the denominator; λW and λD are constant
-            tally.dot(N, p, K)
-            tally.apply(N * K, add=2, mul=1)
-        return tally
-    for rows, other in ((M, N), (N, M)):  # UVᵀ, the ratio, its product with V or U, column sums
-        tally.dot(M, K, N)
-        tally.apply(M * N, div=1)
-        tally.dot(rows, other, K)
-        tally.apply(rows * K, mul=1)
-        tally.apply(other * K, add=1)
-    tally.apply(M * K, div=1)
-    if not graph:
-        tally.apply(N * K, div=1)
-        return tally
-    tally.apply(N * p, mul=1)  # λL, once
-    for _ in range(q * K):  # (Σu I + λL) d; three vector updates and two inner products
-        tally.dot(N, p)
-        tally.apply(N, add=6, mul=6)
-    return tally
+    wanted = (formulation, method, operation)
+    rows = read_rows("gnmf/table1")
+    formula = next(r["counted"] for r in rows if tuple(r[key] for key in FORMULA[:3]) == wanted)
+    return evaluate(formula, sizes)
 
 
-def printed_count(formula: str, sizes: dict[str, int]) -> int | None:
-    """Evaluate a printed formula at these sizes; None for an order of growth, O(...)."""
-    if formula.startswith("O("):
-        return None
+def evaluate(formula: str, sizes: dict[str, int]) -> int:
+    """Evaluate a formula of operations at these sizes."""
     # eval is safe here: the formulas are package data, and only these names are available.
     return math.floor(float(eval(formula, {"__builtins__": {}}, dict(sizes))))
 
@@ -78,10 +40,9 @@ def operations(protocol: Protocol, name: str, data_home: str | None) -> Section:
     for sizes in read_settings(name)["sizes"]:
         rows = []
         for row in read_rows(name):
-            printed = printed_count(row["formula"], sizes)
             numbers = ["", "", ""]
-            if printed is not None:
-                counted = count(row["formulation"], row["method"], sizes)[row["operation"]]
+            if row["counted"]:  # the others are orders of growth, O(...)
+                printed, counted = (evaluate(row[key], sizes) for key in ("formula", "counted"))
                 gap = (counted - printed) / printed
                 numbers = [f"{printed:,}", f"{counted:,}", f"{gap:+.2%}" if gap else "equal"]
             rows.append([*(row[key] for key in FORMULA), *numbers])
