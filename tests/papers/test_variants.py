@@ -34,7 +34,7 @@ from partwise.apps.papers.claims import (
     outlook,
     together,
 )
-from partwise.apps.papers.computed import identities
+from partwise.apps.papers.identities import identities
 from partwise.apps.papers.protocol import Budget, Cause, DataSpec, Method
 from partwise.apps.papers.representations import (
     TRIAL_ITER,

@@ -1,7 +1,8 @@
 """Verdicts on single sentences of the papers, with the numbers that decide them.
 
-``sentences.toml`` quotes the sentences. Most are judged by the claims of tables and figures, and
-some by a short computation. For the others the file gives the reason why they cannot be judged.
+``sentences.toml`` quotes the sentences. Most are judged by the claims of tables and figures. For
+some the file records the result of a short computation (``tests/papers/computed.py``), and for the
+others the reason why they cannot be judged.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from functools import cache
 from importlib import resources
 
 from partwise.apps.papers.claims import FAILS, HOLDS, NOT_RUN, UNDECIDED, Verdict
-from partwise.apps.papers.computed import COMPUTED
 
 NOT_OURS = "not ours to judge"
 STATES = (HOLDS, FAILS, UNDECIDED, NOT_RUN, NOT_OURS)
@@ -64,7 +64,7 @@ def _judged(paper: str, entry: dict[str, str], parts: list[tuple[str, Verdict]])
     if "why" in entry:
         return Sentence(*about, NOT_OURS, entry["why"])
     if "computed" in entry:
-        return Sentence(*about, *_compute(entry["computed"]))
+        return Sentence(*about, entry["state"], entry["number"])
     tables = tuple(dict.fromkeys(table for table, _ in parts))
     parts = [(table, v) for table, v in parts if v.measured != NOT_RUN]
     if not parts:
@@ -84,10 +84,3 @@ def _in_print(parts: list[tuple[str, Verdict]], ends: str) -> bool | None:
     """Return whether the printed numbers support a sentence; None if there are none."""
     printed = [v.printed for _, v in parts if v.printed is not None]
     return (any if ends == HOLDS else all)(printed) if printed else None
-
-
-@cache
-def _compute(name: str) -> tuple[str, str]:
-    kind, _, rest = name.partition(" ")
-    holds, number = COMPUTED[kind](*filter(None, [rest]))
-    return HOLDS if holds else FAILS, number

@@ -15,19 +15,6 @@ FORMULA = ("formulation", "method", "operation", "formula")
 SIZES = ("samples", "features", "classes")
 
 
-def count(formulation: str, method: str, operation: str, sizes: dict[str, int]) -> int:
-    """Count the operations of one iteration of NMF or GNMF.
-
-    The formulation is "frobenius" for (14) and (15) of the paper, or "divergence" for (20) and
-    (21), where q conjugate gradient steps solve the systems. ``sizes`` are M, N, K, p and q as in
-    the paper. A test derives the formulas from the products and updates of an iteration.
-    """
-    wanted = (formulation, method, operation)
-    rows = read_rows("gnmf/table1")
-    formula = next(r["counted"] for r in rows if tuple(r[key] for key in FORMULA[:3]) == wanted)
-    return evaluate(formula, sizes)
-
-
 def evaluate(formula: str, sizes: dict[str, int]) -> int:
     """Evaluate a formula of operations at these sizes."""
     # eval is safe here: the formulas are package data, and only these names are available.

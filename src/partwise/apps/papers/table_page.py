@@ -33,8 +33,8 @@ from partwise.apps.papers.claims import (
     slower,
     together,
 )
-from partwise.apps.papers.computed import identities
 from partwise.apps.papers.document import FAR, Block, Fold, Picture, Section, table
+from partwise.apps.papers.identities import identities
 from partwise.apps.papers.protocol import Method, Protocol
 from partwise.apps.papers.scores import WORDS
 from partwise.apps.papers.summary import Stat, Summary, paired_stat

@@ -1,8 +1,8 @@
-"""Short computations that test sentences of the papers, and identities of two methods.
+"""Short computations that decide sentences of the papers.
 
 Each function returns whether a sentence holds, and the number that decides it. ``sentences.toml``
-lists the function for each sentence. Numbers in parentheses, such as (14), are the equations of
-the paper.
+names the function for each sentence and records its result, which a test computes again. Numbers in
+parentheses, such as (14), are the equations of the paper.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from partwise.apps.papers.document import Block, table
-from partwise.apps.papers.protocol import Budget, DataSpec, Method, Protocol, load_protocol
-from partwise.apps.papers.representations import FitTask, Representation, fit_estimator
+from partwise.apps.papers.identities import fit
+from partwise.apps.papers.protocol import Budget, DataSpec, read_rows
+from partwise.apps.papers.representations import Representation
 from partwise.apps.papers.sampling import Sample, data_found, draw
-from partwise.apps.papers.static_tables import count
+from partwise.apps.papers.static_tables import evaluate
 from partwise.graph import neighbor_graph
 
 
@@ -25,16 +25,9 @@ def _sample() -> Sample:
     return draw("sentences", DataSpec("digits", "unit_rows"), 3, 0)
 
 
-def _fit(sample: Sample, estimator: str, params: dict[str, Any], y: Any = None) -> Representation:
-    """Fit as many parts as there are classes, from the start that all methods share."""
-    start = "seed" if estimator == "LCF" else "shared"  # LCF has other factors than V and U
-    method = Method(estimator, estimator, params, start=start, unit_basis=False)
-    return fit_estimator(FitTask(sample, y, len(sample.order), method, params), estimator, params)
-
-
 def _fitted(estimator: str, budget: Budget | None = None, **params: Any) -> Representation:
     sample = _sample()
-    return _fit(sample, estimator, params, None if budget is None else sample.shown(budget))
+    return fit(sample, estimator, params, None if budget is None else sample.shown(budget))
 
 
 FEW = Budget("5 per class", per_class=5)
@@ -238,7 +231,7 @@ def _conjugate_gradients() -> tuple[bool, str]:
     counts = {}
     for lam in (1.0, 100.0):
         params = {**PRINTED, **KL, "max_iter": 5, "graph_reg": lam, "n_neighbors": 5}
-        fitted = _fit(sample, "GNMF", params)
+        fitted = fit(sample, "GNMF", params)
         V, U = np.asarray(fitted.embedding), np.asarray(fitted.components).T
         right = V * ((np.asarray(sample.X) / np.maximum(V @ U.T, 1e-12)) @ U)
         steps = []
@@ -250,6 +243,13 @@ def _conjugate_gradients() -> tuple[bool, str]:
         counts[lam] = float(np.median(steps))
     words = f"median iterations on {spec.name} at λ = 1: {counts[1.0]:.0f}"
     return counts[100.0] <= 20, f"{words}, at the paper's λ = 100: {counts[100.0]:.0f}"
+
+
+def count(formulation: str, method: str, operation: str, sizes: dict[str, int]) -> int:
+    """Return the number of operations of one iteration at these sizes."""
+    rows = read_rows("gnmf/table1")
+    wanted = [formulation, method, operation]
+    return evaluate(next(r["counted"] for r in rows if list(r.values())[:3] == wanted), sizes)
 
 
 def _operations() -> tuple[bool, str]:
@@ -362,39 +362,3 @@ COMPUTED: dict[str, Callable[..., tuple[bool, str]]] = {
     "plsa": _plsa,
     "conjugate_gradients": _conjugate_gradients,
 }
-
-
-N_ITER = 200
-ROUNDING = 1e-9  # relative to the largest entry, after hundreds of iterations
-
-
-def identities(protocol: Protocol) -> tuple[list[Block], frozenset[str]]:
-    """Test the listed identities: with one label per class, some methods equal another method.
-
-    Return blocks that show the results, and the methods that equal another method.
-    """
-    root = load_protocol(protocol.runs_of) if protocol.runs_of else protocol
-    blocks: list[Block] = []
-    equal = set()
-    for entry in root.identities:
-        method, name, plain = root.method(entry["method"]), entry["method"], entry["plain"]
-        spec = root.data[0] if data_found(root.data[0], None) else DataSpec("digits")
-        sample = draw(root.name, spec, 3, 0)
-        params = {**method.params, **entry.get("params", {}), "max_iter": N_ITER}
-        fewer = {key: value for key, value in params.items() if key in entry["settings"]}
-        labels = sample.shown(Budget("1 per class", per_class=1))
-        fits = {
-            name: _fit(sample, method.estimator, params, labels),
-            plain: _fit(sample, entry["as"], fewer),
-        }
-        one, two = (np.asarray(fitted.embedding) for fitted in fits.values())
-        gap = float(np.abs(one - two).max() / np.abs(two).max())
-        text = (
-            f"{name} with one label per class and {plain} from one start with one solver, on three "
-            f"classes of {spec.name}: the largest difference of their part weights is {gap:.2g} of "
-            f"the largest entry. {entry['text']}"
-        )
-        rows = [[method, f"{fitted.objective:.12g}"] for method, fitted in fits.items()]
-        blocks += [f"## {entry['title']}", text, table(rows, ["method", "objective"])]
-        equal |= {name} if gap <= ROUNDING else set()
-    return blocks, frozenset(equal)
