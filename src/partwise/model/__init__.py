@@ -1,1 +1,1 @@
-"""The problem: losses, terms, maps, and the two subproblems of a factorization."""
+"""The optimisation problem: losses, penalty terms and the two subproblems."""

@@ -1,4 +1,8 @@
-"""ConceptModel: X ≈ V Cᵀ X, the basis U = XᵀC made of samples; CF, and LCF with its locality.
+"""The objective and the two subproblems of concept factorization (CF and LCF).
+
+The basis U = XᵀC consists of combinations of samples: X ≈ V Uᵀ = V CᵀX. The objective is ½ ‖X - V
+CᵀX‖² + λ/2 Σ_ik v_ik ‖u_k - x_i‖², with λ = 0 for CF. It depends on X only through K = XXᵀ, which
+another kernel can replace. A linear kernel is never computed, since K C = X (XᵀC).
 
 ½ ‖X - V CᵀX‖² + λ/2 Σ_ik v_ik ‖u_k - x_i‖². The data enters through K = XXᵀ or another kernel,
 which a linear kernel never builds: K C = X (XᵀC).
@@ -18,10 +22,11 @@ from partwise.model.terms import Linear, Term
 
 
 class Gram(Protocol):
-    """A kernel matrix K seen through products; plus and minus are its parts K = K⁺ - K⁻ >= 0."""
+    """Products with a kernel matrix K = K⁺ - K⁻, where K⁺ and K⁻ are non-negative."""
 
     signed: bool
-    noise: float  # squared length of a concept that cancelled, relative to its samples' together
+    # A concept with a smaller squared length, relative to that of its samples, is rounding noise.
+    noise: float
 
     def dot(self, C: AnyArray) -> AnyArray: ...
     def plus_dot(self, C: AnyArray) -> AnyArray: ...
@@ -30,12 +35,15 @@ class Gram(Protocol):
 
 
 class LinearGram:
-    """K = XXᵀ, never built. For signed X: K⁺ = X⁺X⁺ᵀ + X⁻X⁻ᵀ, K⁻ = X⁺X⁻ᵀ + X⁻X⁺ᵀ."""
+    """Products with K = XXᵀ, which is not computed.
+
+    For X with negative values, K⁺ = X⁺X⁺ᵀ + X⁻X⁻ᵀ and K⁻ = X⁺X⁻ᵀ + X⁻X⁺ᵀ.
+    """
 
     def __init__(self, data: DataMatrix, positive: DataMatrix | None, negative: DataMatrix | None):
         self.data, self.positive, self.negative = data, positive, negative
         self.signed = negative is not None
-        self.noise = float(np.finfo(data.dtype).eps)  # half the digits of XᵀC
+        self.noise = float(np.finfo(data.dtype).eps)  # rounding affects half of the digits of XᵀC
 
     def dot(self, C: AnyArray) -> AnyArray:
         return self.data.dot(self.data.tdot(C))
@@ -57,13 +65,14 @@ class LinearGram:
 
 
 class DenseGram:
-    """A kernel matrix that has been computed."""
+    """Products with a kernel matrix that is in memory."""
 
     def __init__(self, K: AnyArray) -> None:
         self.K = K
         self.signed = bool((K < 0).any())
         self.positive = np.maximum(K, 0) if self.signed else K
-        self.noise = 256 * float(np.finfo(K.dtype).eps)  # all but two of the digits of CᵀKC
+        # rounding affects all but two of the digits of CᵀKC
+        self.noise = 256 * float(np.finfo(K.dtype).eps)
 
     def dot(self, C: AnyArray) -> AnyArray:
         return product(self.K, C)
@@ -81,10 +90,10 @@ class DenseGram:
 
 
 class Weights(Subproblem):
-    """The subproblem in C: ½ tr(CᵀKC H) - (1+λ)⟨KV, C⟩, H = VᵀV + λ diag(Vᵀ1).
+    """The subproblem for C: ½ tr(CᵀKC H) - (1+λ)⟨KV, C⟩ with H = VᵀV + λ diag(Vᵀ1).
 
-    K C is kept from one half-step to the next (`ConceptModel.product`), so that a gradient costs
-    one product with K, and one iteration with a single gradient two.
+    `ConceptModel.product` stores K C from one update to the next. A gradient therefore costs one
+    product with K, and an iteration with one gradient costs two.
     """
 
     kind = "frobenius"
@@ -111,7 +120,11 @@ class Weights(Subproblem):
         return 0.5 * dot64(KC, C @ self.H) - self.factor * dot64(KC, self.V) + self.constant
 
     def descend(self, C: AnyArray, steps: int) -> AnyArray:
-        """Take accelerated projected gradient steps; K times the point is extrapolated too."""
+        """Return C after accelerated projected gradient steps.
+
+        The product with K is extrapolated together with C, since K times the extrapolated point is
+        the same combination of earlier products.
+        """
         size = self.model.bound(C.shape[0], C.dtype) * float(np.linalg.norm(self.H, 2))
         if size == 0:
             return C
@@ -129,7 +142,10 @@ class Weights(Subproblem):
 
 
 class Codes(Quadratic):
-    """The subproblem in V, with the signed parts of the products for a multiplicative step."""
+    """The subproblem for V of a concept factorization.
+
+    For a multiplicative step, it returns the positive and the negative part of its products.
+    """
 
     def __init__(self, *args: Any, parts: Any = None, **kw: Any) -> None:
         super().__init__(*args, **kw)
@@ -145,7 +161,7 @@ class Codes(Quadratic):
 
 
 class ConceptModel(Model):
-    """Objective and the two subproblems ("V" is V, "U" is C) of CF and LCF."""
+    """The objective of CF and LCF, and its subproblems for V ("V") and C ("U")."""
 
     unit = False
 
@@ -156,15 +172,15 @@ class ConceptModel(Model):
         self.balance = balance and not locality
         self.a = gram.diagonal()
         self.constant = 0.5 * float(self.a.sum(dtype=np.float64))
-        self.size = self.constant  # the loss of V = 0
+        self.size = self.constant  # the loss for V = 0
         self.eps = float(np.finfo(self.a.dtype).eps)
         self.least = LEAST_MISFIT["frobenius"]
-        self.sweeps = sweeps  # on V
+        self.sweeps = sweeps  # number of coordinate sweeps on V per product
         self._bound: float | None = None
         self._known: tuple[AnyArray, AnyArray] | None = None
 
     def bound(self, n: int, dtype: Any) -> float:
-        """Return an upper estimate of ‖K‖₂ from a few power steps."""
+        """Return an estimate from above of ‖K‖₂ by a few power iterations."""
         if self._bound is None:
             v = np.random.RandomState(0).uniform(size=(n, 1)).astype(dtype)
             size = 0.0
@@ -175,10 +191,11 @@ class ConceptModel(Model):
         return self._bound
 
     def product(self, C: AnyArray) -> AnyArray:
-        """Return K C, stored for the last C; zero for a concept whose samples cancel.
+        """Return K C, stored for the last C; zero for concepts whose samples cancel.
 
-        Such a concept, for example the mean of centred samples, consists of rounding errors.
-        Scaling it to unit length, or fitting part weights to it, would make these as large as X.
+        A concept whose samples cancel, for example the mean of centred samples, consists of
+        rounding errors. Scaling such a concept to unit length, or fitting part weights to it, would
+        enlarge these errors to the size of X.
         """
         if self._known is None or self._known[0] is not C:
             KC = self.gram.dot(C)
@@ -189,17 +206,17 @@ class ConceptModel(Model):
         return self._known[1]
 
     def subproblem(self, side: str, V: AnyArray, C: AnyArray) -> Weights | Codes:
-        """Return the problem in V or, for "U", in C."""
+        """Return the subproblem for V or, with "U", for C."""
         return self.codes(C) if side == "V" else self.weights(V)
 
     def weights(self, V: AnyArray) -> Weights:
-        """Return the problem in C."""
+        """Return the subproblem for C with V fixed."""
         H = V.T @ V
         H[np.diag_indices_from(H)] += self.locality * V.sum(axis=0)
         return Weights(self, V, H)
 
     def codes(self, C: AnyArray) -> Codes:
-        """Return the problem in V."""
+        """Return the subproblem for V with C fixed."""
         lam = self.locality
         KC = self.product(C)
         G = C.T @ KC
@@ -216,9 +233,10 @@ class ConceptModel(Model):
         return self.value(V, C)
 
     def normalize(self, V: AnyArray, C: AnyArray) -> tuple[AnyArray, AnyArray]:
-        """Scale basis vectors to length one, if requested and V and C share a free scale.
+        """Scale basis vectors to length one, if this leaves the objective unchanged.
 
-        One long column of V would shorten the gradient steps of all columns of C.
+        Without this scaling, a single large column of V would force small gradient steps for all
+        columns of C.
         """
         if not self.balance:
             return V, C
@@ -232,7 +250,7 @@ class ConceptModel(Model):
     feasible = normalize
 
     def fit_scale(self, V: AnyArray, C: AnyArray) -> AnyArray:
-        """Return V times the scalar that fits X best."""
+        """Return V multiplied by the number for which V CᵀX fits X best."""
         KC = self.product(C)
         fit, size = dot64(KC, V), dot64(V.T @ V, C.T @ KC)
         return V * V.dtype.type(fit / size) if fit > 0 and size > 0 else V
@@ -241,9 +259,11 @@ class ConceptModel(Model):
 def code_problem(
     a: AnyArray, KC: AnyArray, G: AnyArray, locality: float, *, sweeps: int = 1, parts: Any = None
 ) -> Codes:
-    """Return the problem in V for samples with ‖x‖² = a and products KC = X U, G = UᵀU."""
+    """Return the subproblem for V from a = ‖x_i‖², KC = X U and G = UᵀU."""
     terms: list[Term] = []
-    if locality:  # λ/2 (‖x_i‖² + ‖u_k‖²); the -2 x·u part is in (1 + λ) KC
+    # The cost of locality is λ/2 (‖x_i‖² + ‖u_k‖² - 2 x_i·u_k); its last term is part of (1 + λ)
+    # KC.
+    if locality:
         terms.append(Linear((0.5 * locality * (a[:, None] + np.diag(G))).astype(KC.dtype)))
     constant = 0.5 * float(a.sum(dtype=np.float64))
     return Codes((1 + locality) * KC, G, terms=terms, constant=constant, sweeps=sweeps, parts=parts)

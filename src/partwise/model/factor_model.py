@@ -1,4 +1,4 @@
-"""FactorModel: the objective of X ≈ V S Uᵀ with V = A Z, and its two subproblems."""
+"""The objective of X ≈ V S Uᵀ with V = A Z, and its two subproblems."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from partwise.model.terms import Place, Price, Term, UnitLength
 
 @dataclass(frozen=True)
 class Held:
-    """Entries of U that are known.
+    """Entries of U that the user fixed.
 
     Attributes
     ----------
     values, known : (p, k) arrays
-        The known values, and one at each known entry.
+        The fixed values, and a mask that is one at each fixed entry.
     columns : (k,) array
-        One for a part without known entries, else zero.
+        One for a part without fixed entries, else zero.
     """
 
     values: Array
@@ -36,37 +36,37 @@ class Held:
     columns: Array
 
     def project(self, U: Array) -> Array:
-        """Return U with its known entries."""
+        """Return U with the fixed entries set to their values."""
         return namespace(U).where(self.known > 0, self.values, U)
 
 
 class FactorModel(Model):
-    """loss(X, A Z S Uᵀ) + terms_V(Z) + terms_U(U), Z >= 0, U >= 0.
+    """The objective loss(X, A Z S Uᵀ) + terms_V(Z) + terms_U(U) for Z, U >= 0.
 
     Parameters
     ----------
     data : DataMatrix
     loss : Loss
     rows : SharedRows, MixedRows or None
-        The map A: samples that share a row of Z, or mix several. None: each has its own.
+        The map A, whose rows select or mix rows of Z for each sample. None: A is the identity.
     weights : (n,) array or None
         Sample weights γ of the loss.
     smoothing : float
-        δ of S.
+        Strength δ of the smoothing matrix S.
     terms_V, terms_U : sequences of Term
-        Already written for Z and U.
+        Penalty terms on Z and on U.
     unit : bool
-        Hold each column of U at length one (Frobenius) or sum one (KL). Penalties on V are then
-        those of V with the lengths of U moved into it, which is the same problem without a
-        constraint: the U-step pays for length, and `normalize` moves it over without changing the
-        objective. With smoothing, which mixes the columns, and entries that are known no length
-        can move: it is not for both.
+        Whether each column of U has length one (Frobenius) or sum one (KL). The terms on V are then
+        evaluated for V multiplied by the lengths of U, which gives an equivalent problem without a
+        constraint: the subproblem for U contains a cost of the lengths (`UnitLength`), and
+        `normalize` moves the lengths from U to V without changing the objective. It cannot be used
+        with both smoothing, which mixes the columns, and fixed entries.
     held : (p, k) array or None
-        Entries of U that are known, NaN where one is free.
+        Fixed entries of U, and NaN for all others.
     project : mapping
-        For "V" or "U" the projection to a set that the factor stays in.
+        For "V" or "U", a function that projects this factor onto its constraint set.
     sweeps : (int, int)
-        Coordinate sweeps that a product is worth, on V and on U.
+        Number of coordinate sweeps on V and on U per product with X.
     """
 
     def __init__(
@@ -120,12 +120,13 @@ class FactorModel(Model):
         if unit and smoothing and held is not None:
             if np.isnan(held).any():
                 raise ValueError("scale='unit' cannot be combined with smoothing and known entries")
-            self.unit = False  # all parts have known entries
+            self.unit = False  # all entries are fixed, so no length can change
 
     def _gathered(self, weights: NDArray[Any] | None) -> DataMatrix:
         """Return AᵀΓX."""
         data, n = self.data, self.data.shape[0]
-        if isinstance(self.rows, MixedRows):  # it has what losses ask for, and no more
+        # MixedData implements only the methods of DataMatrix that losses use.
+        if isinstance(self.rows, MixedRows):
             heavy = data if weights is None else data.weighted(weights, None, n)
             return MixedData(heavy, self.rows)  # type: ignore[return-value]
         if self.rows is None:
@@ -134,7 +135,7 @@ class FactorModel(Model):
 
     @property
     def newton_sides(self) -> str:
-        """The factors that second-order sweeps can move: they cannot hold an entry."""
+        """Factors that second-order sweeps support; they cannot keep entries fixed."""
         return self.R.newton_sides if self.held is None else self.R.newton_sides.replace("U", "")
 
     def _hold(self, values: NDArray[Any]) -> Held:
@@ -147,31 +148,39 @@ class FactorModel(Model):
     # -- terms ------------------------------------------------------------------------------
 
     def add_term(self, side: str, term: Term) -> None:
-        """Add a term on Z ("V") or U, with its arrays at the place of that factor."""
+        """Add a term on Z ("V") or on U, with arrays of the same type as the factor."""
         move = self.R.rows if side == "V" else self.R.small
         self.terms[side].append(term.placed(Place(move, self.R.operator, self.data.dtype)))
 
     def penalty(self, side: str, Z: Array, U: Array) -> float:
-        """Return the value of the terms on one factor."""
+        """Return the sum of the penalty terms on one factor."""
         return sum(term.value(Z if side == "V" else U) for term in self.terms[side])
 
     def lengths(self, U: Array) -> Array:
-        """Return length (Frobenius) or sum (KL) of each column of U, or ones if free."""
+        """Return length (Frobenius) or sum (KL) of each column of U; without ``unit`` one."""
         if not self.unit:
             return arrays.ones(U, U.shape[1])
         length = column_lengths(U, self.loss.unit_norm, common=self.S.delta > 0)
         if self.held is None:
             return length
-        return length * self.held.columns + (1 - self.held.columns)  # known parts: as they are
+        # parts with fixed entries keep their length
+        return length * self.held.columns + (1 - self.held.columns)
 
     def length_price(self, Z: Array) -> UnitLength:
-        """Return the cost of longer columns of U: the terms on V with these lengths in it."""
+        """Return the cost of the lengths of the columns of U, as a term on U.
+
+        It is the value of the terms on V after V is multiplied by these lengths.
+        """
         prices = [self._price(term, Z) for term in self.terms["V"]]
         free = None if self.held is None else self.held.columns
         return UnitLength(prices, self.lengths, self.loss.unit_norm, free)
 
     def _price(self, term: Term, Z: Array) -> Price:
-        """Return the cost of lengths: Σ ⟨z_k, ∇_k⟩ l^q/q for a term of degree q, else its bound."""
+        """Return the cost of the lengths l that one term on V causes.
+
+        The cost is Σ ⟨z_k, ∇_k⟩ l^q/q for a term of degree q, and otherwise follows from the bound
+        of the term.
+        """
         q = term.degree
         if q == 1 or q == 2:
             price = self._alike(arrays.column_sums64(entrywise(mul, Z, term.gradient(Z))))
@@ -184,7 +193,10 @@ class FactorModel(Model):
         return Price(first, second, lambda lengths: term.value(Z * arrays.cast(lengths, Z.dtype)))
 
     def _alike(self, price: Array) -> Array:
-        """Return one cost for all columns: S mixes them, so only their common scale is free."""
+        """Return the mean cost for all columns with smoothing S, and otherwise each cost.
+
+        S mixes the columns, so that only their common scale can change without changing the loss.
+        """
         return _common(price) if self.S.delta else price
 
     def _half(self, side: str, Z: Array, U: Array) -> Half:
@@ -198,11 +210,11 @@ class FactorModel(Model):
     # -- what the loop asks for -------------------------------------------------------------
 
     def subproblem(self, side: str, Z: Array, U: Array) -> Subproblem:
-        """Return the problem in one factor ("V" or "U") with the other fixed."""
+        """Return the subproblem for one factor ("V" or "U") with the other factor fixed."""
         return self.subproblems(side, [(Z, U)])[0]
 
     def subproblems(self, side: str, points: Sequence[tuple[Array, Array]]) -> Sequence[Subproblem]:
-        """Return the subproblems of several starts, from one wide product with X if possible."""
+        """Return the subproblems of several starts, if possible from one product with X."""
         halves = [self._half(side, Z, U) for Z, U in points]
         subs = self.loss.subproblems(self.seen, side, points, halves)
         for sub in subs:
@@ -211,8 +223,9 @@ class FactorModel(Model):
         return subs
 
     def expect(self, side: str, Z: Array, U: Array) -> None:
-        """Announce the next subproblem, so that a back end can prepare its product."""
-        if not self.S.delta:  # or the factor that is multiplied will be another
+        """Announce the next subproblem, so that a back end can compute its product early."""
+        # with smoothing, the product needs U S or V S, which is not computed yet
+        if not self.S.delta:
             self.R.expect("dot" if side == "V" else "tdot", U if side == "V" else Z)
 
     def value(self, Z: Array, U: Array) -> float:
@@ -222,7 +235,10 @@ class FactorModel(Model):
         return self.loss.value(self.seen, Z, U) + penalty
 
     def normalize(self, Z: Array, U: Array) -> tuple[Array, Array]:
-        """Scale columns of U to unit length and Z accordingly; for zero columns, Z becomes 0."""
+        """Scale columns of U to unit length and multiply the columns of Z by the lengths.
+
+        If a column of U is zero, the column of Z becomes zero.
+        """
         if not self.unit:
             return Z, U
         if self.held is None:
@@ -236,10 +252,10 @@ class FactorModel(Model):
         return moved
 
     def feasible(self, Z: Array, U: Array) -> tuple[Array, Array]:
-        """Return a start that satisfies the constraints, which every step preserves.
+        """Return initial values that satisfy the constraints.
 
-        Nothing moves a part where no sample saw the feature, nor the code of a sample that does not
-        count, if no term does: both are zero.
+        No step changes an entry of U whose feature has no observed value, or a row of Z whose
+        sample has weight zero, unless a term does. Such entries are set to zero.
         """
         if self.d is not None and not self.terms["V"]:
             Z = cast(namespace(Z).where(self.d[:, None] > 0, Z, 0), Z.dtype)
@@ -249,7 +265,7 @@ class FactorModel(Model):
         return self.normalize(to_V(Z) if to_V else Z, to_U(U) if to_U else U)
 
     def fit_scale(self, V: Array, U: Array, *, anyway: bool = False) -> Array:
-        """Return V times the scalar that fits X best, if the constraint fixes U's scale."""
+        """Return V multiplied by the number that fits X best, if U has a fixed scale."""
         if not self.unit and not anyway:
             return V
         B = self.S(U)
@@ -259,16 +275,19 @@ class FactorModel(Model):
 
     @property
     def cancels(self) -> float:
-        """Up to where the objective has to be summed from what is left of X."""
+        """Value below which the objective must be summed without cancellation."""
         if self.R.lack is not None and self.eps > 1e-10:
-            return np.inf  # the model's values at missing entries may be far larger than X
-        # sums over X have errors of about eps times its size: a millionth of the value at most
+            # with missing values, the model may be far larger than X at entries that are not
+            # observed
+            return np.inf
+        # Sums over X have rounding errors of about eps times their size. The limit keeps these
+        # errors below a millionth of the value.
         return np.inf if self.loss.careful else 1e6 * self.eps * self.size
 
     def exact_value(self, Z: Array, U: Array, about: float = np.inf) -> float:
-        """Return the objective without cancellation where the fit is nearly perfect.
+        """Return the objective without cancellation if the fit is nearly perfect.
 
-        ``about`` is what it is known to be nearly: a pass over X less.
+        ``about`` is an approximate value of the objective; it saves a pass over X.
         """
         value = about if about <= 0.5 * self.cancels else self.value(Z, U)
         if value <= self.cancels:
@@ -280,7 +299,7 @@ class FactorModel(Model):
         return max(value, 0.0)
 
     def reduce(self, V: Array) -> Array:
-        """Return a start for Z: the weighted mean of V over the samples that share a row."""
+        """Return the weighted mean of V over samples that share a row, to start Z."""
         if self.rows is None:
             return V
         mean = self.data.mean_rows(self.rows, V)
@@ -309,7 +328,7 @@ def column_lengths(U: Array, norm: int, *, common: bool = False) -> Array:
 
 
 def unit_columns(Z: Array, U: Array, norm: int, *, common: bool = False) -> tuple[Array, Array]:
-    """Scale columns of U to length one and Z accordingly; a zero column becomes constant."""
+    """Scale columns of U to length one, and Z inversely; zeros become constant."""
     length = column_lengths(U, norm, common=common)
     if isinstance(U, np.ndarray) and arrays.to_numpy(length).min(initial=1) >= floor(U.dtype):
         return entrywise(mul, Z, length), U / length

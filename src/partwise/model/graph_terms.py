@@ -1,4 +1,4 @@
-"""Terms that join neighbours in a graph: GNMF's Laplacian, and its divergence under KL."""
+"""Penalty terms on a graph: the Laplacian term of GNMF, and its KL version."""
 
 from __future__ import annotations
 
@@ -26,29 +26,30 @@ from partwise.model.terms import Bound, Place, Term
 
 
 class Operator(Protocol):
-    """A graph as two products with a factor, wherever that lives."""
+    """A graph that can be multiplied by a factor of any array type."""
 
     @property
     def gathered(self) -> tuple[Operator, Callable[[AnyArray], AnyArray]] | None:
-        """For rows outside memory: the product in memory, and the function that returns rows."""
+        """For factors outside memory: the product in memory, and a loader of rows."""
 
     @property
     def edges(self) -> Any | None:
-        """W as CSR at the place of Z, if it contains all edges; else None."""
+        """W as a CSR matrix of Z's array type, or None if not all edges are stored."""
 
     def __call__(self, Z: AnyArray) -> AnyArray:
         """Return W Z."""
 
     def laplacian(self, Z: AnyArray) -> AnyArray:
-        """Return (D - W) Z, without the cancellation of D Z - W Z."""
+        """Return (D - W) Z from differences of rows, to avoid cancellation."""
 
 
 class Neighbors:
-    """Z -> W Z, with cliques kept implicit.
+    """Product Z -> W Z with a graph in which all samples of a class may be connected.
 
-    With ``members`` (classes, n), samples of a class are joined by ``weight`` in addition to W: the
-    sum of the class minus the sample itself. ``mask`` marks samples with a class, and ``codes`` are
-    these classes.
+    If ``members`` (n_classes, n) is given, all samples of a class are connected by edges of
+    ``weight``, in addition to W. These edges are not stored: their contribution is the sum of the
+    class minus the sample itself. ``mask`` marks samples with a class, and ``codes`` are the
+    classes.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class Neighbors:
         if self.members is not None:
             counts = np.asarray(self.members.sum(axis=1), dtype=np.float64).reshape(-1, 1)
             apart = Z.astype(np.float64)
-            for _ in range(2):  # the second time takes the rounding of the first means away
+            for _ in range(2):  # the second pass removes the rounding error of the first mean
                 means = (self.members @ apart) / np.maximum(counts, 1)
                 apart[self.mask] -= means[self.codes]
             apart = counts[self.codes] * apart[self.mask]
@@ -86,9 +87,10 @@ class Neighbors:
 
 
 class OnGraph(Term):
-    """Common data of terms on a graph: ``neighbors`` multiplies by W, ``degrees`` are its row sums.
+    """Base class of terms on a graph.
 
-    W itself may be implicit.
+    ``neighbors`` multiplies by the graph W, which need not be stored, and ``degrees`` are the row
+    sums of W.
     """
 
     couples = anywhere = True
@@ -111,16 +113,16 @@ class OnGraph(Term):
 
 
 class Graph(OnGraph):
-    """λ/2 tr(ZᵀLZ), L = D - W: neighbours in the graph W get similar rows.
+    """Term λ/2 tr(ZᵀLZ), L = D - W: neighbours in the graph W get similar rows.
 
     Parameters
     ----------
     neighbors : Operator
-        Multiplies by W and by L.
+        Multiplies a factor by W and by L.
     degrees : array of shape (n,)
         Row sums of W.
     weight : float
-        λ.
+        Weight λ of the term.
 
     Examples
     --------
@@ -136,7 +138,8 @@ class Graph(OnGraph):
     quadratic = True
 
     def value(self, Z: AnyArray) -> float:
-        # in float64: where neighbours agree to d digits, rounded products leave 7 - d of the sum
+        # Sum in float64: if neighbours agree in d digits, products in float32 keep only 7 - d
+        # digits.
         return 0.5 * self.weight * dot64(self.neighbors.laplacian(arrays.float64(Z)), Z)
 
     def change(self, new: AnyArray, old: AnyArray) -> float:
@@ -151,7 +154,7 @@ class Graph(OnGraph):
         return self.weight * self.neighbors(Z), self.weight * self.degrees[:, None] * Z
 
     def bound(self, Z: AnyArray) -> Bound:
-        # L ≼ 2D
+        # The largest eigenvalue of L is at most 2 max D, since L ≼ 2D.
         return Bound(self.gradient(Z), 2.0 * self.weight * self.degrees[:, None], around=True)
 
     def lipschitz(self) -> float:
@@ -159,22 +162,24 @@ class Graph(OnGraph):
 
 
 class CannotLink(OnGraph):
-    """μ Σ_ij c_ij ⟨z_i, z_j⟩ over pairs i < j, c >= 0: linked rows use different columns.
+    """The term μ Σ_ij c_ij ⟨z_i, z_j⟩ over cannot-link pairs i < j, with c >= 0.
 
-    The Hessian μ C is indefinite, so a step that counts on convexity may rise: "lipschitz" is not
-    offered, and `nesterov` refuses. Both others descend. A multiplicative update divides by μ C Z,
-    which is z_i z_j <= ½ (a z_i² + z_j²/a) with a = z_j⁰/z_i⁰ (Lee & Seung's majoriser asks of a
-    matrix only that its entries are >= 0). The bound is the same inequality with a = 1, for the
-    distances from Z: C ≼ diag(C 1).
+    The term is small if the two samples of a pair use different parts.
+
+    Its Hessian μ C is indefinite. The term therefore does not offer "lipschitz", and `nesterov`,
+    which needs a convex problem, refuses it. Other steps decrease the objective. A multiplicative
+    update divides by μ C Z. This follows from the majoriser z_i z_j <= ½ (a z_i² + z_j²/a) with a =
+    z_j⁰/z_i⁰ (Lee & Seung), which only needs entries of C that are >= 0. `bound` uses the same
+    inequality with a = 1 for the differences from Z: C ≼ diag(C 1).
     """
 
     degree = 2
     quadratic = True
-    edges = None  # no Laplacian: rows cannot take turns as those of a graph do
+    edges = None  # there is no Laplacian, so coordinate descent cannot update rows in groups
 
     @classmethod
     def between(cls, C: Any, weight: float) -> CannotLink:
-        """Create the term from a symmetric sparse C."""
+        """Create the term from a symmetric sparse matrix C."""
         return cls(Neighbors(C), np.asarray(C.sum(axis=1)).ravel(), weight)
 
     def value(self, Z: AnyArray) -> float:
@@ -191,9 +196,12 @@ class CannotLink(OnGraph):
 
 
 class Anchored(Term):
-    """λ/2 Σ_ij W_ij ‖z_i - a_j‖²: rows near fixed rows a_j, such as those of neighbours.
+    """The term λ/2 Σ_ij W_ij ‖z_i - a_j‖², which draws rows of Z to fixed rows a_j.
 
-    Up to a constant ½ Σ_i weight_i ‖z_i‖² - ⟨pull, Z⟩, with pull = λ W A and weight = λ W 1.
+    It is used for new samples, whose neighbours a_j are training samples.
+
+    Up to a constant, it equals ½ Σ_i weight_i ‖z_i‖² - ⟨pull, Z⟩ with pull = λ W A and weight = λ W
+    1.
     """
 
     exact = anywhere = True
@@ -204,7 +212,7 @@ class Anchored(Term):
 
     @classmethod
     def to(cls, W: Any, A: AnyArray, scale: float) -> Any:
-        """Create the term from W (n, m), the rows A (m, k) and λ."""
+        """Create the term from the weights W (n, m), the fixed rows A (m, k) and λ."""
         scale = A.dtype.type(scale)
         weight = scale * np.asarray(W.sum(axis=1), dtype=A.dtype).reshape(-1, 1)
         sums = np.asarray(W.sum(axis=0), dtype=np.float64).ravel()
@@ -212,7 +220,7 @@ class Anchored(Term):
 
     @staticmethod
     def alone(A: AnyArray) -> AnyArray:
-        """Return the contribution of each row of A."""
+        """Return the part of the value that depends on A alone, per row of A."""
         return 0.5 * (A.astype(np.float64) ** 2).sum(axis=1)
 
     def value(self, Z: AnyArray) -> float:
@@ -229,9 +237,11 @@ class Anchored(Term):
 
 
 class AnchoredDivergence(Anchored):
-    """λ Σ_ij W_ij D(a_j ‖ z_i), D the Kullback-Leibler divergence: `Anchored` for a KL loss.
+    """The term λ Σ_ij W_ij D(a_j ‖ z_i) with the Kullback-Leibler divergence D.
 
-    Together with the loss's majoriser, its minimiser is GNMF (21) with fixed neighbours.
+    It replaces `Anchored` for a KL loss.
+
+    The minimum of this term and the majoriser of the loss is GNMF (21) with fixed neighbours.
     """
 
     exact = False
@@ -258,28 +268,32 @@ class AnchoredDivergence(Anchored):
         return ratio(2 * c, b + namespace(Z).sqrt(b * b + 4 * ridge * c))
 
 
-#: Samples up to which a graph's matrix is factored; fill-in grows faster than the graph.
+#: Largest number of samples for which the matrix of a graph is factorized. The number of entries in
+#: the factors grows faster than the graph.
 MOST_FACTORED = 20_000
 
 
 class GraphDivergence(OnGraph):
-    """λ/4 Σ_jl W_jl Σ_k (v_j log(v_j/v_l) + v_l log(v_l/v_j)): GNMF (7) with its λ halved.
+    """The graph term of GNMF (7) with λ halved, for the Kullback-Leibler loss.
 
-    ``solve`` is GNMF (21): (diag(b) + λL) z = c for every column, by one factorization where all
-    columns have the same matrix and by conjugate gradients elsewhere. Its fixed points are near
-    those of this value, but not stationary for it.
+    It is λ/4 Σ_jl W_jl Σ_k (v_jk log(v_jk/v_lk) + v_lk log(v_lk/v_jk)).
+
+    `solve` is GNMF (21): it solves (diag(b) + λL) z = c for every column. If all columns have the
+    same matrix, the matrix is factorized once; otherwise conjugate gradients are used. The fixed
+    points of `solve` are close to minima of this value, but they are not stationary points of it.
     """
 
     degree = 1
-    offers = frozenset({"split", "solve"})  # no bound: it is not convex, nor its rule a descent
+    # there is no bound: the term is not convex, and (21) need not decrease it
+    offers = frozenset({"split", "solve"})
 
     def __init__(self, neighbors: Operator, degrees: AnyArray, weight: float) -> None:
         super().__init__(neighbors, degrees, weight)
-        self.cg_iterations = 0  # the most that one solve took
-        self._known: Any = None  # the diagonal of the matrix that is factored, and its factors
+        self.cg_iterations = 0  # largest number of iterations in one solve
+        self._known: Any = None  # diagonal of the factorized matrix, and the factors
 
     def _apart(self, Z: AnyArray) -> AnyArray:
-        """Return (D - W) log Z in float64, since float32 logarithms of neighbours become equal."""
+        """Return (D - W) log Z in float64; float32 would lose small differences."""
         xp = namespace(Z)
         return self.neighbors.laplacian(xp.log(arrays.float64(xp.maximum(Z, floor(Z.dtype)))))
 
@@ -287,15 +301,17 @@ class GraphDivergence(OnGraph):
         return 0.5 * self.weight * dot64(self._apart(Z), Z)
 
     def gradient(self, Z: AnyArray) -> AnyArray:
-        # (D Z - W Z) / Z from differences: among neighbours that agree it is not rounding
+        # Compute (D Z - W Z) / Z from differences of rows, to avoid cancellation between equal
+        # neighbours.
         apart = arrays.cast(self._apart(Z), Z.dtype)
         return 0.5 * self.weight * (apart + ratio(self.neighbors.laplacian(Z), Z))
 
     def solve(self, b: AnyArray, ridge: AnyArray, c: AnyArray, Z: AnyArray) -> AnyArray:
-        """Solve (b + ridge z + λL) z = c for z >= 0, from Z."""
-        if self.neighbors.gathered is not None:  # W Z brings the rows here: once is enough
+        """Solve (b + ridge z + λL) z = c for z >= 0, starting from Z."""
+        # load the rows once, since every product W Z would load them
+        if self.neighbors.gathered is not None:
             return self._solve_here(*self.neighbors.gathered, b, ridge, c, Z)
-        for _ in range(8 if ridge.any() else 1):  # ridge z² ≈ ridge (2 z₀ z - z₀²): Newton
+        for _ in range(8 if ridge.any() else 1):  # Newton's method: ridge z² ≈ ridge (2 z₀ z - z₀²)
             Z = self._conjugate_gradient(b + 2 * ridge * Z, c + ridge * Z * Z, Z)
         return Z
 
@@ -310,9 +326,12 @@ class GraphDivergence(OnGraph):
     def _conjugate_gradient(
         self, b: AnyArray, c: AnyArray, Z: AnyArray, most: int = 500
     ) -> AnyArray:
-        """Solve by Jacobi-preconditioned CG, on all columns together if they are outside memory.
+        """Solve by conjugate gradients with a Jacobi preconditioner.
 
-        The system is linear: Z is brought near one, whose squares neither vanish nor overflow.
+        All columns are solved together if they are outside memory.
+
+        Since the system is linear, Z is first scaled to values near one, whose squares neither
+        vanish nor overflow.
         """
         peak = arrays.largest(Z)
         if 0 < peak < np.inf and not 1e-9 < peak < 1e9:
@@ -351,17 +370,18 @@ class GraphDivergence(OnGraph):
         return namespace(Z).maximum(Z, 0)
 
     def _factors(self, edges: tuple[Any, float], b: AnyArray) -> Any:
-        """Return LU factors of the matrix that all columns share, cached while it is unchanged.
+        """Return cached LU factors of the matrix that all columns share.
 
-        Under the unit constraint it never changes: one factorization for the whole fit, where
-        conjugate gradients take hundreds of iterations each time if λ is large.
+        With ``scale="unit"`` the matrix never changes, so that one factorization serves the whole
+        fit. If λ is large, conjugate gradients would take hundreds of iterations in each step.
         """
         W, scale = edges
         first = b[:, 0].astype(np.float64)
         pull = scale * np.asarray(W.sum(axis=1, dtype=np.float64)).ravel()
         if len(first) > MOST_FACTORED or np.ptp(b, axis=1).max() > 1e-12 * (first + pull).min():
             return None
-        # where the loss has no weight on a whole component its rows are free: hold them at zero
+        # If the loss has no weight on a connected component of the graph, the rows of this
+        # component are undetermined. Set them to zero.
         first = np.maximum(first, np.maximum(1e-10 * pull, floor(np.float64))) + pull
         if self._known is None or not np.allclose(first, self._known[0], rtol=1e-12, atol=0):
             from scipy.sparse import csc_array, diags_array

@@ -1,4 +1,4 @@
-"""The loss that outliers do not rule: the sum of the lengths of residuals."""
+"""The L21 loss: the sum of the norms of residuals, robust to outlying samples."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from partwise.backends.arrays import Array, namespace
 from partwise.model.losses import Frobenius, Half, Seen, WeighedSamples, beside_products
 from partwise.model.subproblems import Quadratic
 
-#: ε as a share of the mean length of a sample.
+#: ε as a fraction of the mean norm of a sample.
 SMOOTH = 1e-3
 
 
 class Reweighted(Quadratic):
-    """The weighted squares that are not below the sum of lengths, and equal at the current point.
+    """Weighted Frobenius subproblem that majorises the L21 loss at given factors.
 
-    √(r² + ε²) <= ½ (r² + ε²)/s + ½ s with equality at r² + ε² = s²: samples of weight 1/s in a
-    Frobenius loss. `value` is that of the loss itself.
+    It uses √(r² + ε²) <= ½ (r² + ε²)/s + ½ s, with equality if r² + ε² = s². Each sample therefore
+    has the weight 1/s in a Frobenius loss. `value` is the L21 loss itself.
     """
 
     local = True
@@ -38,23 +38,26 @@ class Reweighted(Quadratic):
 
 
 class RowLengths(Frobenius):
-    """Σ_i γ_i √(‖x_i - y_i‖² + ε²), the smoothed L21 norm (Kong, Ding & Huang 2011).
+    """The smoothed L21 loss Σ_i γ_i √(‖x_i - y_i‖² + ε²) (Kong, Ding & Huang 2011).
 
-    Each half-step is a Frobenius problem in which a sample has the weight γ_i over its value here,
-    so that every term and step serves it, and every step that descends there descends here.
+    Each update of a factor solves a Frobenius problem in which sample i has the weight γ_i divided
+    by its current √(‖x_i - y_i‖² + ε²). All terms and steps for the Frobenius loss can therefore be
+    used, and a step that decreases the Frobenius problem also decreases this loss.
 
     Parameters
     ----------
     epsilon : float or None
-        ε; None: a thousandth of the mean length of a sample.
+        The constant ε. None: a thousandth of the mean norm of a sample.
     """
 
-    careful = True  # a root: cancellation in one sample is not small relative to the sum
+    # the root makes the rounding error of a single sample large compared with its value
+    careful = True
     degree = 1.0
 
     def __init__(self, epsilon: float | None = None) -> None:
         self.given, self.epsilon = epsilon, epsilon or 1.0
-        self._last: tuple[Array, Array] | None = None  # U and X B: both half-steps ask for it
+        # U and the product X B, which both updates of an iteration need
+        self._last: tuple[Array, Array] | None = None
 
     def prepared(self, data: DataMatrix) -> RowLengths:
         loss = copy.copy(self)
@@ -109,13 +112,13 @@ class RowLengths(Frobenius):
         return Reweighted(C, F.T @ heavy, evaluate, **beside_products(seen, "U", half))
 
     def _product(self, seen: Seen, U: Array, B: Array) -> Array:
-        """Return X B, computed once per U."""
+        """Return the product X B; it is computed once for each U."""
         if self._last is None or self._last[0] is not U:
             self._last = U, seen.samples.data.dot(B)
         return self._last[1]
 
     def _squares(self, who: WeighedSamples, V: Array, product: Array, B: Array) -> Array:
-        """Return ‖x_i - B v_i‖² in float64 from X B, or entry by entry if digits would be lost."""
+        """Return ‖x_i - B v_i‖² in float64, by entries if X B loses too many digits."""
         if arrays.numpy_dtype(V.dtype).itemsize < 8 and who.data.density == 1:
             return who.data.row_sq_residuals(V, B)
         V, product, G = (arrays.float64(a) for a in (V, product, B.T @ B))
@@ -123,7 +126,7 @@ class RowLengths(Frobenius):
         return namespace(found).maximum(found, 0)
 
     def _weights(self, who: WeighedSamples, V: Array, product: Array, B: Array) -> Array:
-        """Return the weights of the samples in the Frobenius problem."""
+        """Return the weight of each sample in the Frobenius problem."""
         squares = self._squares(who, V, product, B)
         lengths = namespace(squares).sqrt(squares + self.epsilon**2)
         weights = 1.0 / lengths if who.weights is None else who.weights / lengths

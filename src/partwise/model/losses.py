@@ -1,7 +1,7 @@
-"""The loss between X and Y = V S Uᵀ, and the subproblems of its half-steps.
+"""Losses between X and Y = V S Uᵀ, and the subproblems that they lead to.
 
-A loss turns products of the data with one factor into a subproblem in the other. `Seen` is all that
-it uses of a problem. With B = U S and F = V S, Y = V Bᵀ = F Uᵀ.
+A loss makes the subproblem for one factor from products of X with the other factor. `Seen` contains
+all data that a loss uses. With B = U S and F = V S, Y = V Bᵀ = F Uᵀ.
 """
 
 from __future__ import annotations
@@ -38,19 +38,20 @@ from partwise.model.terms import Term
 
 
 class Pass(NamedTuple):
-    """The results of a pass over X for one pair of factors."""
+    """Results of one pass over X for a pair of factors."""
 
     Z: Array
     U: Array
     total: float  # Σ x log y for KL, the divergence for other β
-    product: Any  # for the step on ``side``; None where the pass made none
+    product: Any  # product for the update of factor ``side``, or None if it was not computed
     side: str
 
 
 class LastPass:
-    """The last pass over X: its value and product serve the step that begins at the same factors.
+    """Results of the last pass over X, used by the next update of the same factors.
 
-    Factors are never written to once a step has returned them, so a pair is known by identity.
+    The arrays of factors are not changed after a step has returned them, so that a pair of factors
+    can be recognised by identity.
     """
 
     def __init__(self) -> None:
@@ -65,18 +66,21 @@ class LastPass:
         return self._last
 
     def product(self, Z: Array, U: Array, side: str) -> Any:
-        """Return the product for the step on ``side`` at these factors, if there is one."""
+        """Return the product for updating ``side``, if computed for these factors."""
         last = self.at(Z, U)
         return last.product if last is not None and last.side == side else None
 
     def taken(self, Z: Array, U: Array, side: str) -> list[Any] | None:
-        """Return `product` in a list and release it here, because it is as large as a factor."""
+        """Return `product` in a list and drop it here, as it is as large as a factor."""
         found = self.product(Z, U, side)
         self._last = None
         return None if found is None else [found]
 
     def rescale(self, old: tuple[Array, Array], new: tuple[Array, Array], lengths: Array) -> None:
-        """Update products after lengths moved from U to Z: (X/Y) B shrinks and (X/Y)ᵀ F grows."""
+        """Update the stored product after lengths moved from U to Z.
+
+        (X/Y) B is divided by the lengths, and (X/Y)ᵀ F is multiplied by them.
+        """
         last = self.at(*old)
         if last is None:
             return
@@ -89,9 +93,9 @@ class LastPass:
 
 @dataclass
 class WeighedSamples:
-    """The samples themselves, for a loss that reweights them: X, γ and the map A.
+    """Samples X, weights γ and map A, for losses that reweight samples.
 
-    ``rows`` is A, or None for the identity; ``counts`` is Aᵀ1, at the place of Z.
+    ``rows`` is A, or None for the identity; ``counts`` is Aᵀ1 in the array type of Z.
     """
 
     data: DataMatrix
@@ -101,7 +105,7 @@ class WeighedSamples:
 
     @cached_property
     def squares(self) -> Array:
-        """‖x_i‖²."""
+        """Squared norm ‖x_i‖² of each sample."""
         return self.data.row_sq_norms()
 
     def expand(self, Z: Array) -> Array:
@@ -122,12 +126,12 @@ class Seen:
     Attributes
     ----------
     R : DataMatrix
-        The data with sample weights and shared rows summed in, AᵀΓX.
+        The data AᵀΓX, in which samples are weighted, and samples that share a row of Z are summed.
     d : (n,) array or None
         The weight of each row of R; None means ones.
     S : Smoothing
     constant : float
-        What the loss of X alone adds.
+        The part of the loss that depends on X alone.
     mixing : matrix or None
         M = AᵀΓA if it is not diag(d), because samples mix the rows of several classes.
     samples : Samples
@@ -145,34 +149,35 @@ class Seen:
 
 @dataclass(frozen=True)
 class Half:
-    """Data of a half-step other than the loss: both factors' terms, and the number of sweeps.
+    """Penalty terms and number of sweeps for the update of one factor.
 
-    ``others()`` is the value of the terms on the other factor.
+    ``others()`` returns the value of the terms on the other factor.
     """
 
     terms: Sequence[Term] = ()
     others: Callable[[], float] | None = None
     sweeps: int = 1
-    free: bool = True  # whether every entry moves: second-order sweeps cannot hold one
+    free: bool = True  # False if some entries are fixed, which second-order sweeps do not support
 
 
-#: β of each name; "l21" (`engine.robust`) is squares of which each sample's weight follows its fit.
+#: The value of β for each loss name. "l21" is a Frobenius loss in which the weights of samples
+#: change from step to step.
 NAMES = {"frobenius": 2.0, "kullback-leibler": 1.0, "itakura-saito": 0.0, "l21": 2.0}
 
 
 class Loss(ABC):
-    """A loss with its two subproblems.
+    """A loss, and the subproblems for the two factors.
 
     Attributes
     ----------
     beta : float
-        β of the divergence.
+        The exponent β of the β-divergence.
     kind : str
-        "frobenius" or "divergence": which subproblem it makes.
+        The kind of its subproblems: "frobenius" or "divergence".
     unit_norm : int
-        The norm of a column of U that goes with it: ‖u‖₂ = 1 or Σu = 1.
+        The norm of columns of U under ``scale="unit"``: 2 for ‖u‖₂ = 1, and 1 for Σu = 1.
     careful : bool
-        Whether a value has to be summed by `exact` however large it is.
+        Whether the loss must always be computed by `exact`, even if it is large.
     """
 
     beta: float
@@ -182,11 +187,11 @@ class Loss(ABC):
 
     @property
     def degree(self) -> float:
-        """Return q where the loss of s X and s Y is s^q that of X and Y."""
+        """Return q for which loss(sX, sY) = s^q loss(X, Y)."""
         return self.beta
 
     def prepared(self, data: DataMatrix) -> Loss:
-        """Return the same loss with what it needs from the data."""
+        """Return this loss with constants that it computes from the data."""
         return self
 
     @abstractmethod
@@ -194,13 +199,14 @@ class Loss(ABC):
         """Return the part of the loss that does not depend on the factors."""
 
     def size(self, data: DataMatrix, weights: Array | None) -> float:
-        """Return the reference value of a good fit, or 0 if it is unknown."""
+        """Return the loss to which a good fit is compared; 0 if it is unknown."""
         return 0.0
 
     def exact(self, data: DataMatrix, weights: Array | None, V: Array, B: Array) -> float | None:
-        """Return the loss summed entry by entry, for fits so good that sums over all of X cancel.
+        """Return the loss summed entry by entry, for nearly perfect fits.
 
-        None where `value` is that already, or nothing better is known.
+        In such fits, sums over X would cancel. Return None if `value` is already computed by
+        entries, or if no better way is known.
         """
         return None
 
@@ -210,7 +216,7 @@ class Loss(ABC):
 
     @abstractmethod
     def subproblem(self, seen: Seen, side: str, Z: Array, U: Array, half: Half) -> Subproblem:
-        """Return the problem in one factor ("V" or "U") with the other fixed."""
+        """Return the subproblem for one factor ("V" or "U") with the other factor fixed."""
 
     def subproblems(
         self, seen: Seen, side: str, points: Sequence[tuple[Array, Array]], halves: Sequence[Half]
@@ -238,9 +244,9 @@ def _total(rows: Array, weights: Array | None) -> float:
 
 
 class Frobenius(Loss):
-    """½ ‖X - Y‖²."""
+    """The Frobenius loss ½ ‖X - Y‖²."""
 
-    #: The subproblem in each factor.
+    #: Class of the subproblem for each factor.
     kinds: Mapping[str, type[Quadratic]] = {"V": Quadratic, "U": Quadratic}
 
     beta = 2.0
@@ -253,7 +259,7 @@ class Frobenius(Loss):
         return 0.5 * _total(data.row_sq_norms(), weights)
 
     def size(self, data: DataMatrix, weights: Array | None) -> float:
-        """Return the loss of Y = 0, the reference value."""
+        """Return the loss for Y = 0, to which a good fit is compared."""
         return self.constant(data, weights)
 
     def exact(self, data: DataMatrix, weights: Array | None, V: Array, B: Array) -> float:
@@ -262,7 +268,7 @@ class Frobenius(Loss):
         return 0.5 * _total(data.row_sq_residuals(V, B), weights)
 
     def value(self, seen: Seen, Z: Array, U: Array) -> float:
-        """Return the loss; its product with X is kept for the step on V that may come next."""
+        """Return the loss, and store its product with X for a following update of V."""
         if seen.R.lack is not None or seen.mixing is not None:
             return self.subproblem(seen, "U", Z, U, Half()).value(U)
         sub = self.subproblem(seen, "V", Z, U, Half())
@@ -276,7 +282,7 @@ class Frobenius(Loss):
     def subproblems(
         self, seen: Seen, side: str, points: Sequence[tuple[Array, Array]], halves: Sequence[Half]
     ) -> list[Quadratic]:
-        """Return the subproblems of several starts, from one wide product with X."""
+        """Return the subproblems of several starts from one product with X."""
         fixed = [seen.S(U if side == "V" else Z) for Z, U in points]
         if seen.R.lack is not None:
             return [
@@ -298,7 +304,7 @@ class Frobenius(Loss):
         ]
 
     def _filled(self, seen: Seen, side: str, F: Array, at: Array, half: Half) -> Filled:
-        """Return the problem in one factor for incomplete X; F is the other factor with S."""
+        """Return the subproblem for an incomplete X; F is the other factor times S."""
         gaps = seen.R.half(side, F, at)  # type: ignore[attr-defined]
         return Filled(gaps, _gram(seen, side, F), **beside_products(seen, side, half))
 
@@ -310,7 +316,7 @@ def _gram(seen: Seen, side: str, F: Array) -> Array:
 
 
 def beside_products(seen: Seen, side: str, half: Half) -> dict[str, Any]:
-    """Return the arguments of a quadratic other than its products."""
+    """Return the arguments of a `Quadratic` except its products with X."""
     return {
         "d": seen.d if side == "V" else None,
         "terms": half.terms,
@@ -321,13 +327,13 @@ def beside_products(seen: Seen, side: str, half: Half) -> dict[str, Any]:
 
 
 class SignedFrobenius(Frobenius):
-    """½ ‖X - Y‖² of X and U with signs, V >= 0."""
+    """The loss ½ ‖X - Y‖² for X and U with negative values, and V >= 0."""
 
     kinds = {"V": Signed, "U": Free}
 
 
 class KullbackLeibler(Loss):
-    """Σ x log(x/y) - x + y."""
+    """The Kullback-Leibler divergence Σ x log(x/y) - x + y."""
 
     beta = 1.0
     kind = "divergence"
@@ -345,7 +351,7 @@ class KullbackLeibler(Loss):
         return None if rows is None else _total(rows, weights)
 
     def value(self, seen: Seen, Z: Array, U: Array, side: str = "V") -> float:
-        """Return the loss, from a pass whose product the step on ``side`` can use next."""
+        """Return the loss; store the product of the same pass for an update of ``side``."""
         last = seen.last.at(Z, U)
         both = seen.R.kl_tdot_log(seen.S(Z), U) if last is None and side == "U" else None
         if both is not None:
@@ -360,7 +366,7 @@ class KullbackLeibler(Loss):
         return seen.constant + sum_y - last.total
 
     def _seen_sums(self, seen: Seen, side: str, Z: Array, U: Array) -> Array:
-        """Return w B or wᵀF, the cost of the factor on ``side`` for incomplete X."""
+        """Return w B or wᵀF, the linear cost of factor ``side`` for an incomplete X."""
         lack = seen.R.lack
         assert lack is not None
         other, factor = ("U", Z) if side == "V" else ("V", U)
@@ -369,10 +375,10 @@ class KullbackLeibler(Loss):
 
     def subproblem(self, seen: Seen, side: str, Z: Array, U: Array, half: Half) -> Divergence:
         R, codes = seen.R, side == "V"
-        fixed = seen.S(U if codes else Z)  # B for the codes, F for the parts
+        fixed = seen.S(U if codes else Z)  # B in the subproblem for Z, F in that for U
         d = seen.d if codes else None
         sums = (fixed.sum(axis=0) if codes or seen.d is None else seen.d @ fixed)[None, :]
-        if R.lack is not None:  # row by row
+        if R.lack is not None:
             cost = self._seen_sums(seen, "U" if codes else "V", Z, U)
         else:
             cost = sums if d is None else d[:, None] * sums

@@ -1,4 +1,4 @@
-"""The linear maps of the model that are never built as matrices."""
+"""Linear maps of the model that are applied without building their matrices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from partwise.backends.arrays import Array
 
 
 class Smoothing:
-    """S = (1-δ) I + δ/k 11ᵀ, applied from the right: Z S mixes each row with its mean."""
+    """Smoothing by S = (1-δ) I + δ/k 11ᵀ: entries of a row move to its mean."""
 
     def __init__(self, delta: float = 0.0) -> None:
         self.delta = delta
@@ -24,18 +24,17 @@ class Smoothing:
 
 
 class SharedRows:
-    """V = A Z without A: labelled samples of one class share a row of Z, others have their own.
+    """Map V = A Z in which the labelled samples of a class share a row of Z.
 
-    A (n_samples, n_rows) has a single 1 in each row, at ``index``; so A Z is an index, Aᵀ V sums
-    the rows of each class, and Aᵀ A = diag(``counts``). Rows of Z: the classes, in order, then the
-    unlabelled samples, in order. If no class has two labelled samples, A would be a permutation;
-    it is then the identity, with Z in the order of the samples, and the methods return what they
-    are given.
+    Each row of A (n_samples, n_rows) has a single 1, in column ``index``. So A Z selects rows, AᵀV
+    sums the rows of each class, and AᵀA = diag(``counts``). The rows of Z are first the classes,
+    then the unlabelled samples, both in their order. If no class has two labelled samples, A would
+    only permute the samples. The identity then replaces A, and the methods return their argument.
 
     Parameters
     ----------
     codes : int ndarray of shape (n_samples,)
-        The class of each sample, or -1 if unknown.
+        Class of each sample, or -1 if it is unknown.
     n_samples : int
         Number of rows of V.
 
@@ -88,40 +87,41 @@ class SharedRows:
         self.index[free] = np.arange(shared, self.n_rows)
         self.counts = np.ones(self.n_rows)
         self.counts[:shared] = members
-        # labelled samples class by class, and where each class begins
+        # Sort labelled samples by class, and find the first sample of each class.
         self._shared = shared
         self._free = free
         self._order = labelled[np.argsort(self.index[labelled], kind="stable")]
         ends = np.cumsum(members)
         self._starts = ends - members
-        # the rows of Aᵀ for the classes: a sparse product sums several times faster than reduceat
+        # Store the rows of Aᵀ for the classes as a sparse matrix, whose product is several times
+        # faster than np.add.reduceat.
         self._members = sp.csr_array(
             (np.ones(labelled.size, dtype=np.int8), self._order, np.append(0, ends)),
             shape=(shared, n_samples),
         )
 
     def expand(self, Z: NDArray[Any]) -> NDArray[Any]:
-        """Return V = A Z: each sample's row of Z, or Z itself if A is the identity."""
+        """Return V = A Z, the row of Z for each sample, or Z itself if A is the identity."""
         if self.is_identity:
             return Z
         V: NDArray[Any] = np.take(Z, self.index, axis=0)
         return V
 
     def reduce(self, V: NDArray[Any]) -> NDArray[Any]:
-        """Return Aᵀ V, the sum over the samples of each row of Z, or V if A is the identity."""
+        """Return AᵀV, which sums V over samples that share a row; V for the identity."""
         return V if self.is_identity else self._stack(self._members @ V, V)
 
     def mean(self, V: NDArray[Any]) -> NDArray[Any]:
-        """Return the Z with A Z closest to V: the average of V over the samples of each row.
+        """Return the mean of V over samples that share a row: A Z is closest to V.
 
-        Rows of V that are equal within a class give exactly that row. V itself where A is the
-        identity.
+        If the rows of V are equal within a class, the result is exactly this row. If A is the
+        identity, the result is V.
         """
         if self.is_identity:
             return V
         counts = self.counts.astype(V.dtype).reshape((-1,) + (1,) * (V.ndim - 1))
         average = self.reduce(V) / counts
-        # rounding must not leave the range: equal rows stay equal, and zeros stay zeros
+        # Rounding must not change the mean of equal rows, or turn zeros into other values.
         least, most = (
             self._stack(limit.reduceat(V[self._order], self._starts, axis=0), V)
             for limit in (np.minimum, np.maximum)
@@ -130,29 +130,31 @@ class SharedRows:
         return Z
 
     def _stack(self, of_classes: NDArray[Any], V: NDArray[Any]) -> NDArray[Any]:
-        """Return the rows of the classes, then V's rows of the unlabelled samples."""
+        """Return the rows of the classes, then those of unlabelled samples from V."""
         Z = np.empty((self.n_rows, *V.shape[1:]), dtype=V.dtype)
         Z[: self._shared] = of_classes
-        np.take(V, self._free, axis=0, out=Z[self._shared :], mode="clip")  # clip: no buffer
+        # mode "clip" needs no buffer
+        np.take(V, self._free, axis=0, out=Z[self._shared :], mode="clip")
         return Z
 
 
 class MixedRows:
-    """V = A Z where samples mix the rows of their classes by probability, others have their own.
+    """Map V = A Z in which rows of A are class probabilities.
 
-    A (n_samples, n_rows) has rows that add up to one: the probabilities of the classes where they
-    are known, else a single 1. So Aᵀ A is not diagonal among the classes; since rows of A add up
-    to one, Aᵀ Γ A ≼ diag(Aᵀ γ), by which steps that take rows one by one descend all the same.
+    The rows of A (n_samples, n_rows) sum to one. A sample with known class probabilities mixes the
+    rows of Z for the classes by these probabilities; each other sample has its own row of Z. So AᵀA
+    is not diagonal. Since AᵀΓA ≼ diag(Aᵀγ), steps that update rows one by one still decrease the
+    objective.
 
     Parameters
     ----------
     shares : ndarray of shape (n_samples, n_classes)
-        Probabilities; zeros where nothing is known.
+        Class probabilities; zeros for samples without any.
 
     Attributes
     ----------
     A : csr_array of shape (n_samples, n_rows)
-        Rows of Z: the classes, then the samples of which nothing is known.
+        The map. Its columns are the classes, then the samples without probabilities.
     counts : float64 ndarray of shape (n_rows,)
         Aᵀ 1.
 
@@ -186,7 +188,7 @@ class MixedRows:
         return np.asarray(self.A.T @ V, dtype=V.dtype)
 
     def mean(self, V: NDArray[Any]) -> NDArray[Any]:
-        """Return a start for Z: the mean of V over samples, weighted by their share in a row."""
+        """Return the mean of V, weighted by shares in each row, to start Z."""
         counts = np.maximum(self.counts, np.finfo(np.float64).tiny)
         return np.asarray((self.A.T @ V) / counts[:, None], dtype=V.dtype)
 

@@ -1,4 +1,4 @@
-"""Hoyer's sparseness, and the projection that holds it."""
+"""Projection of vectors onto a given value of Hoyer's sparseness."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from partwise.backends.arrays import AnyArray, Array
 def project_sparse(x: AnyArray, sparseness: float) -> AnyArray:
     """Return the unit vector s >= 0 of the given sparseness with the largest ⟨x, s⟩.
 
-    sparseness = (√n - ‖s‖₁/‖s‖₂)/(√n - 1), so ‖s‖₁ is given once ‖s‖₂ = 1. Hoyer (2004): move to
-    the hyperplane Σs = ‖s‖₁, then out from its centre to the sphere; entries that turn negative
-    are fixed at zero and the rest go on.
+    The sparseness is (√n - ‖s‖₁/‖s‖₂)/(√n - 1), so ‖s‖₁ is determined if ‖s‖₂ = 1. The algorithm of
+    Hoyer (2004) projects x onto the hyperplane Σs = ‖s‖₁, then moves away from its centre to the
+    unit sphere. Entries that become negative are fixed at zero, and the steps are repeated for the
+    others.
     """
     n = x.size
     l1 = np.sqrt(n) - sparseness * (np.sqrt(n) - 1)
-    if n == 1 or l1 <= 1 + 1e-12:  # all the mass in one entry
+    if n == 1 or l1 <= 1 + 1e-12:  # only one entry is positive
         out = np.zeros_like(x)
         out[x.argmax()] = 1
         return out
@@ -28,9 +29,9 @@ def project_sparse(x: AnyArray, sparseness: float) -> AnyArray:
         count = int(free.sum())
         middle = np.where(free, l1 / count, 0.0)
         w = s - middle
-        # ‖middle + t w‖ = 1 with t >= 0
+        # Solve ‖middle + t w‖ = 1 for t >= 0.
         a, b, c = w @ w, 2 * (middle @ w), middle @ middle - 1.0
-        if a <= 1e-30:  # x is constant: break the tie at the first free entries
+        if a <= 1e-30:  # x is constant, so choose the first free entries
             w = np.where(free, np.linspace(1, -1, n), 0.0)
             w -= np.where(free, w[free].mean(), 0.0)
             a, b = w @ w, 2 * (middle @ w)
@@ -45,7 +46,7 @@ def project_sparse(x: AnyArray, sparseness: float) -> AnyArray:
 
 
 def project_columns(Z: Array, sparseness: float, *, unit: bool) -> AnyArray:
-    """Project each column to the nearest one of that sparseness, of length one or any length."""
+    """Project columns to the given sparseness, with length one or any length."""
     out = np.empty_like(Z)
     for j in range(Z.shape[1]):
         s = project_sparse(Z[:, j], sparseness)

@@ -1,4 +1,4 @@
-"""The two subproblems of a factorization, after the products: X is gone."""
+"""The two subproblems of a factorization, expressed by products with X."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ from partwise.model.terms import Term
 
 
 class Subproblem(ABC):
-    """The problem in one factor Z >= 0 with the other fixed, as the steps see it.
+    """The problem for one factor Z >= 0 with the other one fixed, as solvers use it.
 
     Attributes
     ----------
     kind : str
-        "frobenius" or "divergence": which steps can do it.
+        "frobenius" or "divergence"; it determines which solver steps can be used.
     terms : sequence of Term
     d : (n,) array or None
         Weight of each row in the loss; None means ones.
     exponent : float
-        Power of the ratio in a multiplicative step.
+        Exponent of the ratio in a multiplicative step.
     local : bool
-        True for a majoriser at the current factor, which must be recomputed after a step.
+        True if the problem is a majoriser at the current factor, to be computed again after a step.
     descends : bool
-        True if the loss itself couples rows, so that only `descend` moves them.
+        True if the loss couples the rows of Z, so that only `descend` can update the factor.
     measures_change : bool
-        Whether `change` is more exact than a difference of values.
+        Whether `change` has a smaller rounding error than a difference of two values.
     project : callable or None
-        Maps the factor to its constraint set, if that is smaller than Z >= 0.
+        Function that projects the factor onto its constraint set, if this is smaller than Z >= 0.
     free : bool
-        True if the factor may be negative: a quadratic's minimum is then a linear solve.
+        True if the factor may be negative. A quadratic problem is then solved as a linear system.
     held : array of Z's shape or None
-        One where an entry does not move, else zero; `project` brings back what it is.
+        One where an entry is fixed, else zero; `project` restores the values of fixed entries.
     size : float
-        The largest of the sums whose difference was the last `value`, other than that of X.
+        The largest sum in the last `value`, other than that of X. It determines the rounding error.
     """
 
     kind: str
@@ -67,10 +67,10 @@ class Subproblem(ABC):
 
     @abstractmethod
     def halves(self, Z: Array) -> tuple[Array, Array]:
-        """Return (neg, pos) of the loss alone."""
+        """Return (neg, pos) of the loss without terms; the gradient is pos - neg."""
 
     def split(self, Z: Array) -> tuple[Array, Array]:
-        """Return (neg, pos), both >= 0 for a multiplicative step, with gradient = pos - neg."""
+        """Return (neg, pos), both >= 0, with gradient pos - neg: for multiplicative steps."""
         neg, pos = self.halves(Z)
         for term in self.terms:
             minus, plus = term.split(Z)
@@ -79,7 +79,7 @@ class Subproblem(ABC):
 
     @abstractmethod
     def value(self, Z: Array) -> float:
-        """Return the whole objective with this factor at Z."""
+        """Return the whole objective for this factor Z."""
 
     def gradient(self, Z: Array) -> Array:
         """Return the gradient at Z."""
@@ -91,19 +91,20 @@ class Subproblem(ABC):
         return self.value(new) - self.value(old)
 
     def descend(self, Z: Array, steps: int) -> Array:
-        """Take the problem's own gradient steps, if ``descends``."""
+        """Return the factor after gradient steps of this problem, if ``descends``."""
         raise NotImplementedError
 
 
 class Model(Protocol):
-    """The interface of a model for the loop: the problem in each factor, and the objective.
+    """Interface of a model for the iteration loop: its subproblems and its objective.
 
     Attributes
     ----------
     eps, size, least : float
-        Rounding of its dtype, the loss of V = 0, and the share of it that is a perfect fit.
+        Machine epsilon of the dtype, the loss for V = 0, and the share of this loss below which a
+        fit is perfect.
     unit : bool
-        Whether columns of U have length one.
+        Whether the columns of U have length one.
     """
 
     eps: float
@@ -113,7 +114,7 @@ class Model(Protocol):
 
     @abstractmethod
     def subproblem(self, side: str, Z: Array, U: Array, /) -> Subproblem:
-        """Return the problem in one factor, "V" or "U", at this point."""
+        """Return the subproblem for one factor, "V" or "U", at this point."""
 
     @abstractmethod
     def value(self, Z: Array, U: Array, /) -> float:
@@ -121,38 +122,38 @@ class Model(Protocol):
 
     @abstractmethod
     def exact_value(self, Z: Array, U: Array, /, about: float = np.inf) -> float:
-        """Return the objective near ``about``, with no more rounding error than that allows."""
+        """Return the objective without cancellation; ``about`` is an approximate value."""
 
     @abstractmethod
     def normalize(self, Z: Array, U: Array, /) -> tuple[Array, Array]:
-        """Return the same product with columns of U of length one, if ``unit``."""
+        """Return factors with the same product; columns of U have length one if ``unit``."""
 
     @abstractmethod
     def feasible(self, Z: Array, U: Array, /) -> tuple[Array, Array]:
-        """Return a start that satisfies the constraints, which every step preserves."""
+        """Return initial values that satisfy the constraints, as all later iterates do."""
 
     def lengths(self, U: Array, /) -> Array:
         """Return the lengths of the columns of U, if ``unit``."""
         return namespace(U).ones(U.shape[1])
 
     def expect(self, side: str, Z: Array, U: Array, /) -> None:
-        """Announce that this subproblem is likely to come next."""
+        """Announce that this subproblem will probably be needed next."""
         return None
 
 
 class Quadratic(Subproblem):
-    """½ Σ_i d_i z_iᵀ G z_i - ⟨C, Z⟩ + terms(Z), Z >= 0.
+    """The problem ½ Σ_i d_i z_iᵀ G z_i - ⟨C, Z⟩ + terms(Z) for Z >= 0.
 
     Parameters
     ----------
     C, G : (n, k) and (k, k) arrays
     d : (n,) array or None
-        Row weights of the quadratic part; None means ones.
+        Weights of the rows of Z in the quadratic part; None means ones.
     terms : sequence of Term
     constant : float
-        What makes the loss whole.
+        The part of the loss that does not depend on Z.
     others : callable or None
-        The value of the penalties on the other factor, called only for `value`.
+        Function that returns the penalties on the other factor; only `value` calls it.
     sweeps : int
         Number of coordinate sweeps per product with X.
     """
@@ -162,7 +163,7 @@ class Quadratic(Subproblem):
 
     def __init__(
         self,
-        C: Any,  # None if a subclass computes it on first use
+        C: Any,  # None if a subclass computes C on first use
         G: Array,
         *,
         d: Array | None = None,
@@ -180,15 +181,15 @@ class Quadratic(Subproblem):
         return self._whole(loss, Z)
 
     def _whole(self, loss: float, Z: Array) -> float:
-        """Return the loss plus the terms on both factors."""
+        """Return the loss plus the penalty terms on both factors."""
         total = loss if self.others is None else loss + self.others()
         return total + sum(term.value(Z) for term in self.terms)
 
     def change(self, new: Array, old: Array) -> float:
-        """Return value(new) - value(old), without the rounding of ½‖X‖² that a difference has.
+        """Return value(new) - value(old) without the rounding error of ½‖X‖².
 
-        What is quadratic changes by ⟨gradient half-way, new - old⟩. On a device it may be a number
-        that is still being computed, see `inner64`.
+        The change of a quadratic function is ⟨gradient at the midpoint, new - old⟩. On a GPU, the
+        result may be a number that is still being computed, see `inner64`.
         """
         loss = quadratic_change(new, old, self.C, self.G, self.d)
         change: float = loss + sum(term.change(new, old) for term in self.terms)
@@ -210,40 +211,44 @@ class Quadratic(Subproblem):
         return gradient
 
     def lipschitz(self) -> float:
-        """Return a bound of the Hessian: ‖G‖₂ max d plus the terms' own."""
+        """Return an upper bound of the Hessian's norm: ‖G‖₂ max d plus those of the terms."""
         d = 1.0 if self.d is None else arrays.largest(self.d)
         return arrays.spectral_norm(self.G) * d + sum(t.lipschitz() for t in self.terms)
 
 
 class Gaps(Protocol):
-    """Products of incomplete X for a step; E is the missing weight of each entry."""
+    """Products of an X with missing values that a solver step needs."""
 
     @property
     def given(self) -> Array:
-        """Products of what was seen with the other factor."""
+        """Products of the observed values of X with the other factor."""
 
     @property
     def drawn(self) -> Array:
-        """Products of X with its missing entries filled."""
+        """Products of X after its missing entries are filled in by the model."""
 
     def modelled(self, Z: Array, pull: Array) -> Array:
-        """Return products with the model at observed entries; ``pull`` is that of all entries."""
+        """Return products with the model at observed entries only.
+
+        ``pull`` is the product with the model at all entries.
+        """
 
     def gain(self, Z: Array) -> float:
         """Return ½ Σ w x² + ½ Σ d y² minus the loss at Z."""
 
     def above(self, Z: Array) -> float:
-        """Return the quadratic of the filled X minus the loss at Z."""
+        """Return the quadratic problem of the filled-in X at Z, minus the loss at Z."""
 
     @property
     def solve(self) -> Callable[..., Array] | None:
-        """The minimiser itself, row by row, where it can be had."""
+        """Function that solves the problem for each row, or None if there is none."""
 
 
 class Signed(Quadratic):
-    """A quadratic whose C and G have signs, Z >= 0: both halves of the gradient >= 0.
+    """A quadratic problem with Z >= 0 in which C and G may have negative entries.
 
-    Z ∘ √(neg/pos) is then the multiplicative step (Ding, Li & Jordan 2010, (9)).
+    Both halves of the gradient are non-negative, and the multiplicative step is Z ∘ √(neg/pos)
+    (Ding, Li & Jordan 2010, (9)).
     """
 
     exponent = 0.5
@@ -257,10 +262,11 @@ class Signed(Quadratic):
 
 
 class Mixed(Quadratic):
-    """½ tr(ZᵀMZG) - ⟨C, Z⟩ + terms(Z) with M = AᵀΓA >= 0, whose rows add up to d.
+    """The problem ½ tr(ZᵀMZG) - ⟨C, Z⟩ + terms(Z), M = AᵀΓA, for mixed rows of Z.
 
-    M ≼ diag(d), so that ½ Σ d_i z_iᵀ G z_i with the slope at Z₀ is not below it: that quadratic has
-    C + (d ∘ Z₀ - M Z₀) G for its C. `value`, `change` and `gradient` are of the loss itself.
+    The rows of M >= 0 sum to d, so M ≼ diag(d). The problem is therefore majorised at Z₀ by the
+    quadratic ½ Σ d_i z_iᵀ G z_i - ⟨C', Z⟩ with C' = C + (d ∘ Z₀ - M Z₀) G. `value`, `change` and
+    `gradient` are those of the problem itself, not of the majoriser.
     """
 
     local = True
@@ -293,16 +299,16 @@ class Mixed(Quadratic):
 
 
 class Free(Quadratic):
-    """A quadratic in a factor of any sign."""
+    """A quadratic problem for a factor of any sign."""
 
     free = True
 
 
 class Filled(Quadratic):
-    """½ Σ w_ij (x_ij - z_i·b_j)² + terms(Z): its value, and a quadratic that is not below it.
+    """The problem ½ Σ w_ij (x_ij - z_i·b_j)² + terms(Z), and a quadratic majoriser.
 
-    The majoriser is the loss of X with its missing entries filled. `value`, `change` and `split`
-    are those of the loss itself; `gradient` is that of the quadratic.
+    The majoriser is the loss of X after its missing entries are filled in by the model. `value`,
+    `change` and `split` are those of the problem itself; `gradient` is that of the majoriser.
     """
 
     local = True
@@ -314,7 +320,7 @@ class Filled(Quadratic):
 
     @property
     def C(self) -> Array:
-        """The linear coefficient; multiplicative steps do not use it."""
+        """The linear coefficient of the majoriser; multiplicative steps do not use it."""
         return self.gaps.drawn
 
     @C.setter
@@ -322,7 +328,7 @@ class Filled(Quadratic):
 
     @property
     def measures_change(self) -> bool:  # type: ignore[override]
-        """True in single precision only, because it needs another pass over missing entries."""
+        """True in single precision only, because it needs another pass over X."""
         return bool(self.G.dtype.itemsize < 8)
 
     def value(self, Z: Array) -> float:
@@ -340,16 +346,19 @@ class Filled(Quadratic):
         return super().change(new, old) + before - self._above(new)
 
     def seen_alone(self) -> Quadratic:
-        """Return the part that is linear in the loss itself, with its terms."""
+        """Return the quadratic problem with the products of observed values only."""
         return Quadratic(self.gaps.given, self.G, d=self.d, terms=self.terms)
 
     def halves(self, Z: Array) -> tuple[Array, Array]:
-        """Return the sums of observed values and of the model at the observed entries."""
+        """Return (neg, pos) from observed values, and from the model at observed entries."""
         return self.gaps.given, self.gaps.modelled(Z, self._pull(Z))
 
 
 class Sweeps(Protocol):
-    """Second-order sweeps that a back end runs: linear cost (1 or n, k), ridge (1 or n, 1 or k)."""
+    """Function of a back end that runs second-order sweeps.
+
+    Its arguments are the linear cost (1 or n, k) and the ridge (1 or n, 1 or k) of all terms.
+    """
 
     def __call__(
         self, Z: Array, /, cost: Array, ridge: Array, sweeps: int, rough: bool
@@ -357,23 +366,23 @@ class Sweeps(Protocol):
 
 
 class Divergence(Subproblem):
-    """The EM majoriser of a KL (or β) loss at the current point.
+    """The EM majoriser of a Kullback-Leibler (KL) or β-divergence at given factors.
 
-    gradient = cost + terms - product, where ``product`` are the ratio products (X/Y) B, computed on
-    first use, and ``cost`` (1 or n, k) the column sums with their weights.
+    The gradient is cost + terms - product. ``product`` are the products (X/Y) B, computed on first
+    use, and ``cost`` (1 or n, k) are the column sums of B, weighted by the sample weights.
 
     Parameters
     ----------
     beta : float
-        β of the loss; 1 for KL.
+        Exponent β of the divergence; 1 for KL.
     newton : Sweeps or None
-        Second-order sweeps, where the back end has them.
+        Second-order sweeps, if the back end supports them.
     curvature : callable or None
-        The Hessian of each row at Z, where the back end has that instead.
+        Function that returns the Hessian of each row at Z, if the back end supports this instead.
     evaluate : callable
-        The loss with this factor at Z.
+        Function that returns the loss for this factor Z.
     others : callable or None
-        The value of the penalties on the other factor, called only for `value`.
+        Function that returns the penalties on the other factor; only `value` calls it.
     """
 
     kind = "divergence"
@@ -411,17 +420,18 @@ class Divergence(Subproblem):
         return self.product, self.cost
 
 
-#: ½‖X - Y‖² / ½‖X‖² below which a fit counts as perfect: float32's rounding of X, so that both
-#: precisions end alike. A divergence is a difference of sums: of a perfect fit, whose residual is
-#: like the root of its value, less is left above their rounding.
+#: If the loss is below this share of the loss for Y = 0, the fit is perfect. For the Frobenius
+#: loss, this is the rounding error of float32, also in float64, so that fits in both precisions end
+#: alike. The share is larger for a divergence, because it is a difference of sums with larger
+#: rounding errors.
 LEAST_MISFIT = {"frobenius": 1.2e-7, "divergence": 1e-5}
 
 
 def misfit(value: float, size: float, least: float, tol: float = 0.0) -> float:
-    """Return ‖X - Y‖/‖X‖, the share of the gradient's halves that is left after cancellation.
+    """Return ‖X - Y‖/‖X‖, the share of the gradient that does not cancel in the fit.
 
-    ``value`` is the objective, ``size`` that of Y = 0 (0 if unknown). Below ``least`` and ``tol``,
-    a fit is perfect to the requested tolerance.
+    ``value`` is the objective, and ``size`` the objective for Y = 0 (0 if unknown). The result is
+    at least ``tol``, and at least √``least``, since a fit below this is perfect.
     """
     if size <= 0:
         return 1.0
@@ -429,14 +439,16 @@ def misfit(value: float, size: float, least: float, tol: float = 0.0) -> float:
 
 
 def kkt_residual(sub: Subproblem, Z: Array, misfit: float = 1.0) -> float:
-    """Return ‖projected gradient‖ / (misfit (‖neg‖ + ‖pos‖) + Σ ‖gradient of a term‖), at most 1.
+    """Return the relative KKT residual, a number between 0 and 1.
 
-    neg and pos are the halves of the loss's gradient, which cancel in a good fit. A term's gradient
-    is not split, so that its halves cannot hide the residual.
+    It is ‖projected gradient‖ / (misfit (‖neg‖ + ‖pos‖) + Σ ‖gradient of a term‖).
 
-    Where the gradient is positive, entries below the mean of their column count in proportion:
-    at zero not at all, and a multiplicative update that is on its way there little; in the norms
-    below the fraction likewise. A row of weight d counts like d equal rows.
+    neg and pos are the two halves of the gradient of the loss, which cancel in a good fit. The
+    gradient of a term is not divided into halves, since large halves could hide a large residual.
+
+    If the gradient of an entry is positive and the entry is smaller than the mean of its column,
+    its weight in all norms is the ratio of the two. A zero entry then has weight zero, and an entry
+    that approaches zero has a small weight. A row with weight d counts like d equal rows.
     """
     mean = Z.mean(axis=0) if sub.d is None else sub.d @ Z / sub.d.sum()
     scale = ratio(namespace(mean).ones_like(mean), mean)
@@ -449,7 +461,7 @@ def kkt_residual(sub: Subproblem, Z: Array, misfit: float = 1.0) -> float:
 
 
 def _lengths(sub: Subproblem, Z: Array, scale: Array) -> Any:
-    """Return norms of the projected gradient and its parts, over the largest of some rows."""
+    """Return norms of the projected gradient and its parts, up to a common factor."""
     slopes = (term.gradient(Z) for term in sub.terms)
     parts = [spread(part, Z) for part in (*sub.halves(Z), *slopes)]
     if sub.held is not None:
@@ -461,20 +473,25 @@ def _lengths(sub: Subproblem, Z: Array, scale: Array) -> Any:
         return _norms(here, *mine, scale=scale, d=d, free=free)
 
     lengths = results(run, blocks, threads_for(8 * PASS * Z.shape[0] * Z.shape[1]))
-    peak = np.max(lengths, initial=0) or 1.0  # relative to it, squares of lengths are finite
+    # divide by the largest norm, so that the squares are finite
+    peak = np.max(lengths, initial=0) or 1.0
     return np.linalg.norm(np.divide(lengths, peak), axis=0)
 
 
 def _norms(
     Z: Array, neg: Array, pos: Array, *slopes: Array, scale: Array, d: Array | None, free: bool
 ) -> list[float]:
-    """Return norms of the projected gradient and its parts on some rows; scale is 1 / mean of Z."""
+    """Return norms of the projected gradient and its parts for some rows of Z.
+
+    ``scale`` is one divided by the mean of each column of Z.
+    """
     xp = namespace(Z)
     gradient = pos - neg
     for slope in slopes:
         gradient = gradient + slope
     share = xp.ones_like(Z)
-    if not free:  # 1 where the gradient is not positive; a choice by entries is five times as slow
+    # The weight is 1 where the gradient is not positive. `where` would take five times as long.
+    if not free:
         share = xp.maximum(Z * scale, cast(gradient <= 0, Z.dtype))
         share = xp.minimum(share, 1)
     if d is not None:

@@ -1,9 +1,9 @@
-"""Pieces of the objective on one factor Z >= 0: the base of every term, and the plain ones.
+"""Penalty terms on one factor Z >= 0: the base class, and simple terms.
 
-A term needs only `Term.value`, and `Term.gradient` or `Term.split`. With `Term.lipschitz` every
-step can use it. Optional properties (a tighter bound, the degree, the edges of a graph, an exact
-solve) improve steps. They are declared, so that a step that needs a missing one is refused before
-any work (`solvers.steps.check_step`).
+A term needs only `Term.value`, and `Term.gradient` or `Term.split`. With `Term.lipschitz`, every
+solver can use it. Optional properties (a tighter bound, the degree, the edges of a graph, an exact
+solution) make solvers faster. Terms declare which properties they have, so that a solver that needs
+another one raises an error before the fit (`solvers.steps.check_step`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Told = TypeVar("Told", bound=Callable[..., Any])
 
 
 def _of_factor(returns: str) -> Callable[[Told], Told]:
-    """Add the sections of a docstring to a method that takes the factor Z alone."""
+    """Add the sections Parameters and Returns to the docstring of a method of Z alone."""
 
     def told(method: Told) -> Told:
         method.__doc__ = (
@@ -38,16 +38,18 @@ def _of_factor(returns: str) -> Callable[[Told], Told]:
 
 
 class Bound(NamedTuple):
-    """A majoriser that is a diagonal: slope·z + ½ ridge·z², or both of z - Z if ``around``.
+    """A diagonal majoriser slope·z + ½ ridge·z², in z or, if ``around``, in z - Z.
 
-    It is equal to the term at Z up to a constant, and nowhere below.
+    At Z it equals the term up to a constant, and nowhere it is below the term.
 
     Parameters
     ----------
     slope, ridge : array
-        Broadcast to Z: one number (1, 1), one a row (n, 1), one a column (1, k) or one an entry.
+        Arrays that broadcast to Z: (1, 1) for one number, (n, 1) for one number per row, (1, k) for
+        one per column, or (n, k) for one per entry.
     around : bool, default=False
-        Around Z the slope is the gradient, which does not cancel as slope - ridge Z would.
+        Whether the majoriser is a function of z - Z. Its slope is then the gradient at Z, which is
+        more exact than the difference slope - ridge Z.
 
     Examples
     --------
@@ -63,12 +65,12 @@ class Bound(NamedTuple):
 
     @_of_factor("tuple of array")
     def about_zero(self, Z: Array) -> tuple[Array, Array]:
-        """Return (linear, ridge) of linear·z + ½ ridge·z²."""
+        """Return the coefficients (linear, ridge) of linear·z + ½ ridge·z²."""
         return (self.slope - self.ridge * Z if self.around else self.slope), self.ridge
 
 
 class Shared(Protocol):
-    """V = A Z: samples that share a row (`maps.SharedRows`)."""
+    """A map V = A Z in which samples share rows of Z, such as `maps.SharedRows`."""
 
     n_samples: int
 
@@ -78,10 +80,10 @@ class Shared(Protocol):
 
 @dataclass(frozen=True)
 class Place:
-    """The place of a factor: converts the arrays of a term to its kind and dtype."""
+    """Conversion of the arrays of a term to the array type and dtype of a factor."""
 
     rows: Callable[[Array], Array]
-    operator: Callable[[Any], Any]  # a product W Z, see DataMatrix.operator
+    operator: Callable[[Any], Any]  # converts a graph, see DataMatrix.operator
     dtype: Any
 
     def __call__(self, a: Array) -> Array:
@@ -89,26 +91,29 @@ class Place:
 
 
 class Term(ABC):
-    """A term of the objective on one factor Z >= 0, (rows, k).
+    """A penalty term of the objective on one factor Z >= 0 of shape (rows, k).
 
-    Subclasses write `value`, and `gradient` or `split`; with `lipschitz` all solvers can use them.
-    They see numpy arrays and may return anything that broadcasts to Z, unless ``anywhere``.
+    Subclasses implement `value`, and `gradient` or `split`. If they also implement `lipschitz`, all
+    solvers can use them. Unless ``anywhere`` is True, the methods receive numpy arrays, and may
+    return any array that broadcasts to Z.
 
     Attributes
     ----------
     couples : bool
-        Whether the term joins rows. One that does is left out where new samples are coded.
+        Whether the value for one row depends on other rows. Such terms are ignored when the part
+        weights of new samples are computed.
     degree : float or None
-        q where value(s Z) = s^q value(Z); None where the term is not homogeneous.
+        The number q for which value(s Z) = s^q value(Z), or None if there is none.
     quadratic : bool
-        Whether the value is a polynomial of degree two at most.
+        Whether the value is a polynomial of degree two or less.
     exact : bool
-        Whether `bound` holds as it is for a whole solve; else it is renewed after every sweep.
+        Whether `bound` stays valid while the subproblem is solved; otherwise it is computed after
+        every sweep.
     anywhere : bool
-        Whether the methods use only what numpy, torch and distributed rows share (operators, sums);
-        otherwise the factor comes here as a numpy array, and the answer goes back.
+        Whether the methods use only operators and sums that numpy, PyTorch and Dask arrays support.
+        Otherwise the factor is converted to a numpy array, and the result is converted back.
     by_row : tuple of str
-        Names of attributes that are arrays with one row for each row of Z, or one for all.
+        Names of attributes that are arrays with one row for each row of Z, or with a single row.
 
     Examples
     --------
@@ -141,17 +146,17 @@ class Term(ABC):
     @_of_factor("float")
     @abstractmethod
     def value(self, Z: Array) -> float:
-        """Return the term's contribution to the objective."""
+        """Return the contribution of the term to the objective."""
 
     def change(self, new: Array, old: Array) -> float:
-        """Return value(new) - value(old), by the gradient half-way if that is exact.
+        """Return value(new) - value(old); if quadratic, from the gradient at the midpoint.
 
-        On a device it may be a number that is still being computed, see `inner64`.
+        On a GPU, the result may be a number that is still being computed, see `inner64`.
 
         Parameters
         ----------
         new, old : array of shape (rows, k)
-            The factor, after and before.
+            The factor after and before a step.
 
         Returns
         -------
@@ -172,8 +177,8 @@ class Term(ABC):
     def split(self, Z: Array) -> tuple[Array, Array]:
         """Return (neg, pos) >= 0 with gradient = pos - neg, for multiplicative updates.
 
-        Unless written, it comes from the bound: with ridge Z on both sides an update is not longer
-        than the bound allows.
+        By default, the halves are computed from `bound`: ridge Z is added to both, so that an
+        update is not larger than the bound allows.
         """
         xp = namespace(Z)
         if "bound" not in self.offers:
@@ -185,11 +190,11 @@ class Term(ABC):
 
     @_of_factor("Bound")
     def bound(self, Z: Array) -> Bound:
-        """Return a separable majoriser at Z, by default from the gradient and `lipschitz`."""
+        """Return a diagonal majoriser at Z, by default from the gradient and `lipschitz`."""
         return Bound(self.gradient(Z), arrays.none(Z) + self.lipschitz(), around=True)
 
     def lipschitz(self) -> float:
-        """Return an upper bound of the Hessian's eigenvalues, or infinity if none is known.
+        """Return an upper bound of the Hessian's eigenvalues; infinity if none is known.
 
         Returns
         -------
@@ -198,14 +203,14 @@ class Term(ABC):
         return np.inf
 
     def solve(self, b: Array, ridge: Array, c: Array, Z: Array) -> Array:
-        """Solve (b + ridge z) z + z ∘ gradient(z) = c for z >= 0, in terms that offer "solve".
+        """Solve (b + ridge z) z + z ∘ gradient(z) = c for z >= 0 (offers "solve").
 
         Parameters
         ----------
         b, ridge, c : array
             Broadcast to Z.
         Z : array of shape (rows, k)
-            The factor as it is.
+            The current factor.
 
         Returns
         -------
@@ -215,12 +220,12 @@ class Term(ABC):
 
     @property
     def edges(self) -> tuple[Any, float] | None:
-        """CSR W and λ where the term is λ/2 Σ_ij ½ w_ij ‖z_i - z_j‖² and W is in memory."""
+        """The CSR matrix W and λ if the term is λ/2 Σ_ij ½ w_ij ‖z_i - z_j‖², else None."""
         return None
 
     @property
     def offers(self) -> frozenset[str]:
-        """Return which of "split", "bound", "lipschitz" and "solve" steps may use."""
+        """Names of the optional methods that solvers may use, such as "bound" and "split"."""
         smooth = bool(np.isfinite(self.lipschitz()))
         bounded = smooth or type(self).bound is not Term.bound
         words = {"split": True, "bound": bounded, "lipschitz": smooth}
@@ -228,23 +233,23 @@ class Term(ABC):
 
     @property
     def name(self) -> str:
-        """Name in messages."""
+        """Name of the term in error messages."""
         return type(self).__name__
 
     @property
     def of_samples(self) -> bool:
-        """True if it has data per row, and so cannot be evaluated for other rows."""
+        """True if the term has data for each row, so it cannot be used for new samples."""
         return self.couples or any(np.shape(getattr(self, a))[0] > 1 for a in self.by_row)
 
     def check(self, shape: tuple[int, int], name: str) -> None:
-        """Raise where the term does not fit a factor of that shape.
+        """Raise a ValueError if arrays of the term do not fit a factor of this shape.
 
         Parameters
         ----------
         shape : (int, int)
-            Of the factor.
+            Shape of the factor.
         name : str
-            What a message calls the argument.
+            Name of the term in the error message.
         """
         for attribute in self.by_row:
             got = np.shape(getattr(self, attribute))
@@ -256,12 +261,12 @@ class Term(ABC):
                 )
 
     def placed(self, place: Place) -> Term:
-        """Return the same term with its arrays where the factor is.
+        """Return a copy of the term whose arrays have the type of the factor.
 
         Parameters
         ----------
         place : Place
-            Brings arrays there.
+            Converts arrays to the type of the factor.
 
         Returns
         -------
@@ -276,9 +281,9 @@ class Term(ABC):
 
 
 class Guest(Term):
-    """A term that is written for numpy, or for V = A Z, at home where Z lives.
+    """Adapter for a term that needs numpy arrays, or that is a function of V = A Z.
 
-    By the chain rule through A, gradients of the samples that share a row are added.
+    By the chain rule, the gradient for a row of Z is the sum over the samples that share this row.
     """
 
     def __init__(self, term: Term, shared: Shared | None = None) -> None:
@@ -338,7 +343,7 @@ class Guest(Term):
 
 
 class Linear(Term):
-    """⟨cost, Z⟩ with cost >= 0: the l1 penalty, and cdNMF's cost of another class's parts.
+    """Term ⟨cost, Z⟩ with cost >= 0: the l1 penalty, and the label cost of cdNMF.
 
     Parameters
     ----------
@@ -381,7 +386,7 @@ class Linear(Term):
 
 
 class Ridge(Term):
-    """½ Σ weight ∘ Z ∘ Z with weight >= 0.
+    """Term ½ Σ weight ∘ Z ∘ Z with weight >= 0.
 
     Parameters
     ----------
@@ -416,10 +421,10 @@ class Ridge(Term):
 
 
 class Price(NamedTuple):
-    """The cost of column lengths l of U in V: at most Σ first l + ½ second l².
+    """Cost of the lengths l of U's columns, with the bound Σ first l + ½ second l².
 
-    Both have the slope of the cost at l = 1; ``value(l)`` is the cost itself, on a device a number
-    that may still be computed.
+    At l = 1, the bound has the same slope as the cost. ``value(l)`` returns the cost itself; on a
+    GPU it may be a number that is still being computed.
     """
 
     first: Array
@@ -428,11 +433,12 @@ class Price(NamedTuple):
 
 
 class UnitLength(Term):
-    """The price of length: terms on V with the lengths of U in it, as a term on U.
+    """The terms on V, evaluated with the lengths of U's columns, as a term on U.
 
-    Minimising it without a constraint and then moving the lengths over to V
-    (`FactorModel.normalize`) is holding the columns of U at length one (Frobenius) or sum one (KL).
-    The value is exact; gradient and bound are for U of length one, where a step begins.
+    Minimising this term without a constraint, and then moving the lengths from U to V
+    (`FactorModel.normalize`), is equivalent to constraining the columns of U to length one
+    (Frobenius) or sum one (KL). `value` is exact. `gradient` and `bound` assume columns of length
+    one, which they have at the beginning of a step.
     """
 
     anywhere = True
@@ -445,8 +451,8 @@ class UnitLength(Term):
         free: Array | None = None,
     ) -> None:
         self.prices, self.lengths, self.norm = prices, lengths, norm
-        self.free = free  # (k,): zero for columns whose length is not counted
-        self.exact = norm == 2  # a bound that several sweeps may use
+        self.free = free  # shape (k,): zero for columns whose length has no cost
+        self.exact = norm == 2  # several sweeps may use the same bound
 
     def value(self, U: Array) -> float:
         return float(self._cost(U))
@@ -460,7 +466,7 @@ class UnitLength(Term):
         return sum(price.value(lengths) for price in self.prices)
 
     def _slopes(self, U: Array) -> tuple[Array, Array]:
-        """Return the coefficients (1, k) of the length and of half its square, over all costs."""
+        """Return coefficients (1, k) of the length and of half its square, over all terms."""
         first, second = (
             arrays.cast(sum(part), U.dtype)[None, :]
             for part in zip(*((price.first, price.second) for price in self.prices))
@@ -473,19 +479,20 @@ class UnitLength(Term):
         first, second = self._slopes(U)
         xp = namespace(U)
         if self.norm == 2:
-            # ½ρ‖u‖² is exact for what is quadratic, and ‖u‖ <= ½(‖u‖² + 1) touches at ‖u‖ = 1;
-            # what falls with length is concave, and below its tangent
+            # ½ρ‖u‖² is exact for quadratic terms, and ‖u‖ <= ½(‖u‖² + 1) with equality at ‖u‖ = 1.
+            # Costs that decrease with the length are concave, so their tangent is an upper bound.
             falling = xp.minimum(first, 0) + xp.minimum(second, 0)
             return Bound(falling * U, xp.maximum(first, 0) + xp.maximum(second, 0))
-        # linear in Σu exactly; (Σu)² <= Σ u²/u₀ at Σu₀ = 1 by Jensen. Below 1e-12 of the mean an
-        # entry is rounding, and its curvature would overflow
+        # Terms of degree one are linear in Σu. For degree two, (Σu)² <= Σ u²/u₀ if Σu₀ = 1, by
+        # Jensen's inequality. Entries below 1e-12 of the mean are rounding errors, and their
+        # curvature would overflow.
         low = xp.maximum(U, 1e-12 / U.shape[0])
         ridge = xp.maximum(second, 0) / low if bool((second > 0).any()) else arrays.none(U)
         return Bound(first + xp.minimum(second, 0), ridge)
 
     def gradient(self, U: Array) -> Array:
         first, second = self._slopes(U)
-        slope = first + second  # of the price by the length, at length one
+        slope = first + second  # derivative of the cost by the length, at length one
         return slope if self.norm == 1 else slope * U
 
     def lipschitz(self) -> float:
@@ -498,27 +505,28 @@ class UnitLength(Term):
 
 
 def check_term(term: Term, shape: tuple[int, int], *, random_state: int = 0) -> None:
-    """Compare a term's declared properties with its value; raise an error with all differences.
+    """Compare the declared properties of a term with its value; raise all differences.
 
-    A fit trusts its terms: a wrong gradient or too small a bound ends as "no further progress", and
-    a term that joins rows without saying so codes new samples wrongly. Here the gradient is held
-    against finite differences of `Term.value`, `Term.split`, `Term.bound` and `Term.lipschitz`
-    against the gradient and the value, also in the direction in which the value curves most, and
-    `couples`, `degree`, `quadratic` and `exact` against what they promise.
+    A fit does not check its terms. With a wrong gradient or too small a bound, it ends with "no
+    further progress". With a wrong ``couples``, part weights of new samples are wrong. This
+    function compares `Term.gradient` with finite differences of `Term.value`. It compares
+    `Term.split`, `Term.bound` and `Term.lipschitz` with the gradient and the value, also in the
+    direction with the largest curvature, and it checks ``couples``, ``degree``, ``quadratic`` and
+    ``exact``.
 
     Parameters
     ----------
     term : Term
     shape : (int, int)
-        Rows and columns of a factor that the term is for: (n_samples, k) for ``terms``,
-        (n_features, k) for ``basis_terms``. Two rows at least, or nothing can be joined.
+        Shape of a factor to which the term is applied: (n_samples, k) for ``terms``, (n_features,
+        k) for ``basis_terms``. It needs at least two rows, so that coupling of rows can be checked.
     random_state : int, default=0
-        Of the points at which the term is looked at.
+        Random seed for the points at which the term is evaluated.
 
     Raises
     ------
     TypeError
-        It is no `Term`.
+        If the object is not a `Term`.
     ValueError
         If a property does not match the value; one sentence per property.
 
@@ -549,17 +557,18 @@ def check_term(term: Term, shape: tuple[int, int], *, random_state: int = 0) -> 
     rng = np.random.default_rng(random_state)
     looks = _Looks(term, [rng.gamma(1.0, size=shape) + 0.05 for _ in range(3)], rng)
     found = looks.plain()
-    if not found:  # the rest would only repeat it
+    if not found:  # other checks would report the same error again
         found = [word for look in (looks.joined, looks.shape, looks.bounded) for word in look()]
     if found:
         raise ValueError(f"{term.name}: " + "; ".join(found) + ".")
 
 
 class _Looks:
-    """The checks of `check_term`; each returns a list of errors.
+    """The checks of `check_term`; each method returns a list of error messages.
 
-    A central difference over h has errors of about h² and eps/h, relative to the value: some 1e-9
-    with h the cube root of eps. Agreement to 1e-5 is far above that, and far below a mistake.
+    A central difference with step h has errors of about h² and eps/h, relative to the value. They
+    are about 1e-9 if h is the cube root of eps. The tolerance of 1e-5 is far larger than these
+    errors, and far smaller than the errors of wrong terms.
     """
 
     near = 1e-5
@@ -612,7 +621,7 @@ class _Looks:
         return found
 
     def joined(self) -> list[str]:
-        """Check whether a row's gradient depends on other rows, except through `by_row`."""
+        """Check whether the gradient of a row depends on other rows, except by `by_row`."""
         Z = self.points[0]
         if self.term.couples or len(Z) < 2:
             return []
@@ -644,7 +653,7 @@ class _Looks:
         return found
 
     def bounded(self) -> list[str]:
-        """Check that bound and `lipschitz` touch the term at Z and are never below it."""
+        """Check that `bound` and `lipschitz` equal the term at Z and are never below it."""
         term, found = self.term, []
         if "bound" in term.offers:
             for Z in self.points:
@@ -668,13 +677,14 @@ class _Looks:
         return found
 
     def _passed(self, Z: Any, ridge: Any) -> bool:
-        """Return whether the value is above value(Z) + ⟨gradient, d⟩ + ½ Σ ridge d² somewhere."""
+        """Return whether the value exceeds value(Z) + ⟨gradient, d⟩ + ½ Σ ridge d²."""
         value, gradient = self.term.value(Z), self._slope(Z)
         low = 1e-9 * max(1e-300, ridge.max())
         root = 1 / np.sqrt(np.maximum(ridge, low))
         steep = self.rng.standard_normal(Z.shape)
         h = np.cbrt(np.finfo(float).eps)
-        for _ in range(30):  # the direction that curves most, in units of the ridge
+        # power iteration for the direction with the largest curvature, in units of the ridge
+        for _ in range(30):
             steep /= np.linalg.norm(steep)
             ahead, behind = (self._slope(np.maximum(Z + s * h * root * steep, 0)) for s in (1, -1))
             bent = root * (ahead - behind)
