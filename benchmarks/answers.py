@@ -347,7 +347,7 @@ def texts(folder: Path) -> tuple[Any, Any]:
 
 
 def pictures(folder: Path, n: int) -> tuple[Any, Any]:
-    """Return n images of clothes in float32; noisy copies in other light fill up the number."""
+    """Return n images of clothes in float32; beyond the data set, they are noisy copies of it."""
     import numpy as np
 
     X, y = load(folder, "fashion")

@@ -94,7 +94,7 @@ def mean(draws: list[Any], method: str, what: str = "accuracy") -> float:
 
 
 def gains(store: dict[str, Any]) -> dict[tuple[str, int], tuple[float, float, str]]:
-    """Return, per cell, our accuracy, that of the best baseline, and the name of this baseline.
+    """Return our accuracy, that of the best baseline, and its name, by data set and budget.
 
     Accuracies are percentages. The best baseline is chosen in hindsight for each cell. Only draws
     in which all classifiers ran are used.
@@ -135,7 +135,7 @@ def accuracy(store: dict[str, Any]) -> str:
 
 
 def losses(best: dict[tuple[str, int], tuple[float, float, str]], found: Any) -> str:
-    """List cells more than two points below the best baseline in hindsight, worst first."""
+    """List data sets and budgets over two points below the best baseline, worst first."""
     told = []
     for gain, cell in sorted((ours - other, cell) for cell, (ours, other, _) in best.items()):
         ours, other, which = best[cell]

@@ -76,7 +76,7 @@ def given(y: Any, way: str, m: int, seed: int) -> Any:
 
 
 def asked(model: Any, y: Any, seed: int) -> Any:
-    """Yield labels after every budget, added in the order that the model suggests."""
+    """Yield the labels after each budget, where samples are added in the order of `suggest`."""
     rng, c = np.random.RandomState(seed), int(y.max()) + 1
     known = np.full(y.size, -1)
     first = rng.choice(y.size, 3, replace=False)
@@ -272,7 +272,7 @@ def fit(rows: list[dict[str, Any]], counts: Any, kept: Any) -> tuple[Any, Any]:
     left = logit((truth * rest + 0.5) / (rest + 1)) - A @ share
 
     def reach(sign: float) -> Any:
-        """Fit a quantile as exp(a + b log(labels per class))."""
+        """Fit the distance to an end of the interval as exp(a + b log(labels per class))."""
 
         def missed(b: Any) -> float:
             over = sign * left - np.exp(b[0] + b[1] * np.log(n / c))

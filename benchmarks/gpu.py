@@ -255,7 +255,7 @@ def check_fused(bench: Bench) -> None:
 
 
 def check_changes(bench: Bench, verdict: Any, W: Any, double: Any) -> None:
-    """Compare graph sweeps, and the change of a quadratic, with float64."""
+    """Compare sweeps with a graph term, and the change of a quadratic objective, with float64."""
     n, weight, rounds = W.shape[0], 0.7, 4
     degrees = torch.from_numpy(double.sum(axis=1)).to(bench.device)
     for k in (3, 20, 33, 64):

@@ -127,7 +127,7 @@ def _seen(results: dict[str, Any]) -> dict[str, tuple[float | None, str]]:
 
 
 def before_and_after(old: dict[str, Any], new: dict[str, Any]) -> str:
-    """Compare the lines that are in both runs."""
+    """Compare the results that both an earlier run and this run contain."""
     then = _seen(old)
     rows = [
         [what, number(then[what][0], unit), number(seen, unit)]

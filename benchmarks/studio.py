@@ -45,7 +45,7 @@ def made(n: int) -> tuple[Any, Any]:
 
 
 def clicks(n: int, browser: bool, times: int) -> dict[str, Any]:
-    """Return the milliseconds of answers to clicks, and the seconds of both starts."""
+    """Return the milliseconds of each answer, and the seconds of the first and the second start."""
     import numpy as np
 
     from partwise.apps.studio.workspace import Workspace

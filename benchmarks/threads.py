@@ -224,7 +224,7 @@ def steps_to(history: list[float], target: float) -> int | None:
 
 
 def targets(process: Process, row: Row, seeds: int, known: dict[str, Any]) -> dict[str, Any]:
-    """Return scikit-learn's objective after N iterations, and our number of iterations, by seed."""
+    """Return scikit-learn's objective after N iterations, and our iterations to it, by seed."""
     found: dict[str, Any] = {"targets": [], "steps": []}
     order = {"loss": row.loss, "judge": True}
     there, guesses = known.get("targets", []), known.get("steps", [])
@@ -248,7 +248,7 @@ def targets(process: Process, row: Row, seeds: int, known: dict[str, Any]) -> di
 def least_steps(
     process: Process, order: dict[str, Any], target: float, guess: int | None = None
 ) -> int | None:
-    """Return the smallest number of our iterations that reaches the target."""
+    """Return the smallest number of iterations of Partwise that reaches the target."""
     if guess is not None:  # the guess comes from a run on another machine
         ours = process.ask("fit", who="partwise", iterations=guess, **order)
         if ours["objective"] <= target:
@@ -402,7 +402,7 @@ def ratio(times: dict[str, Any]) -> float:
 
 
 def iteration(row: dict[str, Any], times: dict[str, Any]) -> tuple[float, float]:
-    """Return the seconds of one of our iterations, and the fixed cost of a fit."""
+    """Return the seconds of one iteration of Partwise, and the fixed cost of a fit."""
     steps = [m for m in row["steps"] if m is not None]
     ours = times.get("by_seed", {}).get("ours", [times["ours"]])
     one, longest = times["one"]["ours"], max(zip(steps, ours, strict=False))
@@ -419,7 +419,7 @@ def _short(times: dict[str, Any]) -> str:
 
 
 def markdown(result: dict[str, Any]) -> str:
-    """Return a table of time ratios and our times for each number of threads."""
+    """Return a table of time ratios and of the times of Partwise, by number of threads."""
     counts = result["threads"]
     about = result["about"] | result.get("machine", {})
     lines = [
@@ -521,7 +521,7 @@ def write_overview(folder: Path) -> None:
 
 
 def _iterations(result: dict[str, Any]) -> list[str]:
-    """Return tables of our time per iteration, its limit, and the fixed cost of a fit."""
+    """Return tables of Partwise's time per iteration, its limit, and a fit's fixed cost."""
     head = ["", "| | " + " | ".join(str(n) for n in result["threads"]) + " |"]
     head.append("|---|" + "---:|" * len(result["threads"]))
     one = ["An iteration of ours in ms, and how far it is above the limit:", *head]
@@ -634,7 +634,10 @@ def run(
 
 
 def known_targets(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return scikit-learn's objectives and our iterations by row, from the file with most seeds."""
+    """Return, for each row, scikit-learn's objectives and the iterations of Partwise to them.
+
+    They come from the earlier run with the most seeds.
+    """
     found: dict[str, dict[str, Any]] = {}
     for path in sorted(folder.glob("threads-*.json")):
         for name, row in json.loads(path.read_text())["rows"].items():

@@ -12,7 +12,7 @@ from unittest.mock import MagicMock
 # numpy and numba read these variables when they are imported.
 if int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1)) > 1:
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
-        # Two threads show effects of threads, although each worker has only one core.
+        # With two threads, tests detect effects of threads, although each worker has only one core.
         os.environ.setdefault(name, "2")
 
 import pytest

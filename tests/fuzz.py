@@ -36,12 +36,13 @@ import reference
 KL = "kullback-leibler"
 #: Degree of the loss in X.
 BETA = {"frobenius": 2.0, KL: 1.0, "itakura-saito": 0.0, "l21": 1.0}
-#: Power of the scale of X with which each loss grows.
+#: Kinds of cases have a million numbers each, in this order: estimators, estimators added later,
+#: `PartsClassifier`, other functions that fit, and `fuzz_pairs`; then estimators again.
 NEWER, CLASSIFIER, OTHERS, PAIRS = 1_000_000, 2_000_000, 3_000_000, 4_000_000
 TURN, ROUND = 1_000_000, 5_000_000
-#: First number of each kind, and its share of ``--every``.
-EVERY = {0: 0.5, NEWER: 0.1, CLASSIFIER: 0.2, OTHERS: 0.1, PAIRS: 0.1}
 #: First number of each kind of case, and its share with the option ``--every``.
+EVERY = {0: 0.5, NEWER: 0.1, CLASSIFIER: 0.2, OTHERS: 0.1, PAIRS: 0.1}
+#: Parts of the error messages of fits that lack something they need.
 REFUSED = (
     "solver=",
     "does not handle beta_loss",
@@ -97,7 +98,7 @@ def beyond(number: int) -> Any:
 
 
 def draw(number: int) -> Any:
-    """Return the case that belongs to a number."""
+    """Return the random case that a number determines."""
     if (other := beyond(number)) is not None:
         return other.draw(number)
     rng = np.random.default_rng([20260, number])

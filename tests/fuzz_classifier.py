@@ -59,7 +59,7 @@ class Case:
 
 
 def draw(number: int) -> Case:
-    """Return the case that belongs to a number."""
+    """Return the random case that a number determines."""
     rng = np.random.default_rng([20261, number])
     n, p = int(rng.integers(3, 51)), int(rng.choice([1, 2, 5, 12, 60, 120]))
     c = int(min(n, rng.choice([1, 2, 2, 3, 5, 10, n])))

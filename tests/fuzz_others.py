@@ -57,7 +57,7 @@ class Case:
 
 
 def draw(number: int) -> Case:
-    """Return the case that belongs to a number."""
+    """Return the random case that a number determines."""
     rng = np.random.default_rng([20262, number])
     name = str(rng.choice(list(KINDS), p=np.array(list(SHARES.values())) / sum(SHARES.values())))
     n, p = (int(rng.choice([2, 3, 5, 9, 20, 30])) for _ in range(2))

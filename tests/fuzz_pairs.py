@@ -57,7 +57,7 @@ class Case:
 
 
 def draw(number: int) -> Case:
-    """Return the case that belongs to a number.
+    """Return the random case that a number determines.
 
     It has a pair of features, which take turns, and sometimes a third feature.
     """

@@ -113,7 +113,7 @@ def test_turns_alternate():
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("as_sparse", [False, True])
 def test_objectives_equal_the_naive_formulas(rng, monkeypatch, dtype, as_sparse):
-    # Small blocks, so that several are needed.
+    # With blocks this small, the objective needs several of them.
     monkeypatch.setattr("benchmarks.objective._BLOCK", 40)
     X = (rng.random((9, 13)) * (rng.random((9, 13)) < 0.4)).astype(dtype)
     W, H = rng.random((9, 3)).astype(dtype), rng.random((3, 13)).astype(dtype)

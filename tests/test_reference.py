@@ -134,7 +134,7 @@ def test_design_units_against_print(problem):
             ref.objective_kl(X, V, U, D=D, class_reg=3.0),
             ref.cdnmf_kl_as_printed(X, V, U, D=D, class_reg=3.0, cost_once=True),
         ),
-        # GNMF-KL: ours with twice λ is the printed one.
+        # For GNMF-KL, our objective with twice λ is the printed one.
         (
             ref.objective_kl(X, V, U, W=W, lam=6.0),
             ref.gnmf_kl_as_printed(X, V, U, W=W, lam=3.0),

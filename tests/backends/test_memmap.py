@@ -62,7 +62,7 @@ def test_same_samples(scale, dtype, small, samples, tmp_path, monkeypatch):
     X = (200 * samples).astype(dtype)
     loaded, streamed = read_both(saved(tmp_path, X), monkeypatch, scale=scale)
     assert isinstance(streamed.X, np.memmap) and not isinstance(loaded.X, np.memmap)
-    # The order of column sums differs.
+    # Sums of columns are computed in another order.
     np.testing.assert_allclose(np.asarray(streamed.X), loaded.X, rtol=1e-6, atol=1e-9)
     assert streamed.recipe["scale"] == loaded.recipe["scale"]
     again = read_samples(tmp_path / "X.npy", recipe=streamed.recipe)

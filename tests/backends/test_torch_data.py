@@ -113,5 +113,5 @@ def test_labelled_samples_alone_are_coded_as_new_ones(rng, monkeypatch):
     model = CNMF(K, max_iter=50, random_state=0).fit(X, FIRST)
     assert seen == [(12, P)]
     want = model.transform(X)[:12]
-    # Both are solved to tol=1e-4.
+    # Both sets of part weights are solved to tol=1e-4.
     np.testing.assert_allclose(model._groups.labelled, want, atol=1e-4 * float(want.max()))

@@ -284,7 +284,7 @@ def test_a_fold_does_not_see_the_labels_that_it_holds_out(rng):
     alone = reference.em_of_gaussian_classes(Z, [0, 1], y[:2], start[0], 2, classifiers.SHRINK_ALL)[
         -1
     ]
-    # The tolerance of the comparison above.
+    # As above, the difference comes from a pseudo-count of 1e-6.
     np.testing.assert_allclose(softmax(fit.scores(Z)[0]), softmax(alone), atol=1e-5)
 
 

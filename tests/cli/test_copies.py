@@ -114,7 +114,7 @@ def test_a_copy_has_its_share_of_the_threads_and_may_be_killed():
             os.kill(os.getpid(), signal.SIGKILL)
         yield number
 
-    # No other process holds the writing end of its pipe, so its end is noticed.
+    # No other process holds the end of this pipe, so the parent notices that the worker was killed.
     with pytest.raises(MemoryError, match="killed"):
         copies.spread(last, [(0,), (1,)], found.append, 2)
 

@@ -277,7 +277,7 @@ def test_layer_and_genes(fit, cells_file):
     left = [np.linalg.norm(X - m[1].embedding_ @ m[1].components_)
             for X, m in ((counts, plain), (np.floor(counts / 2), other))]  # fmt: skip
     sizes = np.linalg.norm(counts), np.linalg.norm(np.floor(counts / 2))
-    # Each model fits its own layer better than zero would.
+    # The error of each model is far below the norm of its own layer.
     assert all(a < 0.6 * b for a, b in zip(left, sizes))
     few = fit(path, "--genes", "3")
     assert few[0]["features"] == 3 and "3 most variable genes" in few[0]["preparation"]
@@ -298,7 +298,7 @@ def test_write_back(command, cells_file, tmp_path):
         rows = list(csv.DictReader(file))
     assert [row["cluster"] for row in rows] == [str(name) for name in found.obs["partwise"]]
     np.testing.assert_array_equal(found.X.toarray(), counts)  # the original counts are unchanged
-    # Anndata 0.13 lists X as the layer None.
+    # In anndata 0.13, the layers contain X under the name None.
     assert [name for name in found.layers if name is not None] == ["halved"]
 
 

@@ -288,7 +288,7 @@ def test_the_residual_does_not_depend_on_the_unit_of_X(scale):
     assert other.kkt_residual_ == pytest.approx(one.kkt_residual_, rel=1e-6)
 
 
-# With six concepts, nearly collinear ones are a subset of all.
+# With six concepts and three features, the part weights are not unique.
 @pytest.mark.parametrize("k", [3, 6])
 def test_codes_of_nearly_collinear_concepts_are_the_best_ones(k):
     """Check the part weights of nearly collinear concepts against all subsets of concepts.

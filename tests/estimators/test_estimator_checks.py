@@ -212,9 +212,9 @@ def test_scikit_learn_checks(estimator: Any, check: Any, few_trees: None, reques
     try:
         check(estimator)
     except REFUSALS as error:
-        # Otherwise pytest would read the files of scikit-learn for the traceback.
+        # For an expected failure, no traceback is needed.
         if request.node.get_closest_marker("xfail"):
-            # Without the traceback, whose every line would be read.
+            # For each line of a traceback, pytest would read a whole file of scikit-learn.
             raise error.with_traceback(None) from None
         raise
 

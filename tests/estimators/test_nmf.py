@@ -202,7 +202,7 @@ def test_newton_with_a_ridge_from_a_start_that_is_far_too_large():
 
 
 def test_exact_recovery_of_separable_parts():
-    """Parts with disjoint support are recovered; the factorization is essentially unique."""
+    """Check that parts without a common feature are recovered, as their factorization is unique."""
     rng = np.random.default_rng(0)
     U = np.zeros((30, 3))
     for j in range(3):

@@ -92,7 +92,7 @@ def test_a_file_names_a_class_that_is_registered(tmp_path):
     with pytest.raises(PersistError, match=r"FewWords.*partwise\.register"):
         model.save(path)
     assert not path.exists()
-    # Register returns the class, so it works as a decorator.
+    # `register` returns the class, so it also works as a decorator.
     assert partwise.register(FewWords) is FewWords
     try:
         again = partwise.load(model.save(path))

@@ -15,7 +15,7 @@ from sklearn.decomposition.tests import test_nmf as original
 
 import partwise
 
-#: Tests that use only private functions of scikit-learn, or the result of one.
+#: Tests that are left out because they use private functions of scikit-learn.
 PRIVATE = {
     "test_initialize_nn_output",
     "test_initialize_close",

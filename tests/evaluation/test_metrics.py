@@ -117,7 +117,10 @@ def test_known_values():
 
 
 def test_many_samples_do_not_overflow():
-    """Products of pair counts pass 2⁶³ from about 80,000 samples on."""
+    """Check the scores of 300,000 samples.
+
+    Products of pair counts exceed 2⁶³ from about 80,000 samples on.
+    """
     y = np.repeat([0, 1], 150_000)
     shifted = np.roll(y, 30_000)
     half, few, most = (math.comb(n, 2) for n in (150_000, 30_000, 120_000))

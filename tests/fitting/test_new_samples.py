@@ -176,7 +176,7 @@ def test_the_model_keeps_what_it_needs(form, tmp_path):
         data[:] = 5
     np.testing.assert_array_equal(model.transform(NEW), expected)  # the model keeps its own copy
     path = model.save(tmp_path / "m.partwise")
-    # The file contains X itself for an array, and little else.
+    # For an array, the model file contains X itself, and little else.
     size = X.nbytes if form is np.array else 0
     assert size < path.stat().st_size < 2.2 * X.nbytes
     for again in (partwise.load(path), pickle.loads(pickle.dumps(model))):

@@ -46,7 +46,7 @@ def test_n_init_keeps_the_best_of_its_starts(solver, rule, loss):
     # The starts have different results, so the choice matters.
     assert max(values) > min(values) * (1 + 1e-6)
     best = runs[int(np.argmin(values))]
-    # Rounding of products that compute several starts together.
+    # The tolerance is the rounding of products that compute several starts together.
     same = partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-12)
     same(several.components_, best.components_)
     same(several.embedding_, best.embedding_)

@@ -43,7 +43,7 @@ def rows(path):
 def test_photos_of_all_sizes_are_brought_to_one_and_it_is_said(photos):
     samples = read_samples(photos)
     assert samples.ids == [f"{i:02d}.png" for i in range(24)]
-    # Medians of the widths and of the heights 20, 24, 30 and 40.
+    # The median of the heights 20, 24, 30 and 40 is 27, and so is that of the widths.
     assert samples.image_shape == (27, 27)
     said = " ".join(samples.notes)
     assert "differ in size" in said and "27x27" in said and "--size" in said

@@ -94,7 +94,7 @@ def test_parquet_keeps_its_types(command, tmp_path):
     assert found.loc[known, "partwise_label"].tolist() == [
         ("sea", "sky")[i % 2] for i in range(60) if i != 7
     ]
-    # None or NaN, depending on the version of pandas.
+    # The cell is None or NaN, depending on the version of pandas.
     assert pandas.isna(found.loc[7, "partwise_label"])
     assert found["partwise_probability"].dtype == np.float64
 

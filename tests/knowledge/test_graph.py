@@ -420,7 +420,7 @@ def test_approximate(make, rng, monkeypatch):
     np.testing.assert_allclose(distances, own, rtol=1e-12, atol=1e-300)
     exact = brute_distances(X, 5)
     assert (distances >= exact * (1 - 1e-12)).all()
-    # The recall of the approximate search at this size.
+    # At this size, the approximate search finds more than 90% of the neighbours.
     assert np.mean(distances <= exact * (1 + 1e-12)) > 0.9
     again = nearest_neighbors(make(X), 5, method="approximate", random_state=0)
     np.testing.assert_array_equal(again[0], indices)

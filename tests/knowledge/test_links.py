@@ -168,7 +168,7 @@ def test_first_groups_are_few_and_keep_linked_samples_alone(monkeypatch):
     sizes = np.bincount(group)
     assert group[0] == group[1] and group[2] == group[3]
     assert (sizes[group[:4]] == 2).all() and (sizes[group[4:7]] == 1).all()
-    # Two groups of must-links, three single samples, seven groups by k-means.
+    # There are two groups of must-links, three single samples, and at most seven groups by k-means.
     assert len(sizes) <= 12 and sizes.min() > 0
     few = linkage._first_groups(V[:10], check_links([(0, 1), (2, 3)], [(4, 5), (6, 0)], 10), 0)
     assert sorted(np.bincount(few)) == [1] * 6 + [2] * 2

@@ -41,7 +41,8 @@ def test_model_value_and_gradients(rng, name, loss, kind):
         neg, pos = model.subproblem(side, Z, U).split(at)
         assert (neg >= 0).all() and (pos >= 0).all()
         gradient = np.broadcast_to(pos - neg, at.shape)
-        # central differences of values near 30 with step 1e-6 round to 30 eps / 1e-6 = 1e-8
+        # Central differences of values near 30 with step 1e-6 have a rounding error of 30 eps /
+        # 1e-6 = 1e-8.
         np.testing.assert_allclose(
             gradient, reference.numerical_gradient(f, at), rtol=1e-6, atol=1e-6
         )

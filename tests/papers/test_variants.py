@@ -192,7 +192,7 @@ def test_the_authors_rule_stops_where_the_objective_settles(task, monkeypatch):
         found.embedding,
         fit(replace(task, params={**task.params, "max_iter": found.n_iter})).embedding,
     )
-    # Simulates scikit-learn before 1.9.
+    # This simulates scikit-learn before 1.9.
     monkeypatch.setattr(representations, "find_spec", lambda name: None)
     again = fit(replace(task, method=method, params={**task.params, "max_iter": 400}))
     np.testing.assert_array_equal(found.embedding, again.embedding)
@@ -361,7 +361,7 @@ def test_as_fast_is_judged_against_the_rival():
 
 def test_speed_is_the_time_to_equal_closeness():
     protocol = load_protocol("nmfdc/time1")
-    # The claim about fits within 5% of their lowest objective.
+    # Only the claim about fits within 5% of their lowest objective is judged.
     protocol = replace(protocol, claims=protocol.claims[:1])
     few, many = ([1.0 + r**i for i in range(1, 200)] for r in (0.7, 0.95))
     runs = []
@@ -694,7 +694,8 @@ def test_a_printed_number_is_judged_once():
                     for k in range(2, 11):
                         one = protocol.printed_value(metric, k, method.name).mean
                         other = first.printed_value(metric, k, there).mean
-                        # Rounded digits, or a pair of numbers that the papers print differently.
+                        # The numbers differ by rounding, or are the one pair that the papers print
+                        # differently.
                         assert abs(one - other) < 0.051 or (one, other) == (62.00, 62.22)
     assert total == 122
 

@@ -70,7 +70,7 @@ def test_what_killed_writers_left_is_swept_and_nothing_else(tmp_path, dead):
     atomic.check_target(target)
     assert not rest.exists() and not folder.exists()
     assert all(path.exists() for path in (mine, elsewhere, *foreign))
-    # A file of another machine, written days ago.
+    # This temporary file was written by another machine, days ago.
     os.utime(elsewhere, (time.time() - 2 * atomic.STALE,) * 2)
     assert atomic.sweep(tmp_path) == 1
     assert not elsewhere.exists()

@@ -92,7 +92,7 @@ def test_starts_side_by_side_are_the_starts_alone(kind, monkeypatch):
     assert len({run.n_iter for run in many}) > 1  # some fits end earlier than others
     for one, other in zip(many, single, strict=True):
         assert one.status == other.status
-        # Rounding of the products of several starts.
+        # The tolerance is the rounding of products that compute several starts together.
         np.testing.assert_allclose(one.history, other.history, rtol=1e-9)
     np.testing.assert_allclose(model.components_, alone.components_, atol=1e-7)
 

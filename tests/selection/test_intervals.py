@@ -55,7 +55,7 @@ def test_more_samples_make_narrower_intervals():
         found = bootstrap_intervals(X, model, n_draws=30, random_state=0)
         size = found.parts.sum(axis=1, keepdims=True)
         widths.append(np.median((found.parts_high - found.parts_low) / size))
-    # Four times the samples: √4 = 2, with the noise of thirty draws.
+    # Four times as many samples halve the width, as √4 = 2, up to the noise of thirty draws.
     assert 1.5 < widths[1] / widths[0] < 2.8
 
 
@@ -200,7 +200,7 @@ def test_missing_counts_are_drawn_by_no_one(draw):
         assert np.isfinite(found.codes_high).all()
         size = found.parts.sum(axis=1, keepdims=True)
         widths.append(np.median((found.parts_high - found.parts_low) / size))
-    # Missing a third of the counts: √(3/2) = 1.22, with the noise of fifteen draws.
+    # A third of the counts is missing, so the ratio is about √(3/2) = 1.22, with noise.
     assert 1 < widths[1] / widths[0] < 1.7
 
 

@@ -287,7 +287,7 @@ def check_choose_k(setting):
     assert np.isfinite(found.stability).all()
     if setting.parameter("checkpoint"):
         lines = [len(path.read_text().splitlines()) for path in Path("checkpoint").iterdir()]
-        # A file for each search, with a header and a line for each fit.
+        # There is one file for each search, with a header and a line for each fit.
         assert sorted(lines) == [1 + 3, 1 + 4]
 
 
@@ -388,9 +388,9 @@ def check_consensus(setting, n_runs=4):
     for H in ends:
         unit = H / np.linalg.norm(H, axis=1, keepdims=True)
         runs = found.pooled.reshape(n_runs, K, P)
-        # the best start of a fit is solved further, and runs are in single precision at most
+        # The best restart of a fit is solved further, and runs use single precision at most.
         assert np.abs(runs - unit).max(axis=(1, 2)).min() < 1e-6
-    # The best restart of a fit is solved further, and runs use single precision at most.
+    # Usages and spectra minimise the objective, each with the other factor fixed.
     w = setting.weights
     free = setting.parameter("free_parts") or isinstance(setting.estimator, SemiNMF)
     of_V = partial(objective, setting, X * scale, H=found.spectra, weights=w / _gamma(setting))
@@ -445,7 +445,7 @@ def check_bootstrap_intervals(setting, n_draws=10):
     wanted = np.maximum(np.std(draws, axis=0, ddof=1), curvature_errors(setting, V, H))
     if setting.parameter("fixed_components") is not None:
         wanted[0][~np.isnan(KNOWN[0])] = 0
-    # Quantile of Student's t with 9 degrees of freedom.
+    # This is a quantile of Student's t with 9 degrees of freedom.
     width = (found.parts_high - found.parts) / 2.2621571628540993
     np.testing.assert_allclose(width, wanted, rtol=1e-5, atol=1e-10)
 

@@ -706,7 +706,7 @@ def test_the_residual_does_not_depend_on_the_unit_of_x(power, rng):
     )
     assert one.n_iter_ == other.n_iter_ > 1
     wanted = one.components_ * 2.0**power  # part weights have a root mean square of one
-    # Rounding of one sum per iteration.
+    # The tolerance is the rounding of one sum per iteration.
     rounding = np.finfo(np.float32).eps * X.shape[0] * one.n_iter_
     np.testing.assert_allclose(other.components_, wanted, rtol=0, atol=rounding * wanted.max())
 

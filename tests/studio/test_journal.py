@@ -94,7 +94,7 @@ def test_every_act_is_on_the_disk_before_it_is_acknowledged(tmp_path, monkeypatc
 
     def fsync(number):
         assert number == journal._file.fileno()
-        # The content that another process would read now.
+        # This is the content that another process would read now.
         seen.append((tmp_path / "j").read_bytes())
         real(number)
 

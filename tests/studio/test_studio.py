@@ -176,7 +176,7 @@ def test_a_token_works_once(workspace):
         for _ in range(2)
     )
     assert mine.get(f"/?token={first}").status_code == 303
-    # another user's program that read the address in the browser's command line
+    # This client stands for a program that read the address in the browser's command line.
     assert other.get(f"/?token={first}").status_code == 403
     assert other.get("/api/state").status_code == 403
     # The cookie is accepted in place of the token.
