@@ -1,1 +1,1 @@
-"""Solvers: starts, steps, the loop, and checkpoints."""
+"""Solvers: initial values, update steps, the iteration loop, and checkpoints."""

@@ -1,4 +1,4 @@
-"""Checkpoints: the state of the loop in a folder, with which an interrupted fit continues."""
+"""Checkpoints: files with the state of a fit, from which it can continue later."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Identity(NamedTuple):
     Parameters
     ----------
     exact : dict of str to str
-        Parameters, labels, graph and the like by name, as `describe` writes them.
+        Parameters, labels, graph and further settings by name, in the form that `describe` returns.
     close : dict of str to (array, float)
-        Sums of X by name, and the relative difference that rounding may make.
+        Sums of X by name, and the relative difference that rounding errors may cause.
     """
 
     exact: dict[str, str]
@@ -38,7 +38,7 @@ class Identity(NamedTuple):
     def differences(
         self, exact: Mapping[str, str], close: Mapping[str, AnyArray | None]
     ) -> list[str]:
-        """Return the differences to another identity in words."""
+        """Return the differences to another identity as texts for an error message."""
         found = []
         for name in sorted({*self.exact, *exact}):
             was, now = exact.get(name, "nothing"), self.exact.get(name, "nothing")
@@ -62,7 +62,7 @@ def identify(data: DataMatrix, named: Mapping[str, Any]) -> Identity:
     """Return the identity of a fit to ``data`` with everything else that defines it, by name."""
     ones = data.constant_rows(np.ones(1, dtype=data.dtype))
     columns = to_numpy(data.tdot(ones)).ravel().astype(np.float64)
-    # another chunking rounds differently; column sums are in the data's own precision
+    # Sums of X depend on its chunks by rounding, and column sums have the precision of X.
     rounding = 4 * float(np.finfo(data.dtype).eps) * float(np.sqrt(data.shape[0]))
     close = {
         "row sums": (np.asarray(to_numpy(data.row_sums())), 1e-6),
@@ -99,7 +99,7 @@ def describe(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"array {value.shape} {_hash(value)}"
     if isinstance(value, (np.random.RandomState, np.random.Generator)):
-        return type(value).__name__  # its state changes with every draw
+        return type(value).__name__  # the state of a random generator changes with every draw
     if callable(value) and hasattr(value, "__qualname__"):
         return f"{value.__module__}.{value.__qualname__}"
     parts = value.identity() if hasattr(value, "identity") else getattr(value, "__dict__", {})
@@ -117,7 +117,7 @@ def _hash(*arrays: AnyArray) -> str:
 
 
 class Checkpoint:
-    """Store that saves the state every ``every`` iterations in complete files.
+    """Folder in which the state of a fit is saved every ``every`` iterations.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Computation of V for fixed parts, which is a convex problem."""
+"""Computation of the part weights V for fixed parts, which is a convex problem."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from partwise.solvers.steps import Step, bounded, hals
 
 
 def start_codes(data: DataMatrix, U: Array) -> Array:
-    """Return the constant start of scikit-learn's ``transform``, smaller for long parts.
+    """Return constant initial V, as scikit-learn's ``transform``; less for long parts.
 
-    Parts of a fit with k > p may differ in length by many orders of magnitude. If a long one began
-    far above the mean of X, its first step would be so large that no other step would count.
+    If there are more parts than features, the lengths of parts may differ by many orders of
+    magnitude. If the part weight of a long part began far above the mean of X, the first step would
+    be so large that all other steps would be negligible.
     """
     n, p = data.shape
     k = U.shape[1]
@@ -32,30 +33,31 @@ def start_codes(data: DataMatrix, U: Array) -> Array:
 def solve_quadratic(sub: Quadratic, Z: Array, tol: float, scale: float) -> Array:
     """Run coordinate descent to convergence, if bounds of terms hold for a whole solve.
 
-    ``scale`` is ‖X‖². A block of rows ends when a sweep moves V Uᵀ by less than its share of
-    (tol/100)² of that; nearly collinear parts need `solve_exactly`.
+    ``scale`` is ‖X‖². A block of rows stops when a sweep changes V Uᵀ by less than its share of
+    (tol/100)² ‖X‖². Nearly collinear parts need `solve_exactly`.
     """
     if isinstance(Z, np.ndarray) and Z.dtype == np.float64 and nearly_collinear(sub.G):
         return solve_exactly(sub, Z)
     Z = Z.copy() if isinstance(Z, np.ndarray) else Z
     C, r, _ = bounded(sub, sub.terms, Z)
-    # changes of V Uᵀ below the rounding error of C would never end
+    # Without a lower limit, sweeps would continue because of the rounding error of C.
     least = max(0.01 * tol, 1e-9, 8 * float(np.finfo(arrays.numpy_dtype(Z.dtype)).eps))
     enough = least**2 * scale * min(1.0, 64 / len(Z))
     return sweep_rows(Z, C, sub.G, sub.d, r, 2000, 1e-9, enough=enough)
 
 
 def solve_exactly(sub: Quadratic, Z: Array) -> Array:
-    """Solve for ndarrays to the exact minimum.
+    """Return the exact minimum for numpy arrays.
 
-    If parts are nearly collinear, as concepts often are, sweeps slow down far from the minimum.
+    If parts are nearly collinear, as in concept factorization, sweeps become slow far from the
+    minimum.
     """
     C, r, _ = bounded(sub, sub.terms, Z)
     return solve_rows(Z, C, sub.G, sub.d, r, 2000, 1e-9)
 
 
 def solve_filled(sub: Filled, Z: Array, tol: float, scale: float) -> Array:
-    """Solve for rows with their own missing entries, and so with their own Hessians."""
+    """Solve for rows with different missing entries, and so with different Hessians."""
     C, r, _ = bounded(sub.seen_alone(), sub.terms, Z)
     enough = max(0.01 * tol, 1e-9) ** 2 * scale / len(Z)
     assert sub.gaps.solve is not None
@@ -72,7 +74,7 @@ def solve_codes(
     max_iter: int,
     sub: Subproblem | None = None,
 ) -> tuple[Array, int]:
-    """Minimise over Z with U fixed, from Z; a quadratic is solved by coordinate descent.
+    """Minimise over Z with U fixed; least squares is solved by coordinate descent.
 
     "mu" uses the papers' updates. ``sub`` is the problem at (Z, U), if it is already computed.
     """

@@ -1,4 +1,4 @@
-"""Starts: random, NNDSVD with or without filling, and k-means, computed from products with X."""
+"""Initial values: random, NNDSVD and its variants, and k-means."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def start(
 ) -> tuple[AnyArray, AnyArray]:
     """Return (V, U) >= 0 of shapes (n, k), (p, k) in the dtype of the data.
 
-    A sample of weight 2 starts like two equal samples, so that weights mean repetition.
+    A sample with weight 2 gets the same initial values as two equal samples, so that weights are
+    equivalent to repeated samples.
     """
     if init == "random":
         return random_starts(data, k, [rng], weights)[0]
@@ -54,7 +55,7 @@ def start(
 def _filled(
     data: DataMatrix, V: AnyArray, U: AnyArray, init: str, mean: float
 ) -> tuple[AnyArray, AnyArray]:
-    """Fill the zeros of NNDSVD in factors that are not ndarrays."""
+    """Replace the zeros of NNDSVD in factors that are not numpy arrays."""
     if init == "nndsvdar":
         raise ValueError(
             "init='nndsvdar' needs X as a numpy or scipy array; use init='nndsvda' or 'random'."
@@ -76,18 +77,20 @@ def _mean(data: DataMatrix, weights: AnyArray | None) -> float:
 def random_starts(
     data: DataMatrix, k: int, rngs: Sequence[np.random.RandomState], weights: AnyArray | None = None
 ) -> list[tuple[AnyArray, AnyArray]]:
-    """Return half-normal parts, and part weights that are noise scaled by the sample.
+    """Return half-normal random parts, and random part weights for each sample.
 
-    The noise is the fractional part of a large random projection of the sample. It differs between
-    different samples and is equal for equal ones. The result therefore does not depend on the order
-    of the samples, and a sample of weight 2 starts like two. All starts share one pass over X.
+    The random numbers of a sample are the fractional part of a large random projection of the
+    sample. They are equal for equal samples, and differ between others. The result therefore does
+    not depend on the order of the samples, and a sample with weight 2 gets the same values as two
+    equal samples. All starts share one pass over X.
     """
     dtype = data.dtype
     # float64, because float32 has too few digits for the fraction of a large number
     data = double_products(data).filled()
     mean = _mean(data, weights)
     scale = np.sqrt(mean / k)
-    # a power of two near 1/mean, so that rounding of the mean does not change the noise
+    # Use a power of two near 1/mean, so that rounding of the mean does not change the random
+    # numbers.
     turn = 1000 * 2.0 ** -np.round(np.log2(mean)) if mean > 0 else 0.0
     parts, spins = [], []
     for rng in rngs:
@@ -108,7 +111,7 @@ def _svd(
 ) -> tuple[AnyArray, AnyArray, AnyArray]:
     """Compute a randomised truncated SVD (Halko and others 2011) from products with X.
 
-    With weights, that of Γ^½ X, and the rows of the left vectors divided by Γ^½ again.
+    With sample weights, return the SVD of Γ^½ X, with the rows of the left vectors divided by Γ^½.
     """
     if weights is not None:
         root = np.sqrt(weights)
@@ -132,7 +135,10 @@ def _svd(
 def _nndsvd(
     data: DataMatrix, k: int, rng: np.random.RandomState, weights: AnyArray | None
 ) -> tuple[AnyArray, AnyArray]:
-    """Return the larger signed part of each singular pair (Boutsidis & Gallopoulos 2008)."""
+    """Return NNDSVD: the larger of the two signed parts of each singular pair.
+
+    The method is that of Boutsidis & Gallopoulos (2008).
+    """
     left, s, right = _svd(data, k, rng, weights)
     root = 1.0 if weights is None else np.sqrt(weights)
     if not isinstance(left, np.ndarray):
@@ -150,7 +156,7 @@ def _nndsvd(
             scale = np.sqrt(s[j] * na * nb)
             V[:, j] = scale * a / na
             U[:, j] = scale * b / nb
-    for Z in (V, U):  # rounding of the SVD is not a part
+    for Z in (V, U):  # set rounding errors of the SVD to zero
         Z[1e-6 * Z.max(initial=0) > Z] = 0
     return V, U
 
@@ -158,7 +164,7 @@ def _nndsvd(
 def _nndsvd_elsewhere(
     data: DataMatrix, left: AnyArray, s: AnyArray, right: AnyArray, root: Any
 ) -> tuple[AnyArray, AnyArray]:
-    """Compute the start for tensors and distributed rows: all columns at once."""
+    """Compute NNDSVD for tensors and Dask arrays, for all columns at once."""
     norms = {}
     for sign in (1, -1):
         halves = [namespace(A).maximum(sign * A, 0) for A in (left, right)]
@@ -182,19 +188,20 @@ def _nndsvd_elsewhere(
 
 
 def clustered(X: AnyArray, k: int, n_init: int, rng: np.random.RandomState) -> Any:
-    """Run scikit-learn's k-means with k clusters, or one per sample if there are fewer."""
+    """Run k-means with k clusters, or one cluster per sample if there are fewer."""
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
     from threadpoolctl import threadpool_limits
 
-    # one thread has a fixed order of sums, which decides between equally good starts
+    # One thread adds in a fixed order. Otherwise rounding would decide between equally good
+    # results.
     with threadpool_limits(limits=1, user_api="openmp"), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct samples than parts
         return KMeans(n_clusters=min(k, X.shape[0]), n_init=n_init, random_state=rng).fit(X)
 
 
 def _kmeans(data: Any, k: int, rng: np.random.RandomState) -> tuple[AnyArray, AnyArray]:
-    """Return centres as parts, membership + 0.2 as part weights, as usual for CF."""
+    """Return cluster centres as parts, and membership + 0.2 as part weights."""
     n = data.shape[0]
     X = to_numpy(data.whole())
     if not isinstance(X, np.ndarray) and not sp.issparse(X):

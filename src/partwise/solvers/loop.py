@@ -1,9 +1,9 @@
-"""The loop of all fits: two half-steps per iteration, extrapolation, guard and stopping rule.
+"""The iteration loop of all fits, with extrapolation and a stopping rule.
 
-A `State` contains everything that changes between iterations. `advance` runs one iteration of one
-start: both steps, the extrapolation, and the objective. It is a generator that yields a `Request`
-for each subproblem and receives the subproblem. The caller can therefore compute the subproblems of
-several starts together (see `many_starts`).
+An iteration updates V and U. A `State` contains everything that changes between iterations.
+`advance` runs one iteration of one start: both updates, the extrapolation, and the objective. It is
+a generator that yields a `Request` for each subproblem and receives the subproblem. The caller can
+therefore compute the subproblems of several starts together (see `many_starts`).
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ from partwise.solvers.steps import Step, mu
 
 #: Number of iterations in which a converged fit improves by at most a share of tol.
 LOOK_BACK = 10
-#: Weight of the first extrapolation.
+#: Weight of the extrapolation in the first iteration.
 FIRST = 0.5
-#: Number of successive failures after which a step has no extrapolation, and after which it is mu.
+#: Number of successive iterations whose step was undone, after which the next step has no
+#: extrapolation, and after which it is a multiplicative update.
 PLAIN, SAFE = 2, 3
-#: Number of first iterations in which an empty part may become used again.
+#: Number of first iterations in which a part with zero part weights may become used again.
 PATIENCE = 10
 
 T = TypeVar("T")
@@ -47,13 +48,13 @@ class Request(NamedTuple):
     U: Array
 
 
-#: Generator that yields requests, receives their subproblems, and returns a T.
+#: Generator that yields requests, receives their subproblems, and returns a value of type T.
 Asking = Generator[Request, Subproblem, T]
 
 
 @dataclass
 class Solution:
-    """Result of the loop."""
+    """Result of the iteration loop."""
 
     Z: Array
     U: Array
@@ -62,22 +63,23 @@ class Solution:
     converged: bool = False
     status: str = ""
     value: float | None = None  # the objective of these factors, if known
-    summed: bool = True  # computed from the factors, not added up from changes
+    summed: bool = True  # whether the value was computed from the factors, not as a sum of changes
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of the loop.
+    """Settings of the iteration loop.
 
     Parameters
     ----------
     max_iter, tol
-        Stop after max_iter iterations, or once the KKT residual is at most tol and the objective
-        fell by at most a share of tol in ten iterations. With tol=0 the loop runs max_iter times.
+        Stop after max_iter iterations, or if the KKT residual is at most tol and the objective
+        decreased by at most a share tol in ten iterations. With tol=0 the loop runs max_iter
+        iterations.
     order : "VU" or "UV"
-        Which factor moves first.
+        Which factor is updated first.
     extrapolate : bool
-        Start each half-step from an extrapolated point, and undo it if the objective rises (Ang
+        Start each update from an extrapolated point, and undo the step if the objective rises (Ang
         and Gillis 2019).
     guard : bool
         Undo steps that raise the objective. False runs the multiplicative updates exactly as the
@@ -86,19 +88,21 @@ class Settings:
         Whether fixed points are KKT points. If not (GNMF under KL), the relative change of the
         factors is compared with tol.
     warmup : int
-        Number of first iterations that are multiplicative, because a second-order step from a
-        random start empties parts before they differ.
+        Number of first iterations with multiplicative updates. A second-order step from random
+        initial values sets parts to zero before they differ.
     rough : Step or None
-        Cheaper step that is used while an iteration gains more than 1e-5 of the objective.
+        Cheaper step that is used while an iteration decreases the objective by more than a share of
+        1e-5.
     check_every : int
-        Number of iterations between two computations of the residual.
+        Number of iterations between two computations of the KKT residual.
     keep : float
-        Smallest share of an entry after extrapolation, since multiplicative steps cannot leave 0.
+        Extrapolation keeps at least this share of an entry, since multiplicative updates cannot
+        increase a zero.
     safe : Step or None
-        Step that follows if the guard undoes a step without extrapolation; None if multiplicative
-        updates leave the constraint set.
+        Step that is tried if a step without extrapolation was undone. None if multiplicative
+        updates violate the constraints.
     done : int
-        Number of iterations of an earlier loop of this fit, which count for max_iter.
+        Number of iterations that earlier loops of this fit have used, which count towards max_iter.
     """
 
     max_iter: int
@@ -126,15 +130,15 @@ def alternate(
 ) -> Solution:
     """Minimise the model from (Z, U) until convergence or for `max_iter` iterations.
 
-    ``on_iteration(n, solution)`` is called after each iteration, and True ends the loop. The
-    factors of the solution are the last point whose objective is in the history. ``keeper`` is a
-    `Checkpoint`, from whose state the loop continues and to which it saves.
+    ``on_iteration(n, solution)`` is called after each iteration, and the loop ends if it returns
+    True. The factors of the solution are those of the last objective in the history. ``keeper`` is
+    a `Checkpoint`: the loop continues from its state, and saves to it.
     """
     return answered(model, alternating(model, Z, U, step, settings, on_iteration, keeper))
 
 
 def answered(model: Model, asking: Asking[T]) -> T:
-    """Run the generator ``asking`` with subproblems of the model, and return its result."""
+    """Run the generator ``asking`` with subproblems of the model; return its result."""
     try:
         request = next(asking)
         while True:
@@ -153,7 +157,7 @@ def alternating(
     on_iteration: Callable[[int, Solution], bool] | None = None,
     keeper: Checkpoint | None = None,
 ) -> Asking[Solution]:
-    """Run `alternate`; the caller computes the subproblems that it yields."""
+    """Run `alternate` as a generator; the caller computes the subproblems it yields."""
     state = None if keeper is None else keeper.load()
     if state is None:
         state = begin(model, Z, U, settings)
@@ -173,7 +177,7 @@ def alternating(
             if not settings.stationary:
                 residual = _change(state.x, before)
             elif residual <= settings.tol or _stuck(state):
-                # so far it was taken between the iterations
+                # so far, the residual was computed between the two updates of an iteration
                 residual = yield from _residual(model, state.x, state.value, settings.tol)
             _judge(solution, residual, _stuck(state), settings)
     if not solution.status:
@@ -197,7 +201,7 @@ def begin(model: Model, Z: Array, U: Array, settings: Settings) -> State:
 
 
 class HalfStep(NamedTuple):
-    """A factor after its step, and results of the same pass if there are any."""
+    """A factor after its update, and results of the same pass over its rows, if any."""
 
     new: Array
     beyond: Array | None = None  # the extrapolated factor
@@ -206,7 +210,7 @@ class HalfStep(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """Both factors after the steps of an iteration, before the guard judges them."""
+    """Both factors after an iteration, before the objective is checked."""
 
     new: Point  # the factors after the steps
     first: Array  # the extrapolated first factor, used by the second step
@@ -246,7 +250,7 @@ def advance(
 def _both_steps(
     model: Model, state: State, step: Step, settings: Settings, look: bool
 ) -> Asking[Moved]:
-    """Move both factors, and extrapolate the first one."""
+    """Update both factors, and extrapolate the first one."""
     first, second = tuple(settings.order)
     move, weight = _move(state, step, settings), _weight(state, settings)
     rho = misfit(state.value, model.size, model.least, settings.tol) if look else 1.0
@@ -282,16 +286,17 @@ def _both_steps(
 def _half_step(
     move: Step, sub: Subproblem, Z: Array, state: State, side: str, weight: float
 ) -> HalfStep:
-    """Move one factor, with extrapolation in the same pass if the back end supports it."""
+    """Update one factor; extrapolate it in the same pass if the back end supports it."""
     found = move.extrapolated and move.extrapolated(sub, Z, state.old[side], weight)
     return HalfStep(*found) if found else HalfStep(_patient(move, sub, Z, state))
 
 
 def _patient(move: Step, sub: Subproblem, Z: Array, state: State) -> Array:
-    """Return Z after the step; early on, parts with a zero other factor stay unchanged.
+    """Return Z after the step; at first, keep parts whose other factor is zero.
 
-    The loss does not depend on such a part, so a penalty would set it to zero immediately. Neither
-    factor could leave zero again, although the other parts are still far from their final values.
+    The loss does not depend on a part whose other factor is zero, so a penalty would set it to zero
+    immediately. Neither factor could become positive again, although the other parts are still far
+    from their final values.
     """
     new = move(sub, Z)
     if not sub.terms or state.n >= PATIENCE or not move.can_empty:
@@ -305,7 +310,7 @@ def _patient(move: Step, sub: Subproblem, Z: Array, state: State) -> Array:
 def _judge_value(
     model: Model, state: State, moved: Moved, value: float, settings: Settings
 ) -> None:
-    """Return an objective that did not rise, summed from the factors if rounding matters."""
+    """Return the objective after an iteration; compute it from the factors if needed."""
     state.value, state.failures = value, 0
     sub = moved.sub
     if moved.by_change and value < 1e5 * model.eps * state.anchor:
@@ -338,10 +343,11 @@ def _accept(model: Model, state: State, moved: Moved, settings: Settings) -> Non
 
 
 def _look_ahead(model: Model, state: State, moved: Moved, fall: float, settings: Settings) -> State:
-    """Return the state after an iteration with gain ``fall``, with the extrapolated point.
+    """Return the next state after the objective decreased by ``fall``.
 
-    The change of the objective there is computed exactly only if necessary. The difference of two
-    values is cheaper; its error of about eps ½‖X‖² is harmless while iterations gain far more.
+    The next state contains the extrapolated point. The change of the objective at this point is
+    computed exactly only if necessary. The difference of two values is cheaper, and its rounding
+    error of about eps ½‖X‖² is harmless while iterations decrease the objective by far more.
     """
     state, second = replace(state), settings.order[1]
     _accept(model, state, moved, settings)
@@ -359,7 +365,7 @@ def _look_ahead(model: Model, state: State, moved: Moved, fall: float, settings:
 
 
 def _take_back(state: State, settings: Settings) -> None:
-    """Return to the accepted point with less momentum, or with none."""
+    """Return to the last accepted point, with less extrapolation or without any."""
     state.failures += 1 if settings.extrapolate and state.failures < SAFE else SAFE
     state.y, state.old, state.ahead, state.fine = dict(state.x), dict(state.x), 0.0, True
     if settings.extrapolate:
@@ -367,7 +373,7 @@ def _take_back(state: State, settings: Settings) -> None:
 
 
 def _move(state: State, step: Step, settings: Settings) -> Step:
-    """Return the step of the next iteration."""
+    """Return the function that updates a factor in the next iteration."""
     if state.n < settings.warmup:
         return mu
     if state.failures >= SAFE and settings.safe is not None:
@@ -393,7 +399,7 @@ def _beyond(new: Array, old: Array, weight: float, settings: Settings) -> Array:
 
 
 def _near(history: list[float]) -> bool:
-    """Return whether the last iteration gained so little that the next should be exact."""
+    """Return whether the last iteration gained so little that the next is exact."""
     return len(history) > 1 and history[-2] - history[-1] <= 1e-5 * abs(history[-1])
 
 
@@ -422,10 +428,10 @@ def _residual(
 
 
 def _fallen(model: Model, state: State, tol: float) -> float:
-    """Return the fall of the objective in the last iterations, relative to its value.
+    """Return the relative decrease of the objective in the last iterations.
 
-    If ‖X - Y‖ is below tol ‖X‖, the fall is relative to the latter, since the objective of a
-    perfect fit decreases for ever.
+    If ‖X - Y‖ is below tol ‖X‖, the decrease is relative to ‖X‖, since the objective of a perfect
+    fit decreases for ever.
     """
     if len(state.history) <= LOOK_BACK:
         return np.inf
@@ -436,7 +442,7 @@ def _fallen(model: Model, state: State, tol: float) -> float:
 
 
 def _stuck(state: State) -> bool:
-    """Return whether the guard rejected even the safest step, so that only rounding remains."""
+    """Return whether even the safest step was undone, so that only rounding remains."""
     return state.failures > SAFE
 
 
@@ -445,7 +451,7 @@ def _change(new: Point, old: Point) -> float:
 
 
 def _judge(solution: Solution, residual: float, stuck: bool, settings: Settings) -> None:
-    """Set the status if a stopping rule holds."""
+    """Set the status of the fit if a stopping rule is satisfied."""
     n, tol = solution.n_iter, settings.tol
     if residual <= tol:
         what = "relative KKT residual" if settings.stationary else "relative change of the factors"
@@ -461,7 +467,7 @@ def _judge(solution: Solution, residual: float, stuck: bool, settings: Settings)
 def anchor(model: Model, state: State) -> None:
     """Compute the objective from the factors, and shift the history to end there.
 
-    The history is added up from the changes of half-steps. The rounding error of the first, large
+    The history is a sum of the changes in each update. The rounding error of the first, large
     changes may exceed the final objective.
     """
     exact = model.exact_value(state.x["V"], state.x["U"], state.value)
@@ -473,6 +479,6 @@ def anchor(model: Model, state: State) -> None:
 def shifted(history: list[float], shift: float, least: float) -> list[float]:
     """Return the history plus ``shift``, non-increasing and at least ``least``.
 
-    The minimum is necessary because a rounded sum could be slightly below ``least``.
+    The lower limit is necessary because a rounded sum could be slightly below ``least``.
     """
     return [max(value + shift, least) for value in history]

@@ -1,4 +1,4 @@
-"""Many starts of one problem, whose products with X are computed together.
+"""Fits from several initial values, with joint products with X.
 
 R starts of k parts need X [U₁ … U_R], which is one pass over X instead of R. All else is done per
 start by the loop: Gram matrices, sweeps, momentum, guard and stopping. Each start therefore has
@@ -17,14 +17,15 @@ from partwise.model.subproblems import Subproblem
 from partwise.solvers.loop import Asking, Request, Settings, Solution, alternating
 from partwise.solvers.steps import Step
 
-#: Function that creates a start: its factors, and the step that moves them.
+#: Function that returns the initial factors of a start, and the solver step for them.
 Start = Callable[[], tuple[Array, Array, Step]]
 
-#: Number of columns beyond which a wider product is not faster per column.
+#: Number of columns beyond which a product with more columns is not faster per column.
 WIDEST = 256
-#: Number of arrays of the size of a factor that a start holds in an iteration.
+#: Number of arrays of the size of a factor that one start needs during an iteration.
 ARRAYS = 8
-#: Bytes that the factors of a group may use at least; a larger X allows as much as X.
+#: Bytes that the factors of starts that run together may use. If X is larger, they may use as many
+#: bytes as X.
 ROOM = 2**28
 
 
@@ -59,7 +60,7 @@ def _together(
     asked: dict[int, Request] = {}
     answers: dict[int, Any] = dict.fromkeys(range(len(runs)))  # None starts a generator
     while answers:
-        while answers:  # removed one by one, since a subproblem is as large as its factor
+        while answers:  # remove answers one by one, since a subproblem is as large as its factor
             number = next(iter(answers))
             try:
                 asked[number] = runs[number].send(answers.pop(number))

@@ -1,9 +1,10 @@
-"""Parts learned batch by batch, from sums in which the past loses weight.
+"""Mini-batch learning of parts from sums in which earlier batches lose weight.
 
-With V of a batch solved for, the batch contributes a quadratic in U (two sums, VᵀV and XᵀV) or,
-under a β-divergence, a majoriser (also two sums). The sums over many batches are the problem in U
-of all their samples, so X is not needed again. The new part weights of a sample replace its old
-ones; with the Frobenius loss, this is block coordinate descent on the whole objective.
+When V of a batch is computed, the batch adds a quadratic function of U to the objective (two sums,
+VᵀV and XᵀV) or, with a β-divergence, a majoriser (also two sums). The sums over many batches define
+the subproblem for U of all their samples, so X is not needed again. If a sample is read again, its
+new part weights replace the old ones. With the Frobenius loss, this is block coordinate descent on
+the objective of all samples.
 """
 
 from __future__ import annotations
@@ -27,36 +28,38 @@ from partwise.model.terms import Term
 from partwise.solvers.codes import start_codes
 from partwise.solvers.steps import hals, make_step, mu
 
-#: The penalties on a factor, given the weights of its rows or the number of samples.
+#: Function that returns the penalties on a factor, given the weights of its rows or the number of
+#: samples.
 Penalty = Callable[[Any], Sequence[Term]]
 NEWTON = make_step("newton", sweeps=2)
-#: Sweeps over U for one batch: each costs k / batch_size of a product with the batch.
+#: Number of sweeps over U per batch. A sweep costs k / batch_size of a product with the batch.
 SWEEPS = 10
-#: Number of alternations between part weights and U per batch; each makes a majoriser less exact.
+#: Number of alternations between part weights and U per batch. Each alternation makes a majoriser
+#: less exact.
 ROUNDS = {"frobenius": 4, "divergence": 2}
-#: Factor by which the past loses weight faster if it is out of date in U as well as in V: under a
-#: majoriser, and for part weights that are never computed again.
+#: Factor by which earlier samples lose weight faster if both V and U of their contribution are out
+#: of date: with a majoriser, and for part weights that are never computed again.
 HASTE = 16
-#: Power that lengthens the EM step under KL; below two it converges.
+#: Exponent that enlarges the EM step for the KL loss; the step converges for exponents below two.
 RELAX = 1.6
 
 
 class Sums(ABC):
-    """The contributions of samples to the problem in U, in which the past loses weight.
+    """Contributions of samples to the subproblem for U; earlier ones lose weight.
 
     Attributes
     ----------
     C : (p, k) array
-        The linear part of the problem, in float64.
+        The linear part of the subproblem, in float64.
     weight : float
-        Number of samples of full weight in the sums.
+        Number of samples in the sums, each counted by its weight.
     """
 
     def __init__(self, p: int, k: int) -> None:
         self.C, self.weight = np.zeros((p, k)), 0.0
 
     def age(self, share: float) -> None:
-        """Multiply the past by this share."""
+        """Multiply the contributions of earlier samples by this share."""
         self.C *= share
         self.weight *= share
 
@@ -64,15 +67,15 @@ class Sums(ABC):
     def add(
         self, model: FactorModel, V: AnyArray, U: AnyArray, counts: AnyArray | None = None
     ) -> None:
-        """Add the samples of a model with these part weights; ``counts`` weights each of them."""
+        """Add samples of a model with these part weights; ``counts`` are their weights."""
 
     @abstractmethod
     def subproblem(self, U: AnyArray, terms: Sequence[Term]) -> Subproblem:
-        """Return the problem in U."""
+        """Return the subproblem for U."""
 
 
 class QuadraticSums(Sums):
-    """½ ⟨U G, U⟩ - ⟨C, U⟩ with G = Σ w v vᵀ and C = Σ w x vᵀ."""
+    """The quadratic ½ ⟨U G, U⟩ - ⟨C, U⟩ with G = Σ w v vᵀ and C = Σ w x vᵀ."""
 
     def __init__(self, p: int, k: int) -> None:
         super().__init__(p, k)
@@ -89,7 +92,7 @@ class QuadraticSums(Sums):
         self.replace(model, V, None, 0.0)
 
     def replace(self, model: FactorModel, V: AnyArray, old: AnyArray | None, kept: Any) -> None:
-        """Replace part weights, of which the old ones have weight ``kept``, by one product."""
+        """Replace the part weights of samples; the old ones had the weight ``kept``."""
         less = None if old is None else old * np.asarray(kept, V.dtype)[:, None]
         self.C += to_numpy(model.R.tdot(V if less is None else V - less))
         d = model.d
@@ -111,10 +114,10 @@ class QuadraticSums(Sums):
 
 
 class MajoriserSums(Sums):
-    """The EM majoriser of a β-divergence: its minimiser is (C / B)^(1/power), entry by entry.
+    """The EM majoriser of a β-divergence, with the minimiser (C / B)^(1/power).
 
-    C sums U^power ∘ product with U as it was at each batch, B the costs; for KL the power is one,
-    the products are (X/Y)ᵀV and the costs Σv.
+    C is the sum of U^power ∘ product over batches, with U at the time of each batch, and B is the
+    sum of the costs. For KL the exponent is one, the products are (X/Y)ᵀV, and the costs are Σv.
     """
 
     def __init__(self, p: int, k: int, beta: float) -> None:
@@ -138,7 +141,7 @@ class MajoriserSums(Sums):
             sub = model.subproblem("U", V, U)
             assert isinstance(sub, Divergence)
             product, costs = to_numpy(sub.product), to_numpy(sub.cost)
-        if self.weight == 0:  # the start counts as one sample, so that no sum is zero
+        if self.weight == 0:  # the initial U counts as one sample, so that no sum is zero
             cost = costs.mean() / len(V)
             self.C += U**self.power * cost
             self.B += cost
@@ -157,12 +160,14 @@ class MajoriserSums(Sums):
 
 
 def make_sums(loss: Loss, p: int, k: int) -> QuadraticSums | MajoriserSums:
-    """Return the sums for a loss."""
+    """Return empty sums for a loss."""
     return QuadraticSums(p, k) if loss.beta == 2 else MajoriserSums(p, k, loss.beta)
 
 
 class ClassRows:
-    """Labelled samples; those of a class share part weights and are represented by their mean.
+    """Labelled samples of all classes; each class is represented by its mean.
+
+    All labelled samples of a class share their part weights.
 
     Attributes
     ----------
@@ -178,12 +183,12 @@ class ClassRows:
         self.sums, self.counts, self.V = np.zeros((0, p)), np.zeros(0), np.zeros((0, k))
 
     def age(self, share: float) -> None:
-        """Multiply the past by this share."""
+        """Multiply the contributions of earlier samples by this share."""
         self.sums *= share
         self.counts *= share
 
     def add(self, X: Any, codes: AnyArray, weights: AnyArray) -> None:
-        """Add labelled samples; a new class gets a row."""
+        """Add labelled samples; each new class gets a row."""
         new = int(codes.max(initial=-1)) + 1 - len(self.counts)
         if new > 0:
             self.sums = np.vstack([self.sums, np.zeros((new, self.sums.shape[1]))])
@@ -197,10 +202,10 @@ class ClassRows:
         self.counts += A.sum(axis=1)
 
     def model(self, loss: Loss, dtype: Any, terms: Penalty, of: AnyArray) -> FactorModel:
-        """Return the model of the class means, as samples with these counts.
+        """Return a model in which the class means are samples with these counts.
 
-        Losses other than Frobenius and KL have no weights, so each mean is one sample. This changes
-        no part weights, and `Sums.add` receives the counts.
+        Losses other than Frobenius and KL do not support sample weights, so each mean counts as one
+        sample. The part weights are the same as with weights, and `Sums.add` receives the counts.
         """
         counts = self.counts[of]
         data = as_data((self.sums[of] / counts[:, None]).astype(dtype))
@@ -211,18 +216,20 @@ class ClassRows:
 
 @dataclass
 class Online:
-    """Parts and sums learned so far.
+    """State of mini-batch learning: the parts and the sums learned so far.
 
     Attributes
     ----------
     loss : Loss
     U : (p, k) array
     forget : float
-        The share of its weight that a sample keeps during one pass.
+        The share of its weight that the contribution of a sample keeps during one pass.
     terms_V, terms_U : callables
-        The penalties on part weights and on U, given weights of rows or a number of samples.
+        Functions that return the penalties on part weights and on U, given weights of rows or a
+        number of samples.
     time : float
-        Number of passes so far; the weight of a sample is forget^age.
+        Number of passes so far. The weight of a sample is forget^age, where age is the number of
+        passes since it was read.
     seen : int
         Number of samples so far; repeated ones count again.
     """
@@ -257,11 +264,11 @@ class Online:
         vars(self.classes).update(deepcopy(state["classes"]))
 
     def model(self, data: DataMatrix) -> FactorModel:
-        """Return the problem of a batch."""
+        """Return the model of a batch."""
         return FactorModel(data, self.loss, terms_V=self.terms_V(1.0))
 
     def codes(self, model: FactorModel, V: AnyArray | None, sweeps: int) -> AnyArray:
-        """Return V of a batch, from its last values or from a constant."""
+        """Return V of a batch, computed from its last values or from a constant."""
         V = start_codes(model.data, self.U) if V is None else V
         if self.loss.beta == 2:
             sub = model.subproblem("V", V, self.U)
@@ -274,13 +281,15 @@ class Online:
         return V
 
     def kept(self, since: Any) -> Any:
-        """Return the weight that is left of samples that were added at that time."""
+        """Return the remaining weight of samples that were added at that time."""
         return self.forget ** ((self.time - since) * (1 if self.loss.beta == 2 else HASTE))
 
     def grow_old(self, met: int, among: int | None) -> None:
-        """Age the past for ``met`` new samples out of ``among``, or out of those seen so far.
+        """Reduce the weight of earlier samples because ``met`` new samples were read.
 
-        Samples without an index are never solved again, so they age like a majoriser.
+        ``among`` is the number of all samples, or None for the number read so far. The part weights
+        of samples without an index are never computed again, so they lose weight as fast as with a
+        majoriser.
         """
         self.seen += met
         passed = met / (self.seen if among is None else min(among, self.seen))
@@ -294,7 +303,7 @@ class Online:
     def visit(
         self, model: FactorModel, V: AnyArray | None, sweeps: int, old: AnyArray | None, kept: Any
     ) -> tuple[AnyArray, float]:
-        """Solve for V of a batch, replace its old contribution, and update U.
+        """Compute V of a batch, replace its old contribution, and update U.
 
         Return V and the objective of the batch before U changed.
         """
@@ -315,7 +324,7 @@ class Online:
         return V, value
 
     def _value(self, model: FactorModel, V: AnyArray) -> float:
-        """Return the objective of a batch from the products that the step on U also needs."""
+        """Return the objective of a batch, from products that the update of U also needs."""
         if isinstance(self.loss, KullbackLeibler):
             self.loss.value(model.seen, V, self.U, "U")
         penalty = sum(term.value(self.U) for term in self.terms_U(len(V)))
@@ -324,7 +333,8 @@ class Online:
     def move(self) -> None:
         """Update U by a few sweeps on the sums of all samples so far."""
         sums, classes = self.sums, self.classes
-        met = np.flatnonzero(classes.counts >= floor(classes.counts.dtype))  # and not forgotten
+        # only classes whose weight is not yet negligible
+        met = np.flatnonzero(classes.counts >= floor(classes.counts.dtype))
         if met.size:
             sums = deepcopy(sums)
             model = classes.model(self.loss, self.U.dtype, self.terms_V, met)

@@ -1,4 +1,4 @@
-"""State of the loop between two iterations of one start."""
+"""State of the iteration loop between two iterations of one start."""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ Point = dict[str, Array]
 
 @dataclass
 class State:
-    """One start after ``n`` iterations; a checkpoint stores these fields by name.
+    """State of one start after ``n`` iterations; checkpoints store its fields by name.
 
-    Each start has its own momentum, guard and history, so that several starts can run together.
+    Each start has its own extrapolation weight and history, so that several starts can run
+    together.
 
     Parameters
     ----------
     x : Point
         The accepted factors, whose objective is ``value``.
     y : Point
-        The point from which the next half-steps begin: x, or its extrapolation.
+        The point from which the next updates begin: x, or its extrapolation.
     old : Point
         The factors before the last extrapolation, which define the direction of the next one.
     value, ahead : float
         The objective at x, and its increase from x to y.
     fine : bool
-        Whether ``ahead`` was computed from changes, so that the next iteration is judged by the
-        changes of its half-steps and not by the difference of two values.
+        Whether ``ahead`` was computed from changes. The next iteration is then accepted or undone
+        by the changes in its updates, not by the difference of two values.
     anchor : float
         The objective when it was last computed from the factors.
     weight, ceiling : float
         The extrapolation weight of Ang and Gillis (2019), and its upper limit.
     failures : int
-        Number of successive iterations that the guard undid.
+        Number of successive iterations that were undone because the objective rose.
     history : list of float
         The objective after each iteration.
     """

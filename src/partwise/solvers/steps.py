@@ -1,4 +1,4 @@
-"""The solvers: each is a step ``step(sub, Z) -> Z`` on one subproblem, without side effects.
+"""The solvers: functions ``step(sub, Z) -> Z`` that update one factor.
 
 =========  ===========  ==========================  ==============================================
 step       loss         required of each term       update
@@ -33,14 +33,14 @@ from partwise.backends.sweeps import (
 from partwise.model.subproblems import Divergence, Quadratic, Subproblem
 from partwise.model.terms import Term
 
-#: Curvature of a fixed entry: far above any Hessian, with finite products.
+#: Curvature that keeps an entry fixed: far larger than any Hessian, with finite products.
 STIFF = 1e30
-#: Sweeps end once one changes the factor by less than this share of the first.
+#: Sweeps end if a sweep changes the factor by less than this share of the first sweep.
 STOP = 0.1
 
 
 class Options(NamedTuple):
-    """The settings of a fit that only some solvers have."""
+    """Settings of a fit that only some solvers use."""
 
     rng: np.random.RandomState
     mu_rule: str = "lee-seung"
@@ -60,14 +60,14 @@ class Step:
     move : callable
         Function ``move(sub, Z, **options) -> Z``, which does not change Z.
     needs : mapping
-        For each supported kind of loss, the alternatives of which each term must offer one.
+        For each supported kind of loss, the properties of which each term must offer at least one.
     betas : tuple of float
         Supported values of β; empty for all values of the supported kinds.
     multiplicative : bool
-        Whether it is an update of the papers that runs as printed: without extrapolation or guard,
-        in the order of the paper.
+        Whether it is an update of the papers that runs as printed: without extrapolation, without
+        undoing steps, and in the order of the paper.
     takes_joined_rows : bool
-        Whether it can minimise a divergence under terms that join samples.
+        Whether it can minimise a divergence with terms that couple samples.
     can_empty : bool
         Whether one step can set a component to zero.
     warmup : int
@@ -111,7 +111,7 @@ class Step:
         return kind_of(beta) in self.needs and (not self.betas or beta in self.betas)
 
     def takes(self, term: Term, beta: float) -> bool:
-        """Return whether the term offers what the step needs under this loss."""
+        """Return whether the term offers what the step needs for this loss."""
         return any(word in term.offers for word in self.needs[kind_of(beta)])
 
 
@@ -124,14 +124,15 @@ def minimum(sub: Subproblem, Z: Array) -> Array:
     """Return the minimum over factors of any sign, from Z (G + ridge) = C - slopes of bounds.
 
     Z does not change in directions that G and the ridge leave undetermined. The solution of least
-    norm would change there, and could increase a penalty.
+    norm would change in these directions, and could increase a penalty.
     """
     assert isinstance(sub, Quadratic)
     C, r, near = bounded(sub, sub.terms, Z)
     assert near is None and r.shape[0] == 1
     G, ridge, C = (arrays.to_numpy(arrays.float64(a)) for a in (sub.G, r[0], C))
     H = G + np.diag(np.broadcast_to(ridge, len(G)))
-    old = np.where(np.diag(H) > 0, arrays.to_numpy(arrays.float64(Z)), 0.0)  # a part nobody uses
+    # a part with zero part weights keeps its old value
+    old = np.where(np.diag(H) > 0, arrays.to_numpy(arrays.float64(Z)), 0.0)
     solution = old + np.linalg.lstsq(H, (C - old @ H).T, rcond=1e-12)[0].T
     return np.ascontiguousarray(solution).astype(Z.dtype)
 
@@ -227,13 +228,13 @@ def _costs(sub: Divergence, terms: Sequence[Term], Z: Array) -> tuple[Array, Arr
 def _hals(
     sub: Quadratic, Z: Array, *, stop: float = STOP, order: Array | None = None, exact: bool = False
 ) -> Array:
-    """Run `sub.sweeps` exact coordinate sweeps, or fewer if a sweep moves little.
+    """Run `sub.sweeps` coordinate sweeps, or fewer if a sweep changes little.
 
-    A graph with known edges has special sweeps. Other terms enter through their bound, which is
-    updated between sweeps unless it holds for all of them. With ``exact``, nearly collinear parts
-    are solved exactly, since sweeps progress so slowly there that they appear to have converged.
+    A graph with stored edges has special sweeps. Other terms are replaced by their bound, which is
+    computed again after each sweep unless it is `exact`. With ``exact``, nearly collinear parts are
+    solved exactly, since sweeps progress so slowly there that they appear to have converged.
     """
-    if sub.descends:  # gradient steps suit rows that a kernel couples
+    if sub.descends:  # gradient steps are better if a kernel couples the rows
         return sub.descend(Z, 2)
     if exact and _is_plain(sub, Z) and nearly_collinear(sub.G):
         C, r, _ = bounded(sub, sub.terms, Z)
@@ -267,7 +268,7 @@ def _hals_extrapolated(
 
 
 def _is_plain(sub: Quadratic, Z: Array) -> bool:
-    """Return whether rows are independent problems without approximations."""
+    """Return whether each row is an independent problem without approximations."""
     whole = not sub.local and sub.held is None and all(term.exact for term in sub.terms)
     return whole and isinstance(Z, np.ndarray) and Z.dtype == np.float64
 
@@ -319,7 +320,8 @@ def _newton(sub: Divergence, Z: Array, *, sweeps: int = 2, rough: bool = False) 
     With ``rough`` they use float32, which suffices except for the last digits. If the back end
     computes curvature instead, the sweeps minimise a quadratic model.
     """
-    if sub.newton is None and sub.curvature is None:  # the back end has neither for this factor
+    # the back end supports neither for this factor
+    if sub.newton is None and sub.curvature is None:
         return _em(sub, Z)
     cost, ridge = _costs(sub, sub.terms, Z)
     if sub.curvature is not None:
@@ -329,7 +331,7 @@ def _newton(sub: Divergence, Z: Array, *, sweeps: int = 2, rough: bool = False) 
 
 
 def _parts_alone(sub: Subproblem, Z: Array) -> Array:
-    """Take the step `mu`, except on a factor whose rule may raise the objective."""
+    """Run `mu`, but keep a factor for which `mu` may raise the objective."""
     return Z if any("solve" in term.offers for term in sub.terms) else _mu(sub, Z)
 
 
@@ -377,7 +379,7 @@ STEPS: dict[str, Step] = {}
 SOLVER_NAMES = {"auto", "cd"}
 #: Other names of solvers; "cd" is the name in scikit-learn.
 ALIASES = {"cd": "hals"}
-#: Solver that "auto" selects for concept factorization, whose rows the kernel couples.
+#: Solver that "auto" selects for concept factorization, in which a kernel couples the rows.
 FOR_CONCEPTS = "nesterov"
 
 

@@ -19,12 +19,12 @@ LEAST = 1e-12
 
 
 class Symmetric:
-    """Objective with sweeps that never increase it.
+    """The objective ½‖S - VVᵀ‖², and coordinate sweeps that never increase it.
 
     Parameters
     ----------
     S : ndarray or csr_array of shape (n, n)
-        Symmetric and >= 0.
+        Symmetric non-negative matrix of similarities.
     """
 
     def __init__(self, S: Any) -> None:
@@ -42,7 +42,7 @@ class Symmetric:
         return max(self.constant - dot64(self.product(V), V) + 0.5 * dot64(G, G), 0.0)
 
     def sweep(self, V: Array) -> float:
-        """Minimise over each entry of V in turn, in place; return the fall of the objective."""
+        """Minimise over each entry of V in turn, in place; return the decrease."""
         from partwise.backends.numpy.kernels import symmetric_sweep
 
         S, G = self.S, V.T @ V
@@ -51,7 +51,7 @@ class Symmetric:
         return float(symmetric_sweep.symmetric_dense(S, V, G))
 
     def residual(self, V: Array, value: float, tol: float) -> float:
-        """Return how far the gradient VVᵀV - SV is from that of a minimum; see `kkt_residual`."""
+        """Return the relative KKT residual of V, see `kkt_residual`."""
         sub = Quadratic(self.product(V), V.T @ V)
         return kkt_residual(sub, V, misfit(value, self.constant, LEAST, tol))
 
@@ -63,7 +63,10 @@ def descend(
     tol: float,
     on_iteration: Callable[[int, Solution], bool] | None = None,
 ) -> Solution:
-    """Sweep from V until the residual and the relative fall of ten sweeps are at most tol."""
+    """Run sweeps until the residual and the relative decrease in ten sweeps are small.
+
+    Both must be at most ``tol``.
+    """
     V = np.array(V, dtype=np.float64, order="C")
     value = model.value(V)
     found = Solution(V, V)
@@ -80,7 +83,7 @@ def descend(
             )
     if not found.status:
         found.status = f"stopped at max_iter={max_iter}, above tol={tol:g}"
-    # the history is added up from exact falls, and ends at the computed objective
+    # The history is the sum of exact decreases, and is shifted to end at the computed objective.
     exact = model.value(V)
     found.history = shifted(found.history, exact - value, exact)
     return found

@@ -12,11 +12,12 @@ EMPTY = 1e-6  # smallest sum of part weights of a sample that is used
 
 
 def unmix_codes(V: Matrix, slack: float) -> Matrix:
-    """Return B with the largest determinant for which V Bᵀ stays non-negative, but for ``slack``.
+    """Return B with the largest determinant for which V Bᵀ >= -slack.
 
-    Columns of B sum to one and B⁻¹ >= 0, which keeps the sums of part weights and the sign of the
-    inverse. The columns are optimised one by one, the last one first: with the others fixed, the
-    constraints and the determinant are linear in a column.
+    Columns of B sum to one, and B⁻¹ >= 0. So the sums of part weights do not change, and the
+    inverse map keeps non-negative values non-negative. The columns are optimised one by one, the
+    last one first: with the others fixed, the constraints and the determinant are linear in a
+    column.
     """
     Y = V[V.sum(axis=1) > EMPTY]
     B = np.eye(V.shape[1])
@@ -31,9 +32,10 @@ def unmix_codes(V: Matrix, slack: float) -> Matrix:
 
 
 def unmix_parts(U: Matrix, slack: float) -> Matrix:
-    """Return B with the largest determinant for which U Bᵀ >= -slack, columns of U of sum one.
+    """Return B with the largest determinant for which U Bᵀ >= -slack.
 
-    Rows of B sum to one and B⁻¹ >= 0; one row after the other.
+    The columns of U have sum one. Rows of B sum to one, B⁻¹ >= 0, and the rows are optimised one by
+    one.
     """
     C = np.eye(U.shape[1])
     for c in range(len(C)):
@@ -42,10 +44,11 @@ def unmix_parts(U: Matrix, slack: float) -> Matrix:
 
 
 def _largest_volume(B: Matrix, c: int, **limits: Any) -> Matrix:
-    """Replace column c of B to maximise det B within ``limits``, if that increases it.
+    """Replace column c of B to maximise det B within ``limits``, if this increases it.
 
-    With b in its place det B grows by y_c and B⁻¹ is P - (y - e_c) P_c / y_c, where P = B⁻¹ before
-    and y = P b. So B⁻¹ >= 0 asks for y_i <= y_c min_j P_ij / P_cj.
+    With column b instead, det B is multiplied by y_c, and B⁻¹ becomes P - (y - e_c) P_c / y_c,
+    where P is the old inverse and y = P b. The condition B⁻¹ >= 0 is therefore y_i <= y_c min_j
+    P_ij / P_cj.
     """
     from scipy.optimize import linprog
 
