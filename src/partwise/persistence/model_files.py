@@ -161,15 +161,8 @@ def _read(file: BinaryIO, size: int) -> tuple[dict[str, Any], list[np.ndarray]]:
     text = file.read(int(line))
     digest = hashlib.sha256(line + text)
     content = json.loads(text.decode("utf-8"))
-    table = [(np.dtype(kind), shape, order) for kind, shape, order in content["arrays"]]
-    for dtype, shape, order in table:
-        right = dtype.kind in ARRAY_KINDS and order in ("C", "F")
-        if not right or not all(type(n) is int and n >= 0 for n in shape):
-            raise PersistError(f"it holds an array of type {dtype} and shape {shape}.")
-    if file.tell() + sum(d.itemsize * math.prod(shape) for d, shape, _ in table) != size:
-        raise PersistError("its arrays claim more or fewer bytes than the file has.")
     arrays = []
-    for dtype, shape, order in table:
+    for dtype, shape, order in _checked_table(content["arrays"], size - file.tell()):
         array = np.empty(shape[::-1] if order == "F" else shape, dtype)
         if array.nbytes:
             data: Any = array.reshape(-1).view(np.uint8)
@@ -180,6 +173,18 @@ def _read(file: BinaryIO, size: int) -> tuple[dict[str, Any], list[np.ndarray]]:
     if digest.hexdigest() != expected:
         raise PersistError("damaged: its checksum is wrong.")
     return content, arrays
+
+
+def _checked_table(rows: Any, size: int) -> list[tuple[Any, Any, str]]:
+    """Return dtype, shape and order of each array after checking that they take ``size`` bytes."""
+    table = [(np.dtype(kind), shape, order) for kind, shape, order in rows]
+    for dtype, shape, order in table:
+        right = dtype.kind in ARRAY_KINDS and order in ("C", "F")
+        if not right or not all(type(n) is int and n >= 0 for n in shape):
+            raise PersistError(f"it holds an array of type {dtype} and shape {shape}.")
+    if sum(dtype.itemsize * math.prod(shape) for dtype, shape, _ in table) != size:
+        raise PersistError("its arrays claim more or fewer bytes than the file has.")
+    return table
 
 
 def _parameter(name: str, key: str, value: Any) -> Any:
@@ -207,10 +212,7 @@ def _build(content: dict[str, Any], decoder: Decoder, known: Known) -> Any:
             "given to partwise.register here; import the module that has it."
         )
     given = {k: v for k, v in content["parameters"].items() if k not in NOT_KEPT}
-    unknown = given.keys() - cls().get_params().keys()
-    if unknown:
-        raise PersistError(f"{cls.__name__} has no parameter {min(unknown)[:60]!r}.")
-    model = cls(**{k: decoder.decode(v) for k, v in given.items()})
+    model = cls(**{k: decoder.decode(v) for k, v in given.items()})  # an unknown one is an error
     model._validate_params()
     for key in content["attributes"]:
         _check_attribute(cls, key)
@@ -225,14 +227,8 @@ def _check_fit(model: Any) -> None:
     k, p, V = (fitted.get(name) for name in ("n_components_", "n_features_in_", "embedding_"))
     columns = {"components_": (k, p), "embedding_": (None, k), "concept_weights_": (None, k)}
     for name, shape in {**columns, "_basis_gram": (k, k)}.items():
-        value = fitted.get(name)
-        if value is None:
-            continue
-        right = isinstance(value, np.ndarray) and value.ndim == 2 and value.dtype.kind == "f"
-        if not right or any(b is not None and a != b for a, b in zip(value.shape, shape)):
-            raise PersistError(f"{name} does not fit the rest of the model.")
-        if not np.isfinite(value).all():
-            raise PersistError(f"{name} holds NaN or infinity.")
+        if fitted.get(name) is not None:
+            _check_array(name, fitted[name], shape)
     if ("components_" in fitted or "concept_weights_" in fitted) and type(p) is not int:
         raise PersistError("n_features_in_ is missing.")
     groups = fitted.get("_groups")
@@ -245,6 +241,14 @@ def _check_fit(model: Any) -> None:
             warnings.simplefilter("ignore")
             if not model._is_consistent():
                 raise PersistError("the arrays of the classifier do not fit each other.")
+
+
+def _check_array(name: str, value: Any, shape: tuple[Any, Any]) -> None:
+    right = isinstance(value, np.ndarray) and value.ndim == 2 and value.dtype.kind == "f"
+    if not right or any(b is not None and a != b for a, b in zip(value.shape, shape)):
+        raise PersistError(f"{name} does not fit the rest of the model.")
+    if not np.isfinite(value).all():
+        raise PersistError(f"{name} holds NaN or infinity.")
 
 
 def _check_neighborhood(kept: dict[str, Any], V: Any, p: Any) -> None:

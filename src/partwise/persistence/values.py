@@ -26,6 +26,7 @@ CLASSES: dict[str, Any] = {
 NOT_KEPT = {"Groups": {"weights", "links"}}
 #: Kinds of numpy dtypes without Python objects.
 ARRAY_KINDS = "biufcUSmM"
+SCALARS = (type(None), str, int, float, bytes, np.generic, dt.date, dt.time, dt.timedelta)
 DATES = {cls.__name__: cls for cls in (dt.datetime, dt.date, dt.time)}
 
 
@@ -48,22 +49,15 @@ class Encoder:
 
     def encode(self, value: Any, where: str) -> Any:
         """Return the JSON of a value; ``where`` names the value in an error."""
-        if value is None or isinstance(value, (bool, str)):
-            return str(value) if isinstance(value, str) else value
-        if isinstance(value, (np.datetime64, np.timedelta64)):
-            return {"time": [value.dtype.str, str(value.astype(np.int64))]}
-        if isinstance(value, np.generic) and not isinstance(value, (bytes, float)):
-            return self.encode(value.item(), where)
-        if isinstance(value, int):
-            return int(value)
-        if isinstance(value, float):
-            return float(value) if math.isfinite(value) else {"float": repr(float(value))}
-        if isinstance(value, bytes):
-            return {"bytes": value.hex()}
-        if isinstance(value, (dt.date, dt.time, dt.timedelta)) and value == value:
-            return {"date": _date(value, where)}
-        if type(value).__name__ in CLASSES:
-            return {"object": [type(value).__name__, self._fields(value, where)]}
+        if isinstance(value, np.generic) and value.dtype.kind not in "mM":
+            value = value.item()
+        if isinstance(value, SCALARS) and type(value).__name__ != "NaTType":
+            return _scalar(value, where)
+        name = type(value).__name__
+        if name in CLASSES:
+            kept = sorted({field.name for field in fields(value)} - NOT_KEPT.get(name, set()))
+            parts = {k: self.encode(getattr(value, k), f"{where}.{k}") for k in kept}
+            return {"object": [name, parts]}
         if back_end(value) is not None:
             value = to_numpy(value)  # a reader of the file may not have the array's package
         if isinstance(value, np.ndarray):
@@ -75,6 +69,9 @@ class Encoder:
             ]
             parts = [self._array(part, where) for part in (csr.data, *places)]
             return {"sparse": [*parts, list(csr.shape)]}
+        return self._nested(value, where)
+
+    def _nested(self, value: Any, where: str) -> Any:
         if isinstance(value, (tuple, list)):
             items = [self.encode(item, where) for item in value]
             return items if isinstance(value, list) else {"tuple": items}
@@ -84,10 +81,6 @@ class Encoder:
             f"{where} holds a {type(value).__name__}, which a model file cannot hold: it holds "
             "numbers, text, dates and arrays; if it is a label, use its str."
         )
-
-    def _fields(self, value: Any, where: str) -> dict[str, Any]:
-        names = {field.name for field in fields(value)} - NOT_KEPT.get(type(value).__name__, set())
-        return {k: self.encode(getattr(value, k), f"{where}.{k}") for k in sorted(names)}
 
     def _array(self, value: np.ndarray, where: str) -> Any:
         if value.dtype.kind == "O":
@@ -101,17 +94,26 @@ class Encoder:
         return {"array": self._numbers[id(value)]}
 
 
-def _date(value: Any, where: str) -> list[Any]:
-    """Return a date as JSON; a date of pandas becomes one of Python."""
+def _scalar(value: Any, where: str) -> Any:
+    """Return the JSON of a number, text or date; a date of pandas becomes one of Python."""
+    if isinstance(value, np.generic):
+        return {"time": [value.dtype.str, str(value.astype(np.int64))]}
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else {"float": repr(float(value))}
+    if isinstance(value, bytes):
+        return {"bytes": value.hex()}
+    if value is None or isinstance(value, (bool, str, int)):
+        return value
     if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):
         raise PersistError(
             f"{where} holds {value} with nanoseconds, which cannot be saved; use an array of "
             "datetime64 or timedelta64."
         )
     if isinstance(value, dt.timedelta):
-        return ["timedelta", [value.days, value.seconds, value.microseconds]]
+        return {"date": ["timedelta", [value.days, value.seconds, value.microseconds]]}
     # a datetime is also a date, so the order of DATES matters
-    return [next(k for k, cls in DATES.items() if isinstance(value, cls)), value.isoformat()]
+    kind = next(name for name, cls in DATES.items() if isinstance(value, cls))
+    return {"date": [kind, value.isoformat()]}
 
 
 class Decoder:
