@@ -19,7 +19,6 @@ from __future__ import annotations
 import importlib.util
 import math
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,12 +29,10 @@ from sklearn.utils.extmath import randomized_svd
 from partwise.backends import as_data
 from partwise.backends.arrays import AnyArray, gram, norm64, to_numpy
 from partwise.backends.memory import check_memory
-from partwise.backends.numpy.kernels._options import OPTIONS, compiled
 from partwise.backends.sweeps import solve_rows
 from partwise.backends.threads import (
     PASS,
     each,
-    in_threads,
     one_blas_thread,
     pieces,
     threads_for,
@@ -495,32 +492,29 @@ def sample_digests(arrays: list[Any]) -> AnyArray:
     bytes would double the time of a warm fit with 60,000 images.
     """
     total = np.zeros(arrays[0].shape[0], np.uint64)
+
+    def add(X: Any, odd: AnyArray, lo: int, hi: int) -> None:
+        total[lo:hi] += _mixed_bits(X[lo:hi]) @ odd
+
     for number, X in enumerate(arrays):
         rng = np.random.RandomState(number)
         odd = rng.randint(1 << 63, size=X.shape[1], dtype=np.uint64) * 2 + 1
         if sp.issparse(X):
             X = sp.csr_array(X, dtype=np.float64, copy=True)
             X.sum_duplicates()
-            bits = np.zeros(X.nnz, np.uint64)
-            _add_digests(X.data[:, None], np.ones(1, np.uint64), bits, 0, X.nnz)
-            total += sp.csr_array((bits, X.indices, X.indptr), X.shape) @ odd
+            total[:] += sp.csr_array((_mixed_bits(X.data), X.indices, X.indptr), X.shape) @ odd
         else:
-            X = np.ascontiguousarray(X)
-            in_threads(partial(_add_digests, X, odd, total), len(X), 1, threads_for(PASS * X.size))
+            blocks = [(X, odd, *ends) for ends in pieces(len(X), ROWS, len(X))]
+            each(add, blocks, threads_for(PASS * X.size))
     return total
 
 
-@compiled(**OPTIONS)
-def _add_digests(X, odd, total, begin, end):  # type: ignore[no-untyped-def]
-    """Add Σ_j mixed bits of X[i, j] times odd[j] to total[i]."""
-    for i in range(begin, end):
-        for j in range(X.shape[1]):
-            if X[i, j] != 0:
-                bits = np.float64(X[i, j]).view(np.uint64)
-                bits ^= bits >> np.uint64(32)
-                bits *= np.uint64(0x9E3779B97F4A7C15)
-                bits ^= bits >> np.uint64(29)
-                total[i] += bits * odd[j]
+def _mixed_bits(values: AnyArray) -> AnyArray:
+    bits = (values + np.float64(0)).view(np.uint64)  # 0 for -0, too
+    bits ^= bits >> np.uint64(32)
+    bits *= np.uint64(0x9E3779B97F4A7C15)
+    bits ^= bits >> np.uint64(29)
+    return bits
 
 
 def normalized(W: sp.csr_array) -> sp.csr_array:

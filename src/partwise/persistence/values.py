@@ -55,8 +55,8 @@ class Encoder:
             return _scalar(value, where)
         name = type(value).__name__
         if name in CLASSES:
-            kept = sorted({field.name for field in fields(value)} - NOT_KEPT.get(name, set()))
-            parts = {k: self.encode(getattr(value, k), f"{where}.{k}") for k in kept}
+            names = sorted({field.name for field in fields(value)} - NOT_KEPT.get(name, set()))
+            parts = {k: self.encode(getattr(value, k), f"{where}.{k}") for k in names}
             return {"object": [name, parts]}
         if back_end(value) is not None:
             value = to_numpy(value)  # a reader of the file may not have the array's package
@@ -67,8 +67,8 @@ class Encoder:
             places = [
                 p.astype(np.min_scalar_type(p.max(initial=0))) for p in (csr.indices, csr.indptr)
             ]
-            parts = [self._array(part, where) for part in (csr.data, *places)]
-            return {"sparse": [*parts, list(csr.shape)]}
+            arrays = [self._array(part, where) for part in (csr.data, *places)]
+            return {"sparse": [*arrays, list(csr.shape)]}
         return self._nested(value, where)
 
     def _nested(self, value: Any, where: str) -> Any:
