@@ -48,7 +48,7 @@ def test_random_fits_of_all_else(first):
 
 @pytest.mark.skipif(not DAY, reason="PARTWISE_FUZZ_DAY names no day; .ci/run does")
 @pytest.mark.parametrize("base", [0, fuzz.NEWER, fuzz.CLASSIFIER, fuzz.OTHERS])
-def test_fits_that_nobody_has_seen(base):
+def test_new_fits_of_the_day(base):
     """Check fits that are new each day.
 
     Their numbers lie beyond those of the long run and below those of the next kind.
@@ -102,7 +102,7 @@ def test_random_fits_of_what_came_later():
     assert not lines, "\n" + "\n".join(lines)
 
 
-def test_what_was_found_stays_cured():
+def test_failing_cases_of_the_past_stay_fixed():
     lines = [line for number in FOUND if (line := fuzz.failure(number))]
     assert not lines, "\n" + "\n".join(lines)
 
@@ -145,7 +145,7 @@ def test_a_failure_prints_the_line_that_replays_it(monkeypatch):
 
 
 @pytest.mark.parametrize("flaw", ["check_factors", "check_history", "check_objective"])
-def test_the_checks_see_wrong_fits(monkeypatch, flaw):
+def test_the_checks_detect_wrong_fits(monkeypatch, flaw):
     """Check that the checks of `fuzz` detect results that were changed after the fit."""
     spoil = {
         "check_factors": lambda model: setattr(model, "embedding_", model.embedding_ - 1),
@@ -166,7 +166,7 @@ def test_the_checks_see_wrong_fits(monkeypatch, flaw):
     assert seen and set(seen) <= set(found)
 
 
-def test_the_checks_of_the_classifier_see_wrong_answers(monkeypatch):
+def test_the_checks_of_the_classifier_detect_wrong_predictions(monkeypatch):
     """Check that the checks of `fuzz_classifier` detect predictions that were changed."""
     number = next(
         i

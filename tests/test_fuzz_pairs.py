@@ -21,7 +21,7 @@ FOUND = (149, 153, 281, 639, 1024, 1098, 1279, 1343, 1462)
 LONG = ((910094, "float32"), (910094, "float64"), (950683, "float32"), (951042, "float32"))
 
 
-def test_what_was_found_stays_cured():
+def test_failing_cases_of_the_past_stay_fixed():
     lines = [line for number in FOUND if (line := fuzz_pairs.failure(number))]
     assert not lines, "\n" + "\n".join(lines)
 

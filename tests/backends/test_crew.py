@@ -84,7 +84,7 @@ def test_a_kernel_that_fails_is_told_and_the_next_one_runs(use_threads):
 @pytest.mark.parametrize(
     ("seat", "team", "first"), [(0, 3, 0), (1, 3, 2), (2, 3, 4), (3, 3, 0), (1, 6, 1), (1, 1, 0)]
 )
-def test_who_comes_takes_its_own_tasks_and_then_all_that_are_left(seat, team, first):
+def test_threads_run_their_own_tasks_first_and_then_the_rest(seat, team, first):
     """Check which tasks of a kernel each thread runs first.
 
     A thread begins with its own share of the tasks, which is the same in each kernel, and then
@@ -98,7 +98,7 @@ def test_who_comes_takes_its_own_tasks_and_then_all_that_are_left(seat, team, fi
     np.testing.assert_array_equal(order, [count, *[(first + t) % count for t in range(count)]])
 
 
-def test_helpers_are_no_more_than_allowed_and_leave(use_threads, monkeypatch):
+def test_helper_threads_stay_within_the_limit_and_end(use_threads, monkeypatch):
     """There are three helper threads, then one if fewer are allowed, and none when idle."""
     desks = []
     monkeypatch.setattr(threads, "pool", threads._Pool())
@@ -123,7 +123,7 @@ def test_helpers_are_no_more_than_allowed_and_leave(use_threads, monkeypatch):
     assert len(threads.pool.idle) == threads.pool.size == 3
 
 
-def test_callers_side_by_side_share(use_threads, monkeypatch):
+def test_simultaneous_callers_share_helper_threads(use_threads, monkeypatch):
     """Helper threads of one caller leave when a second caller starts, so both have some."""
     monkeypatch.setattr(threads, "pool", threads._Pool())
     use_threads(4)
@@ -149,7 +149,7 @@ def test_callers_side_by_side_share(use_threads, monkeypatch):
     assert max(seen) <= 4 and (out > 1).all()
 
 
-def test_threads_of_the_interpreter_do_not_wait_for_helpers(use_threads, monkeypatch):
+def test_helper_threads_sleep_while_python_code_runs(use_threads, monkeypatch):
     """Helper threads sleep while other threads run Python code, and return afterwards."""
     monkeypatch.setattr(threads, "pool", threads._Pool())
     use_threads(3)
@@ -178,7 +178,7 @@ def test_blas_outside_is_blas_inside(rng, shape, dtype, order, monkeypatch):
     np.testing.assert_allclose(found[0][0], X @ B, rtol=1e3 * np.finfo(dtype).eps)
 
 
-def test_a_kernel_may_be_called_while_another_is_about_to_be(use_threads, monkeypatch):
+def test_a_kernel_runs_during_another_call_in_the_same_thread(use_threads, monkeypatch):
     """A kernel can run while another call of `crew.run` is in progress in the same thread.
 
     A signal handler or the garbage collector may run a fit between any two lines of Python.
@@ -199,7 +199,7 @@ def test_a_kernel_may_be_called_while_another_is_about_to_be(use_threads, monkey
     assert (own > 1).all() and (other > 1).all()
 
 
-def test_where_no_thread_can_be_started_the_caller_does_all(use_threads, monkeypatch):
+def test_kernels_run_in_the_caller_if_no_thread_can_start(use_threads, monkeypatch):
     """Check that kernels run in the calling thread if no other thread can be started.
 
     Python 3.12 starts no threads at its exit, and a system may limit their number.

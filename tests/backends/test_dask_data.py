@@ -20,7 +20,7 @@ q = make_problem(0, n=210, p=40)
 @pytest.mark.parametrize("sparse", (False, True), ids=("dense", "csr"))
 @pytest.mark.parametrize("loss", (FROBENIUS, KL))
 @pytest.mark.parametrize("estimator", ("NMF", "CNMF"))
-def test_chunks_change_no_iterate(estimator, loss, sparse, monkeypatch):
+def test_chunks_do_not_change_iterates(estimator, loss, sparse, monkeypatch):
     from partwise.backends.dask import dask_data
     from partwise.backends.numpy import dense
 
@@ -143,7 +143,7 @@ def test_a_dask_dataframe_is_told_what_to_do():
     "here", (True, pytest.param(False, marks=pytest.mark.long)), ids=("small", "large")
 )
 @pytest.mark.skipif(os.name == "nt", reason="signals and limits of POSIX")
-def test_codes_outlive_a_worker(here, monkeypatch):
+def test_part_weights_survive_a_killed_worker(here, monkeypatch):
     pytest.importorskip("distributed")
     from partwise.backends.dask import dask_data
 

@@ -222,7 +222,7 @@ def test_row_kernels_do_not_depend_on_the_number_of_threads(rng, use_threads):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("size", [1.0, 1e-25, 1e25])
-def test_squares_in_all_are_those_of_the_rows(rng, dtype, order, size):
+def test_the_sum_of_squares_is_that_of_the_rows(rng, dtype, order, size):
     n, p, k = 700, 300, 4  # sizes that give two blocks of work
     X = np.asarray(size * rng.uniform(size=(n, p)), dtype=dtype, order=order)
     V, U = (np.sqrt(size) * rng.uniform(size=(m, k)).astype(dtype) for m in (n, p))

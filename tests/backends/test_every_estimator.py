@@ -40,7 +40,7 @@ def make(name):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ESTIMATORS)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_works_or_refuses(name, kind, forms, tmp_path):
+def test_every_array_type_is_fitted_or_refused(name, kind, forms, tmp_path):
     data, model = forms[kind], make(name)
     if (name, kind) in REFUSED:
         with pytest.raises((ValueError, TypeError), match=REFUSED[name, kind]):
@@ -116,7 +116,7 @@ def test_weights_and_labels_may_lie_where_samples_do(kind, forms):
 
 
 @pytest.mark.parametrize("kind", ("numpy", *KINDS))
-def test_a_sample_that_does_not_count_has_no_code(kind, forms):
+def test_a_sample_of_weight_zero_has_zero_part_weights(kind, forms):
     """Check that a sample of weight zero has zero part weights.
 
     Regression test: it once kept the part weights of the start.

@@ -151,7 +151,7 @@ def test_no_gap_is_the_plain_model(loss, solver, monkeypatch):
 @pytest.mark.parametrize("loss_of", ["mask", "weights", "classes"])
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
-def test_fillings_are_what_they_say(make, share, loss_of, monkeypatch):
+def test_values_for_missing_entries_give_the_right_products(make, share, loss_of, monkeypatch):
     """Check the products, objective and upper bound of fits with missing values.
 
     Such fits fill the missing entries with values of the current model. The expected values are
@@ -211,7 +211,7 @@ METHODS = [
 
 @pytest.mark.parametrize("model", METHODS, ids=lambda m: type(m).__name__)
 @pytest.mark.parametrize("loss", LOSSES)
-def test_gaps_beside_labels_graph_and_unit_scale(model, loss):
+def test_missing_values_with_labels_graph_and_unit_scale(model, loss):
     """Check missing values with labels, a graph and scale="unit".
 
     The values stored for missing entries have no effect, and the objective falls to the formula's
@@ -298,7 +298,7 @@ def test_held_out_entries_are_scored_and_no_others(loss, make):
         partwise.metrics.hold_out(q.X, 1.5)
 
 
-def test_a_held_out_divergence_is_no_less_than_zero_where_the_model_is_right(rng):
+def test_a_held_out_divergence_is_not_negative_for_a_perfect_model(rng):
     """Check the held-out divergence of a nearly perfect model, which must not be negative.
 
     For y = x (1 + off) the divergence is off² / 2 - off³ / 3 + ..., times x.
@@ -365,7 +365,7 @@ def test_weights_of_entries_on_every_back_end(kind, loss, tmp_path):
         nmf(loss).fit(X, entry_weight=np.full(q.X.shape, -1.0), **start())
 
 
-def test_a_checkpoint_knows_its_gaps(tmp_path):
+def test_a_checkpoint_is_refused_for_other_missing_entries(tmp_path):
     """A checkpoint is refused if another entry is missing, even if that entry is zero."""
     X = q.X + 0.1
     X[0, :2] = 0.0
@@ -407,7 +407,7 @@ def test_a_filling_is_not_shared_far_from_where_it_was_made(hidden):
 
 
 @pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
-def test_a_guess_of_what_fills_the_gaps_is_counted_as_one(make, monkeypatch):
+def test_values_for_missing_entries_at_an_extrapolated_point(make, monkeypatch):
     """Check the values for missing entries at an extrapolated point.
 
     Close to the last iteration they are extrapolated as well; far from it the values of the last
@@ -446,7 +446,7 @@ def test_a_guess_of_what_fills_the_gaps_is_counted_as_one(make, monkeypatch):
     n_fixed=st.integers(0, 2),
     linked=st.booleans(),
 )
-def test_all_that_a_person_knows_at_once(
+def test_missing_values_with_all_prior_knowledge(
     loss, share, weighed, sparse, hard, graph, class_reg, smoothing, n_fixed, linked
 ):
     """Check missing values with all other kinds of prior knowledge at once.
@@ -503,7 +503,7 @@ def test_the_default_start_with_gaps_is_random():
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("solver", ["auto", "mu"])
-def test_a_feature_that_no_sample_saw_has_a_zero_in_every_part(loss, solver):
+def test_a_feature_without_observed_values_is_zero_in_every_part(loss, solver):
     """Check that a feature without observed values is zero in every part.
 
     The documentation (missing_values.rst) states this.
@@ -519,7 +519,7 @@ def test_a_feature_that_no_sample_saw_has_a_zero_in_every_part(loss, solver):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
-def test_what_is_left_beside_gaps_is_never_below_what_was_seen(make, dtype):
+def test_sums_over_observed_entries_keep_small_terms(make, dtype):
     """Check that the sums over observed entries keep their small terms.
 
     They are computed as differences of sums, which may round to zero. Dividing by such a zero once
@@ -540,7 +540,7 @@ def test_what_is_left_beside_gaps_is_never_below_what_was_seen(make, dtype):
 
 
 @pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
-def test_products_in_gaps_are_as_exact_as_the_factors(make):
+def test_products_over_missing_entries_use_float64(make):
     """Check that products over missing entries use float64, even for a float32 mask."""
     E = (np.random.default_rng(0).random((30, 20)) < 0.5).astype(np.float32)
     V, U = np.random.default_rng(1).random((30, 3)), np.random.default_rng(2).random((20, 3))

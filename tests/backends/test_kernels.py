@@ -74,7 +74,7 @@ def test_hals_rows_is_coordinate_descent(rng, n, k, weighted, dtype):
     np.testing.assert_allclose(Z, expected, rtol=10 * SUMS[dtype], atol=10 * SUMS[dtype])
 
 
-def test_hals_rows_sees_nothing_of_the_rows_before(rng):
+def test_hals_rows_does_not_depend_on_earlier_calls(rng):
     for k in (8, 4):
         Z, C, G, d, r = quadratic_problem(rng, 64, k, np.float64, weighted=False)
         kernels.hals_rows(Z, C * np.nan, G, d, r, r, 1, 0.0, 0.0)
@@ -293,7 +293,7 @@ def test_rough_newton_is_newton_in_single_precision(rng, monkeypatch):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("width", [1, 3])
 @pytest.mark.parametrize("n, groups", [(7, 32), (64, 32), (150, 32), (300, 2)])
-def test_rows_of_a_graph_take_turns(rng, n, groups, width, dtype):
+def test_groups_of_rows_of_a_graph_move_in_turn(rng, n, groups, width, dtype):
     """Check coordinate descent with a graph term, in which groups of rows move in turn.
 
     Each group is minimised given the others; edges within a group are replaced by an upper bound.
@@ -369,7 +369,7 @@ def test_columns_of_a_graph_are_solved(rng, dtype, count, same, use_threads):
 @pytest.mark.parametrize("order", "CF")
 @pytest.mark.parametrize("shape", [(1, 1), (3, 40_000), (300, 70)])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_logarithms_in_lanes_are_those_of_numpy(rng, dtype, shape, order):
+def test_vectorised_logarithms_are_those_of_numpy(rng, dtype, shape, order):
     X = np.asarray(rng.random(shape), dtype, order=order)
     V, U = (np.exp(rng.uniform(-40, 40, (m, 4))).astype(dtype) for m in shape)
     V[0] = 0  # zeros are replaced by the smallest allowed value
@@ -462,7 +462,7 @@ def test_a_sparse_product_is_that_of_its_entries(rng, dtype, index, k):
     assert all((other == found[0]).all() for other in found)
 
 
-def test_a_sparse_product_between_the_lines_of_another_leaves_it_alone(rng, monkeypatch):
+def test_nested_sparse_products_do_not_affect_each_other(rng, monkeypatch):
     X = sp.csr_array(sp.random_array((50, 40), density=0.3, random_state=rng, format="csr"))
     B, rows = rng.random((40, 9)), kernels.crew.rows
     product = partial(kernels.spmm, X.indptr, X.indices, X.data, runs=[(0, 50)], lines=4)

@@ -44,7 +44,7 @@ def working():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("n", [50, 40_000])
-def test_an_orthonormal_basis_by_pieces(dtype, n):
+def test_an_orthonormal_basis_from_blocks_of_rows(dtype, n):
     Y = np.random.default_rng(0).standard_normal((n, 7)).astype(dtype)
     Y[:, 3] = Y[:, 2]  # the rank is reduced by one, so any vector may complete the basis
     Y[:, 5] *= 1e-3
@@ -95,7 +95,7 @@ def test_results_are_added_in_order():
     assert added == list(range(30))
 
 
-def test_after_an_error_nothing_is_added_and_nobody_waits(use_threads):
+def test_an_error_ends_tasks_that_wait(use_threads):
     """Check that an error in the first task ends the tasks that wait for its result."""
     use_threads(8)  # other tests may have left idle threads
     second_is_made, added, raised = threading.Event(), [], []
@@ -118,7 +118,7 @@ def test_after_an_error_nothing_is_added_and_nobody_waits(use_threads):
     assert raised and not added
 
 
-def test_tasks_are_made_as_they_are_taken():
+def test_tasks_are_generated_when_threads_take_them():
     """Check that tasks are generated only as threads take them, because X may exceed memory."""
     here, most, lock = 0, 0, threading.Lock()
 
@@ -208,7 +208,7 @@ def test_products_do_not_depend_on_blas_threads():
 VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
-def test_variables_are_obeyed():
+def test_environment_variables_limit_threads():
     """Check that environment variables limit the number of threads.
 
     BLAS reads them once, so the test uses new processes.
@@ -234,7 +234,7 @@ print(allowed())
     assert most == threads.cores()
 
 
-def test_limits_of_threadpoolctl_are_obeyed():
+def test_threadpoolctl_limits_threads():
     """Check that limits of threadpoolctl are obeyed.
 
     The test uses a new process, since threads of other tests may be inside a limit.
@@ -256,7 +256,7 @@ with threadpool_limits(3):
     assert run.returncode == 0, run.stderr
 
 
-def test_one_blas_thread_whichever_thread_asks():
+def test_one_blas_thread_works_in_every_thread():
     """Check that `one_blas_thread` limits BLAS for every thread that enters it.
 
     threadpoolctl 3.8 would ignore all threads but the first. A product whose BLAS uses two threads
@@ -293,7 +293,7 @@ with ThreadPoolExecutor(1) as pool:
     assert run.returncode == 0, run.stderr
 
 
-def test_the_last_thread_out_restores_what_the_first_one_found():
+def test_the_last_thread_restores_the_limit_of_blas_threads():
     """Check that the last thread to leave restores the user's limit of BLAS threads."""
 
     def enter_and_leave():
@@ -307,7 +307,7 @@ def test_the_last_thread_out_restores_what_the_first_one_found():
     assert found == {2}
 
 
-def test_work_deserves_the_fewest_threads_that_are_near_the_soonest(monkeypatch):
+def test_threads_for_returns_few_threads_close_to_the_shortest_time(monkeypatch):
     waits = {1: 0.0, 2: 1e-4, 4: 2e-4, 8: 4e-4, 16: 2e-3}
     monkeypatch.setattr(threads, "allowed", lambda: 16)
     monkeypatch.setattr(threads, "costs", lambda most, _: threads.Costs(waits, step=1e-10))
@@ -359,7 +359,7 @@ def four(use_threads):
     return fit().components_
 
 
-def test_callers_share_the_threads_that_one_would_have(use_threads):
+def test_simultaneous_fits_share_the_threads_of_one_fit(use_threads):
     """Check that fits in a user's thread pool do not deadlock, and share the threads of one fit."""
     use_threads(4)
     busy, most, lock = 0, 0, threading.Lock()
@@ -466,7 +466,7 @@ def _child(queue):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_fork_after_a_fit_fits(four):
+def test_a_fork_after_a_fit_can_fit(four):
     """Check that a forked child can fit: it has no thread of its parent and starts its own."""
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
@@ -588,7 +588,7 @@ def test_an_end_of_the_process_waits_for_nobody():
     assert run.returncode == 0 and run.stdout.strip() == "done" and not run.stderr
 
 
-def test_a_package_that_is_half_imported_is_not_asked(monkeypatch):
+def test_a_package_that_is_still_being_imported_is_ignored(monkeypatch):
     """Check that numba is ignored while another thread is still importing it."""
     monkeypatch.setitem(sys.modules, "numba.np.ufunc.parallel", type(sys)("parallel"))
     monkeypatch.setitem(sys.modules, "numba", type(sys)("numba"))

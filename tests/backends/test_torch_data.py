@@ -47,7 +47,7 @@ def close(got, want):
     torch.testing.assert_close(got, want, rtol=N * np.finfo(np.float64).eps, atol=0)
 
 
-def test_rows_that_are_not_summed_stay_where_they_are(gathered):
+def test_rows_that_are_not_summed_are_not_copied(gathered):
     R, whole, X, index = gathered
     assert isinstance(R, StackedRows) and R.shape == whole.shape
     assert (R.mass, R.dtype, R.density) == (N, whole.dtype, 1.0)
@@ -92,7 +92,7 @@ def test_weights_and_many_classes_are_summed_at_once(rng):
     close(pairs.X, data.X[::2] + data.X[1::2])
 
 
-def test_sums_of_many_single_floats_are_exact_to_one_rounding():
+def test_sums_of_many_float32_values_are_rounded_once():
     X = torch.full((2**15 + 1, 2), 1.0 + 2**-20)
     index = np.zeros(2**15 + 1, dtype=np.int64)
     index[-1] = 1

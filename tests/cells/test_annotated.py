@@ -267,7 +267,7 @@ def integrated(kind, scale, n=120):
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix])
 @pytest.mark.parametrize("scale", [True, False])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_shared_parts_are_projected_in_their_units_with_those_of_the_batch(kind, scale, tmp_path):
+def test_project_uses_shared_parts_and_those_of_the_batch(kind, scale, tmp_path):
     """Regression test: part weights from `project` were once wrong by up to a factor of 15.
 
     With `scale=True` the factor was 15; with `scale=False` the error was 71%.
@@ -310,7 +310,7 @@ def test_integrate_refuses_what_it_sets_itself(name):
         cells.integrate(adata, "batch", 2, **{name: 1.0})
 
 
-def test_the_layer_of_the_parts_is_the_default():
+def test_project_uses_the_layer_of_the_fit():
     """Check that `project` uses the layer of the fit, whose name is stored in `uns`.
 
     Regression test: with X instead of this layer, the part weights had errors of 91%.
@@ -401,7 +401,7 @@ def test_arguments_of_a_fit_are_refused_by_name(name):
             call()
 
 
-def test_programmes_under_another_loss_are_projected_under_it(tmp_path):
+def test_project_uses_the_loss_of_the_fit(tmp_path):
     """Check that `project` uses the numeric `beta_loss` that `consensus` stored."""
     old, H, _ = planted()
     new, _, _ = planted(n=20, seed=5, H=H)
@@ -418,7 +418,7 @@ def test_programmes_under_another_loss_are_projected_under_it(tmp_path):
     np.testing.assert_allclose(found, wanted, atol=1e-3 * wanted.max())
 
 
-def test_programmes_are_fitted_to_the_genes_that_are_there(tmp_path):
+def test_project_uses_the_genes_that_both_data_sets_have(tmp_path):
     """Compare `project` with non-negative least squares on the genes that both data sets share.
 
     The expected values fit the transcripts per million, divided by the standard deviations of the

@@ -37,7 +37,7 @@ def too_sure(q, power):
 
 
 @pytest.mark.parametrize("power", [3.0, 0.4])
-def test_a_mixture_that_is_too_sure_or_too_shy_is_set_right(rng, power):
+def test_temperature_corrects_over_and_underconfidence(rng, power):
     q, y = posteriors(rng, 1000)
     new, truth = posteriors(rng, 4000)
     made = calibration.calibrate(too_sure(q, power), too_sure(q, power), y, np.bincount(y), None)
@@ -59,7 +59,7 @@ def test_the_temperature_of_a_head_is_the_one_that_was_planted(rng, power):
 
 
 @pytest.mark.parametrize("right", [True, False])
-def test_one_label_says_little_of_the_temperature(right):
+def test_the_temperature_from_one_label_is_close_to_its_prior(right):
     """Check that the temperature minimises -log p(y) plus a prior that is worth one label.
 
     The expected minimum comes from a grid search.
@@ -75,7 +75,7 @@ def test_one_label_says_little_of_the_temperature(right):
 
 
 @pytest.mark.parametrize("wrong", [0, 1, 3])
-def test_the_temperature_of_a_head_is_the_least_of_its_cost(rng, wrong):
+def test_the_temperature_of_a_classifier_minimises_its_log_loss(rng, wrong):
     """Check that the temperature of a single classifier minimises the log loss of held-out labels.
 
     A wrong label costs at most 12; otherwise it alone would determine the temperature.
@@ -92,7 +92,7 @@ def test_the_temperature_of_a_head_is_the_least_of_its_cost(rng, wrong):
 
 
 @pytest.mark.parametrize("n_labels", [3, 30, 300])
-def test_nothing_is_surer_than_the_number_of_labels_allows(n_labels):
+def test_the_number_of_labels_limits_probabilities(n_labels):
     """Check that no probability after n labels exceeds 1 - 1/(n + 2) by much.
 
     This bound is the rule of succession.
@@ -151,7 +151,7 @@ def test_shares_of_classes_are_those_of_em_as_far_as_there_are_labels(rng):
 
 
 @pytest.mark.parametrize("slope, shift", [(2.0, 0.0), (0.5, 0.0), (1.0, -1.5), (1.0, 1.0)])
-def test_confidence_is_bent_to_how_often_it_is_right(rng, slope, shift):
+def test_confidence_is_corrected_to_the_share_of_correct_predictions(rng, slope, shift):
     sure = rng.uniform(0.4, 0.99, size=3000)
     logit = np.log(sure / (1 - sure))
     truth = 1 / (1 + np.exp(-(slope * logit + shift)))
@@ -232,7 +232,7 @@ def test_calibration_is_its_four_steps(rng, priors):
 
 
 @pytest.mark.skipif(not DRAWS.exists(), reason="the results of the benchmarks are not available")
-def test_intervals_hold_what_was_counted_on_public_sets():
+def test_intervals_contain_the_accuracy_on_public_data():
     """Check that 95% intervals of the accuracy on public data sets contain the true accuracy.
 
     The draws come from the stored results of a benchmark.
@@ -288,7 +288,7 @@ def test_a_fold_does_not_see_the_labels_that_it_holds_out(rng):
     np.testing.assert_allclose(softmax(fit.scores(Z)[0]), softmax(alone), atol=1e-5)
 
 
-def test_classes_get_the_same_mass_whatever_reaches_them(rng):
+def test_label_propagation_gives_every_class_equal_weight(rng):
     """Check that every class gets the same total weight in label propagation.
 
     A label in a dense region reaches more samples, which must not favour its class.
@@ -313,7 +313,7 @@ def labels_of(y, m, seed):
 
 
 @pytest.mark.parametrize("name", ["digits", "coil20", "bbc"])
-def test_probabilities_of_real_samples_mean_what_they_say(dataset, name):
+def test_probabilities_of_real_data_are_calibrated(dataset, name):
     """Check on digits, objects and texts that confident predictions are correct as often as stated.
 
     The mean calibration error (ECE) over many data sets with five labels per class is 0.08; a wrong

@@ -5,7 +5,7 @@ import numpy as np
 from partwise.classify import classifiers
 
 
-def test_classes_of_hardly_any_spread_do_not_hang_on_the_last_digit_of_a_sample():
+def test_rounding_does_not_decide_between_classes_of_small_spread():
     """Check the Gaussian classifier for classes with almost no spread.
 
     Regression test: log-densities of 1e9 in float32 once let rounding decide between classes.

@@ -22,7 +22,7 @@ def test_a_member_without_an_earlier_weight_has_none():
     np.testing.assert_array_equal(fit.weights(members[1:], nothing, nothing)[0], [1])
 
 
-def test_weights_of_classifiers_are_the_likeliest(rng):
+def test_weights_of_classifiers_maximise_the_likelihood(rng):
     """Check that the weights of the classifiers maximise the penalised likelihood.
 
     At the maximum of Σ log Σ_h w_h p_h + trust Σ log(w_h)/h all derivatives are equal.

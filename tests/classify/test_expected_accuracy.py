@@ -33,7 +33,7 @@ def fitted(digits):
 # -- invalid probabilities raise an error ---------------------------------------------------------
 
 
-def test_probabilities_that_are_not_numbers_are_an_error_and_no_name(digits, fitted, monkeypatch):
+def test_probabilities_that_are_not_finite_raise_an_error(digits, fitted, monkeypatch):
     X, _, known = digits
     model = PartsClassifier(max_iter=30).fit(X, known)
     names = model.transduction_.copy()
@@ -352,7 +352,7 @@ def test_samples_of_classes_without_a_label_are_found(digits):
 
 
 @pytest.mark.parametrize("m", [2, 3])
-def test_few_labels_that_are_close_by_chance_give_up_few(m):
+def test_few_close_labels_make_few_samples_outlying(m):
     """Check that few labels rarely make samples of the same classes outlying.
 
     With two or three labels per class, these may be close to each other by chance.
@@ -413,7 +413,7 @@ def test_priors_trade_accuracy_for_balanced_accuracy():
     assert found["uniform"][1] > found["known"][1]
 
 
-def test_given_priors_multiply_what_uniform_ones_give():
+def test_given_priors_multiply_probabilities_of_uniform_priors():
     """Check that given class shares multiply the probabilities for equal shares.
 
     For shares π, p(c
@@ -448,7 +448,7 @@ def test_priors_are_checked(digits, priors, message):
 
 
 @pytest.mark.filterwarnings("ignore:.*so every sample gets that label")
-def test_labels_that_were_asked_for_are_hard_and_not_wrong():
+def test_labels_requested_by_suggest_are_rarely_doubtful():
     """Check that few labels requested by `suggest` are listed as doubtful.
 
     `suggest` chooses uncertain samples, whose correct labels are often contradicted by the other
@@ -478,7 +478,7 @@ def test_probability_that_a_label_is_wrong_is_as_written_out():
     )
 
 
-def test_one_contradicted_label_of_many_is_hard_as_likely_as_wrong():
+def test_one_contradicted_label_of_many_is_not_surely_wrong():
     """Check that one contradicted label among 44 is not called wrong with near certainty.
 
     Regression test: a correct label of the BBC news data once got a probability of 0.94 to be
@@ -494,7 +494,7 @@ def test_one_contradicted_label_of_many_is_hard_as_likely_as_wrong():
     assert all(doubt.probability < 0.7 for doubt in found)
 
 
-def test_hard_labels_are_not_wrong_and_six_of_twenty_clear_ones_are():
+def test_doubts_finds_wrong_labels_of_clear_samples_only():
     """Check `doubts` for uncertain samples with correct labels and clear samples with wrong labels.
 
     Half of the 20 uncertain samples contradict their label by chance, so none is reported. Six of
@@ -510,7 +510,7 @@ def test_hard_labels_are_not_wrong_and_six_of_twenty_clear_ones_are():
     assert sorted(doubt.sample for doubt in found) == [20, 21, 22, 23, 24, 25]
 
 
-def test_what_is_said_of_wrong_labels_is_true_in_frequency():
+def test_probabilities_of_wrong_labels_are_calibrated():
     """Check that the probabilities of wrong labels match how often labels are wrong.
 
     No correct label may be called wrong with a probability of 0.9 or more.

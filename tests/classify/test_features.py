@@ -19,7 +19,7 @@ def made(rng):
     return lambda Z=X: features.build_features(Z, **options)
 
 
-def test_a_new_sample_is_smoothed_as_the_others_were(made, rng):
+def test_new_samples_are_smoothed_like_training_samples(made, rng):
     """Check that a new sample is averaged with its neighbours twice, like the training samples."""
     known = made().first
     new = rng.random((5, 12))
@@ -65,7 +65,7 @@ def test_parts_of_samples_on_disk_are_over_their_columns(made, rng, tmp_path):
 
 
 @pytest.mark.parametrize("size", [1.0, 7e-10, 7e-12])
-def test_samples_that_are_all_alike_have_no_spread(size, tmp_path):
+def test_equal_samples_have_no_spread(size, tmp_path):
     """Check PartsClassifier for samples that are all equal.
 
     Regression test: their spread was only rounding, and dividing by it gave infinite distances.
@@ -81,7 +81,7 @@ def test_samples_that_are_all_alike_have_no_spread(size, tmp_path):
 
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
 @pytest.mark.parametrize(("dtype", "power"), [("f", -60), ("f", -110), ("f", 70), ("d", -700)])
-def test_the_unit_of_measurement_is_none_of_the_answer(rng, kind, dtype, power):
+def test_the_unit_of_x_does_not_change_the_features(rng, kind, dtype, power):
     """Check that the graph and the part weights do not depend on the unit of X.
 
     Squares of 1e20 overflow in float32, so none may be computed before X is scaled.

@@ -36,7 +36,7 @@ def test_edges_are_the_naive_histograms():
         np.testing.assert_allclose(mine, naive, atol=1000 * EPS)
 
 
-def test_pictures_series_and_spectra_are_known_by_their_columns():
+def test_images_series_and_spectra_are_recognised():
     assert preparation.descriptions(pictures()) == {"edges": 12}
     assert preparation.descriptions(pictures(height=20, width=20)) == {"edges": 20}
     assert preparation.descriptions(pictures(height=8, width=16)) == {"edges": 16}  # flattest
@@ -59,7 +59,7 @@ def test_columns_in_any_order_have_none(X):
 
 
 @pytest.mark.parametrize("times", [1e-300, 1.0, 1e300])
-def test_light_and_loudness_change_nothing(times):
+def test_scaling_samples_does_not_change_the_features(times):
     X = pictures(5)
     np.testing.assert_allclose(
         preparation.edges(times * X, 12), preparation.edges(X, 12), atol=1000 * EPS
@@ -87,7 +87,7 @@ def test_samples_without_a_change_are_finite(dtype):
     np.testing.assert_array_equal(preparation.frequencies(flat), np.log(preparation.FLOOR))
 
 
-def test_series_are_told_apart_wherever_they_begin():
+def test_series_are_classified_for_any_shift():
     X, y = series()
     known = np.where(np.arange(y.size) < 12, y, -1)
     model = PartsClassifier(max_iter=10).fit(X, known)

@@ -66,7 +66,7 @@ def test_labelled_samples_keep_their_label_and_rows_sum_to_one(digits, fitted):
     assert fitted.transduction_.shape == (X.shape[0],)
 
 
-def test_training_samples_come_back_and_new_ones_are_as_good(digits, fitted):
+def test_training_samples_are_recognised_and_new_ones_predicted(digits, fitted):
     X, y, known = digits
     # Float32 products of 7 and of 500 rows differ in the last bits.
     again = fitted.predict_proba(X[:7])
@@ -106,7 +106,7 @@ def test_sparse_is_dense(digits, fitted):
     assert np.mean(model.transduction_ == dense.transduction_) > 0.97
 
 
-def test_data_stays_where_it_is(digits, tmp_path, monkeypatch):
+def test_data_is_not_copied(digits, tmp_path, monkeypatch):
     """Check that memory maps, Torch tensors and Dask arrays give the same labels without a copy."""
     X, y, known = digits
     file = np.memmap(tmp_path / "x.dat", np.float64, "w+", shape=X.shape)
@@ -374,7 +374,7 @@ def test_new_codes_are_the_minimum():
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_of_very_many_samples_some_are_searched(monkeypatch, sparse):
+def test_very_many_samples_search_neighbours_among_some(monkeypatch, sparse):
     """Check PartsClassifier with more samples than the limit for an exact search of neighbours.
 
     The samples beyond the limit get neighbours and part weights as new samples do.
@@ -428,7 +428,7 @@ def test_relabel_is_fit_without_the_codes(digits):
     assert (again.classes_[truth] == known[rows]).all()
 
 
-def test_a_click_keeps_the_weights(digits):
+def test_relabel_keeps_the_weights_of_classifiers(digits):
     X, y, known = digits
     model = PartsClassifier().fit(X, known)
     before, weights = model.label_distributions_, model._ensemble.weights
@@ -490,7 +490,7 @@ def one_label_a_class(y):
     return known
 
 
-def test_propagation_from_samples_that_nothing_is_joined_to():
+def test_propagation_in_small_components():
     """Check label propagation in graph components of one, two and 40 samples.
 
     The expected values come from a matrix inverse.
@@ -521,7 +521,7 @@ def test_many_small_classes(few_trees):
     assert np.mean(model.transduction_ == y) == 1
 
 
-def test_labelled_samples_alone_in_the_graph():
+def test_labelled_samples_without_neighbours():
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1], 40)
     X = rng.random((80, 60)) + 2 * np.eye(2)[y].repeat(30, axis=1)
@@ -534,7 +534,7 @@ def test_labelled_samples_alone_in_the_graph():
     assert np.isfinite(model._ensemble.weights).all()
 
 
-def test_a_head_that_fails_is_left_out_and_said(digits, monkeypatch):
+def test_a_classifier_that_fails_is_left_out_with_a_warning(digits, monkeypatch):
     X, y, known = digits
     made = classifiers.discriminant
 
@@ -562,7 +562,7 @@ def test_an_answer_without_a_head_is_an_error(digits, monkeypatch):
         PartsClassifier(max_iter=20).fit(X, known)
 
 
-def test_rounding_is_not_taken_for_spread():
+def test_copies_of_a_sample_have_no_spread():
     """Check PartsClassifier if all labels of a class are copies of one sample.
 
     Such labels give no information about the spread of a class; rounding differences must not be
@@ -705,7 +705,7 @@ def test_ranks_are_of_the_training_samples():
     assert np.isfinite(far).all()
 
 
-def test_other_preparations_are_seen_where_the_first_is_blind():
+def test_other_scalings_are_tried_for_uninformative_columns():
     """Check that other scalings are tried if large, uninformative columns hide the classes."""
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1, 2], 60)
@@ -791,7 +791,7 @@ def test_an_array_that_says_nothing_costs_little():
 
 
 @pytest.mark.parametrize("named", [False, True])
-def test_two_views_tell_more_than_each(named):
+def test_two_views_are_better_than_each_alone(named):
     X, Z, y = two_views()
     known = np.where(np.arange(y.size) < 16, y, -1)
     also = {"words": Z} if named else [Z]

@@ -16,7 +16,7 @@ def grown(rng):
     return classifiers.grow_trees(rng.random((12, 4)), y, np.ones(12), 3, 0, 5)
 
 
-def test_a_class_for_every_sample_is_no_regression(rng):
+def test_trees_accept_one_class_per_sample(rng):
     """Check that trees work with one class per sample, without a warning."""
     Z = rng.random((30, 3)).astype(np.float32)
     grown = classifiers.grow_trees(Z, np.arange(30), np.ones(30), 30, 0, 5)

@@ -64,7 +64,7 @@ def test_choose_prints_the_curve_and_writes_the_page(counts, command, tmp_path):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals")
-def test_a_killed_choice_goes_on(counts, command, tmp_path):
+def test_a_killed_choose_command_is_continued(counts, command, tmp_path):
     out = tmp_path / "choice"
     words = ["choose", str(counts), "--range", "1-5", "--runs", "0", "--splits", "2"]
     code = f"from partwise.apps.cli import main; main({[*words, '--out', str(out)]!r})"

@@ -137,7 +137,7 @@ def test_cluster_a_table(command, iris, tmp_path):
     assert clustering_accuracy(load_iris().target, names) > 0.85
 
 
-def test_colours_are_kept_where_labels_need_them(command, tmp_path):
+def test_classify_keeps_colours_only_if_labels_need_them(command, tmp_path):
     """Check that `classify` keeps colours only if they separate the labels better.
 
     Blue and red are equally bright here, so they need colour; squares that differ in brightness do
@@ -351,7 +351,7 @@ def test_settings_of_the_method(command, refused, iris, tmp_path):
     assert "NAME=VALUE" in refused("cluster", iris, "-k", "3", "--set", "graph_reg", *other)
 
 
-def test_settings_beside_the_data(command, refused, iris, tmp_path):
+def test_options_override_a_settings_file_next_to_the_data(command, refused, iris, tmp_path):
     """Check that command-line options override a settings file next to the data.
 
     The file `repeat.py` contains the settings of both.
@@ -491,7 +491,7 @@ def test_compare_on_held_out_labels(command, iris, photo_folder, tmp_path):
     assert share["classify"] >= max(share["linear-svc"], share["label-spreading"])
 
 
-def test_compare_has_what_a_user_would_pick_instead(command, iris):
+def test_compare_includes_the_usual_classifiers(command, iris):
     code, text, _ = command("compare", iris, "--label-column", "species", "--max-iter", "10")
     assert code == 0
     for name in ("classify", "logistic-regression", "linear-svc", "label-spreading", "cdnmf"):

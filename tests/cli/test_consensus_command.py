@@ -109,7 +109,7 @@ def test_a_stopped_command_goes_on(cells, command, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("forks", FORKS)
-def test_several_k_at_once_stop_and_go_on(cells, command, tmp_path, monkeypatch, forks):
+def test_interrupted_runs_of_several_k_are_continued(cells, command, tmp_path, monkeypatch, forks):
     """Check that on an interrupt every process finishes and keeps its current run."""
     out, write = tmp_path / "x", CnmfFolder.write_run
 
@@ -129,7 +129,7 @@ def test_several_k_at_once_stop_and_go_on(cells, command, tmp_path, monkeypatch,
     assert command(cells, "--range", "2-5", *QUICK, "--out", out)[0] == 0
 
 
-def test_cores_change_no_digit(cells, command, tmp_path, monkeypatch):
+def test_results_do_not_depend_on_cores(cells, command, tmp_path, monkeypatch):
     """Check that results do not depend on the number of cores, nor on threads or processes."""
     ways = [(1, False), (3, False), *((3, True) for forks in FORKS if forks)]
     for number, (cores, forks) in enumerate(ways):
@@ -158,7 +158,7 @@ def test_runs_of_other_counts_are_not_mixed_in(cells, command, tmp_path):
     assert len(tables(out, 2).usages) == 60
 
 
-def test_a_folder_of_cnmf_is_gone_on_with(cells, command, tmp_path):
+def test_an_unfinished_folder_of_cnmf_is_continued(cells, command, tmp_path):
     """Check that an unfinished folder of cnmf is continued.
 
     The pickled names and seeds in cnmf's files are not needed.
@@ -186,7 +186,7 @@ def test_a_folder_of_cnmf_is_gone_on_with(cells, command, tmp_path):
     np.testing.assert_allclose(a.parts, b.parts, atol=1e-3 * a.parts.max())
 
 
-def test_all_that_cnmf_looks_for_is_there(cells, command, tmp_path):
+def test_all_files_that_cnmf_reads_are_written(cells, command, tmp_path):
     out = tmp_path / "x"
     assert command(cells, "--parts", "3", *QUICK, "--out", out)[0] == 0
     seen, names, genes = CnmfFolder(out).read_counts("norm_counts")
@@ -213,7 +213,7 @@ def starcat(out):
     return [row[0] for row in rows], genes, np.array([row[1:] for row in rows], dtype=float)
 
 
-def test_the_reference_for_starcat_is_over_deviations(cells, command, tmp_path):
+def test_the_reference_for_starcat_is_divided_by_deviations(cells, command, tmp_path):
     """Check the table for starCAT: programs are scaled to a million and divided by deviations.
 
     The deviations are those of the genes used in the runs.
@@ -316,7 +316,7 @@ def test_a_gpu_that_is_not_there_is_said(cells, command, tmp_path):
     assert code == 2 and "--device cuda" in err
 
 
-def test_tensors_find_the_same_programmes(cells, command, tmp_path):
+def test_torch_tensors_give_the_same_programmes(cells, command, tmp_path):
     """Check that --device cpu:0, which runs the code for a GPU, finds the same programs.
 
     The device "cpu" uses NumPy; "cpu:0" uses Torch tensors on the CPU.
@@ -330,7 +330,7 @@ def test_tensors_find_the_same_programmes(cells, command, tmp_path):
     np.testing.assert_allclose(a.spectra, b.spectra, atol=5e-3 * a.spectra.max())
 
 
-def test_options_change_what_they_say(command, tmp_path):
+def test_options_have_their_documented_effect(command, tmp_path):
     sp.save_npz(tmp_path / "c.npz", sp.csr_matrix(made()))
     words = (tmp_path / "c.npz", "--parts", "3", *QUICK, "--no-report", "--out")
     code, said, err = command(*words, tmp_path / "none", "--no-counts")

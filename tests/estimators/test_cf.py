@@ -252,7 +252,7 @@ def test_matrices_that_are_no_kernels_are_refused(name, bad):
 
 @pytest.mark.parametrize("name", LOCALITY)
 @pytest.mark.parametrize("seed", [92, 74, 47, 80])
-def test_a_concept_that_cancels_is_no_direction(name, seed):
+def test_concepts_that_cancel_to_rounding_errors_are_zero(name, seed):
     """Check concepts that cancel to zero: a sum of centred samples is zero up to rounding.
 
     Such a sum must not become a concept. An earlier version returned part weights of 1e17 and an
@@ -311,7 +311,7 @@ def test_codes_of_nearly_collinear_concepts_are_the_best_ones(k):
     np.testing.assert_allclose(found, best, rtol=1e-6, atol=1e-6)
 
 
-def test_memory_is_announced_before_it_is_taken(monkeypatch):
+def test_large_kernel_matrices_are_announced_by_a_warning(monkeypatch):
     monkeypatch.setattr(sample_kernels, "ANNOUNCE_BYTES", 26 * 26 * 8 - 1)
     with pytest.warns(ResourceWarning, match=r"kernel='rbf'.*26 x 26"):
         make("CF", "nesterov", kernel="rbf", max_iter=3).fit(Q.X)
@@ -359,7 +359,7 @@ def test_float32_stays():
     assert est.objective_ == pytest.approx(fit("CF", Q.X, max_iter=20).objective_, rel=1e-4)
 
 
-def test_starting_from_clusters_beats_a_random_start(orl):
+def test_kmeans_start_beats_a_random_start(orl):
     """Check that k-means as start gives a higher clustering accuracy than random values.
 
     From a random start all concepts begin near the mean of the samples and change slowly.

@@ -126,7 +126,7 @@ def test_kinds_of_labels(name, kind):
 
 
 @pytest.mark.parametrize("name", LEARNERS)
-def test_groups_come_back_under_the_users_names(name):
+def test_clusters_have_the_names_of_the_classes(name):
     got = fit(LEARNERS[name], words(KNOWN), max_iter=100)
     assert got.fit_predict(X, words(KNOWN)).tolist() == got.labels_.tolist()
     # Every method finds groups that are as clear as these.
@@ -344,7 +344,7 @@ def test_labelled_samples_keep_their_label(name):
 
 
 @pytest.mark.parametrize("name", LEARNERS)
-def test_decisions_are_learnt_on_codes_that_do_not_look_at_labels(name):
+def test_predictions_use_part_weights_without_labels(name):
     """Check that `predict` is logistic regression on the part weights that `transform` returns."""
     from sklearn.linear_model import LogisticRegression
 
@@ -360,7 +360,7 @@ def test_decisions_are_learnt_on_codes_that_do_not_look_at_labels(name):
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_asking_pickling_and_saving_in_any_order_change_nothing(name, tmp_path):
+def test_results_do_not_depend_on_the_order_of_reading_them(name, tmp_path):
     import partwise
 
     asked, silent = (fit(EVERY[name], words(KNOWN), max_iter=10) for _ in range(2))

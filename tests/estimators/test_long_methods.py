@@ -180,7 +180,7 @@ PENALISED = {
 
 
 @pytest.mark.parametrize("name", PENALISED)
-def test_the_penalty_keeps_its_share_under_unit_and_fades_under_paper(dataset, name):
+def test_the_penalty_vanishes_with_scale_paper_only(dataset, name):
     """Check that the penalty keeps its share with scale="unit" and vanishes with scale="paper".
 
     The objectives of the papers have no minimiser: V shrinks, U grows, and the penalty vanishes.

@@ -279,7 +279,7 @@ def test_unit_histories_never_rise(method, solver, problem):
 
 
 @each([m for m in METHODS if m.has_scale])
-def test_unit_is_held_where_v_alone_is_penalised(method, problem):
+def test_unit_scale_is_kept_if_only_v_is_penalised(method, problem):
     """Check that scale="unit" fixes the norm of the parts if only V is penalised.
 
     With alpha_H both factors are penalised, so the scale is determined without a constraint.

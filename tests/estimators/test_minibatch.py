@@ -110,7 +110,7 @@ def test_without_forgetting_no_batch_raises_the_objective():
 
 
 @pytest.mark.parametrize("forget", [1.0, 0.6, 0.0])
-def test_a_sample_counts_once_however_often_it_comes(forget):
+def test_a_repeated_sample_counts_once(forget):
     """Check that a repeated sample replaces its earlier contribution to the sums.
 
     A contribution has the weight forget^age.
@@ -291,7 +291,7 @@ def test_a_class_counts_as_often_as_it_has_samples(loss):
 
 
 @pytest.mark.parametrize("loss", ["frobenius", KL, *OTHER_LOSSES])
-def test_a_class_that_has_not_come_yet_does_no_harm(loss):
+def test_classes_without_samples_do_not_disturb_the_fit(loss):
     """Check that classes that have not occurred yet, or no longer occur, do not disturb the fit."""
     X = planted(30, 8, 2) + 0.1
     model = MiniBatchNMF(2, hard_labels=True, beta_loss=loss, forget_factor=0.0, random_state=0)
@@ -360,7 +360,7 @@ def test_what_has_no_rows_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("most", [2, 30])
-def test_fresh_restarts_forget_the_codes_of_the_last_pass(monkeypatch, most):
+def test_fresh_restarts_begin_with_constant_part_weights(monkeypatch, most):
     """Check that with fresh_restarts=True each pass begins with constant part weights.
 
     Such passes also run more sweeps.
@@ -398,7 +398,7 @@ def test_few_sweeps_from_a_constant_make_poor_parts():
     assert ends[1] < ends[0]
 
 
-def test_codes_of_new_samples_end_where_they_are_told():
+def test_transform_max_iter_limits_the_iterations():
     """Check that `transform_max_iter` limits the iterations of `transform`.
 
     With the KL loss, one iteration is far from the minimum and a thousand reach it.
@@ -419,7 +419,7 @@ def test_codes_of_new_samples_end_where_they_are_told():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_batches_that_come_again_and_again_are_learned(seed):
+def test_repeated_batches_are_learned(seed):
     """Check repeated `partial_fit` on the same batches against scikit-learn's MiniBatchNMF.
 
     The part weights of the first batches belong to poor parts and must lose their influence.

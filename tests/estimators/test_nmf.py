@@ -325,7 +325,7 @@ def test_custom_start_is_not_modified_and_auto_follows_it():
     assert make(n_components=None, max_iter=2).fit(X).n_components_ == 30
 
 
-def test_what_is_returned_is_not_what_is_kept():
+def test_changing_returned_part_weights_does_not_change_the_model():
     """Check that changing the returned part weights does not change the fitted model."""
     model = make()
     W = model.fit_transform(make_data())

@@ -26,7 +26,7 @@ V0 = 0.1 + rng.random((N, K))
 
 @settings(deadline=None, max_examples=80)
 @given(NUMBERS, NUMBERS, st.integers(-8, 8))
-def test_the_least_point_of_a_quartic(a, b, power):
+def test_the_minimum_of_a_quartic(a, b, power):
     """Compare the step for one entry of V, which minimises a quartic, with another solution.
 
     The quartic is x⁴/4 + a x²/2 + b x for x >= 0. The expected minimum is at zero or at a real root

@@ -92,7 +92,7 @@ def test_booleans_stay_boolean_when_all_clusters_are_taken(rng):
     np.testing.assert_array_equal(result.labels, groups == 1)
 
 
-def test_a_class_takes_the_cluster_of_its_members(rng):
+def test_clusters_get_the_classes_of_their_labels(rng):
     """Check that each cluster gets the class of its labels, for any order of the classes."""
     V, groups = blobs(rng, [20, 20, 20])
     for order in permutations(["x", "y", "z"]):
@@ -228,7 +228,7 @@ def test_confidence_by_hand(line):
 
 
 @pytest.mark.parametrize("scale", [1e-100, 1.0, 1e150])
-def test_closeness_keeps_its_range(rng, scale):
+def test_confidence_stays_between_zero_and_one(rng, scale):
     """Check that the confidence stays in [0, 1] for any scale of V, and is 0 for equal centres."""
     centers = scale * np.array([[0.0, 0.0], [0.0, 0.0], [1.0, 1.0]])
     result = Clustering(centers, np.arange(3), np.arange(3))

@@ -80,7 +80,7 @@ def test_accuracy_is_the_best_matching(pair):
 
 
 @pytest.mark.parametrize("score", SCORES)
-def test_names_do_not_matter(score, rng):
+def test_class_names_do_not_matter(score, rng):
     y_true, y_pred = rng.integers(0, 4, 40), rng.integers(0, 5, 40)
     expected = score(y_true, y_pred)
     words = np.array(["one", "two", "three", "four", "five"])

@@ -83,7 +83,7 @@ def test_small_files_that_unpack_to_very_much_are_refused(tmp_path, low_limit, s
     assert pio.read_samples(path, scale="none").n_samples in (200, 200_000)
 
 
-def test_a_file_that_hides_its_size_is_refused_too(tmp_path, low_limit):
+def test_zip_files_with_a_false_size_are_refused(tmp_path, low_limit):
     """Check that a zip file with a false size in its directory is read only up to that size."""
     path = tmp_path / "x.npz"
     bomb(path)

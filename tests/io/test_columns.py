@@ -55,7 +55,7 @@ def test_every_column_is_what_it_looks_like(orders):
     assert samples.X.min() >= 0 and np.isfinite(samples.X).all()
 
 
-def test_no_column_is_louder_than_another(orders):
+def test_columns_contribute_equally_to_distances(orders):
     """Check that each column contributes at most about one to a squared distance of two samples."""
     samples = read_samples(orders)
     blocks: dict[str, list[int]] = {}

@@ -158,7 +158,7 @@ def test_samples_without_a_vector_are_skipped_and_listed(stamps, tmp_path):
         read_samples(folder, embeddings=tmp_path / "v.npz", embeddings_only=True, strict=True)
 
 
-def test_vectors_beside_words_tell_what_neither_tells_alone(command, tmp_path):
+def test_embeddings_and_words_together_separate_four_classes(command, tmp_path):
     """Check four classes that can be separated only by words and embeddings together.
 
     The words separate sea from sky, and the embeddings separate day from night.

@@ -43,7 +43,7 @@ def test_a_cell_as_long_as_a_book(tmp_path):
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "cp1252"])
 @pytest.mark.parametrize("line", ["sep=;\r\n", '"sep=;"\r\n'])
-def test_what_excel_adds(tmp_path, line, encoding):
+def test_tables_as_excel_writes_them(tmp_path, line, encoding):
     """Check a .csv file as Excel writes it.
 
     Excel adds a line that states the separator, empty rows, and empty columns at the end.

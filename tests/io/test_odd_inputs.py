@@ -412,7 +412,7 @@ def holds(samples, i):
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_nothing_is_joined_wrongly_and_each_has_a_sentence(case, tmp_path):
+def test_no_label_is_joined_to_a_wrong_sample(case, tmp_path):
     for name, content in case.files.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -83,7 +83,7 @@ def test_size_colour_and_depth(photos, pil):
     assert samples.y[samples.ids.index("deep.png")] is None
 
 
-def test_rotated_photographs_are_shown_as_their_camera_meant(tmp_path, pil):
+def test_rotated_photographs_are_turned_upright(tmp_path, pil):
     upright = np.zeros((6, 4), dtype=np.uint8)
     upright[0] = 255  # the first row is bright, so that rotations are detected
     pil.fromarray(upright).save(tmp_path / "a.png")

@@ -266,7 +266,7 @@ def test_a_market_file_that_claims_too_much(tmp_path, text):
         pio.read_samples(tmp_path / "x.mtx")
 
 
-def test_columns_that_nothing_fills(tmp_path):
+def test_a_billion_empty_columns_are_refused(tmp_path):
     """Check that a matrix of 40 rows and 10^9 columns is refused.
 
     It is small in a file, but its parts would be large.
@@ -285,7 +285,7 @@ def test_columns_that_nothing_fills(tmp_path):
         pio.read_samples(tmp_path / "x.h5ad")
 
 
-def test_rows_that_nothing_fills(tmp_path):
+def test_a_billion_empty_rows_are_refused(tmp_path):
     """Check that a .mat file of 10^9 empty rows is refused.
 
     It is small because .mat files store matrices by columns.
@@ -369,7 +369,7 @@ def test_a_link_inside_of_an_h5ad_is_no_other_file(cells):
 
 
 @pytest.mark.parametrize("at", range(3), ids=["indices", "indptr", "data"])
-def test_an_element_of_a_type_that_there_is_not(tmp_path, at):
+def test_undefined_element_types_are_refused(tmp_path, at):
     """Check that a .mat element of an undefined type is refused.
 
     scipy would read beyond its table of types and crash.

@@ -120,7 +120,7 @@ def test_a_neighbouring_language_is_not_found():
     assert found_languages(["ship harbour sail wave", "cloud wind storm rain"] * 20) == ""
 
 
-def test_one_word_makes_no_language():
+def test_shared_words_are_no_evidence_for_a_language():
     """Check that words that two languages share do not count as evidence for both.
 
     The English word "due" means two in Italian, and was once removed as an Italian stop word.

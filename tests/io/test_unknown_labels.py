@@ -46,7 +46,7 @@ def test_unknown_does_not_contradict_a_label(tmp_path):
     assert read_labels(path, list("ab"), unknown="drop").tolist() == ["cat", "dog"]
 
 
-def test_names_that_look_like_gaps_stay_names(tmp_path):
+def test_ids_na_and_null_are_text(tmp_path):
     """Check that the id "NA" (Namibia) and the id "null" (a surname) are read as text.
 
     pandas would read them as missing values.

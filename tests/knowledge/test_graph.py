@@ -427,7 +427,7 @@ def test_approximate(make, rng, monkeypatch):
 
 
 @pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
-def test_approximate_repairs_what_it_is_given(make, rng, monkeypatch):
+def test_results_of_pynndescent_are_corrected(make, rng, monkeypatch):
     """Check that results of pynndescent are corrected.
 
     Its results may contain the sample itself or too few neighbours, and have float32 distances.

@@ -166,7 +166,7 @@ def test_methods_of_certain_labels_name_another(estimator, instead):
 
 
 @quiet
-def test_labels_in_doubt_are_weighed_with_what_the_codes_say(tmp_path):
+def test_class_probabilities_are_combined_with_part_weights(tmp_path):
     """Check that predicted labels combine class probabilities with the part weights.
 
     Three samples have probabilities that prefer a wrong class, and are corrected. A fourth one has
@@ -252,7 +252,7 @@ def test_steps_on_mixed_rows_end_where_lbfgs_does(solver, term):
 
 @pytest.mark.parametrize("loss, solver", [(FROBENIUS, "hals"), (FROBENIUS, "nesterov"),
                                           (FROBENIUS, "mu"), (KL, "mu")])  # fmt: skip
-def test_mixing_that_is_certain_is_sharing(loss, solver):
+def test_one_hot_probabilities_equal_labels(loss, solver):
     """Check that one-hot probabilities give the same fit as labels, to 1e-10.
 
     Labels use `SharedRows` and probabilities use `MixedRows`.

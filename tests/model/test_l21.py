@@ -56,7 +56,7 @@ COMBINED = {
 @quiet
 @pytest.mark.parametrize("solver", ["mu", "hals", "nesterov"])
 @pytest.mark.parametrize("name", COMBINED)
-def test_terms_labels_and_graph_beside_it(name, solver):
+def test_l21_with_labels_graph_and_terms(name, solver):
     """Check fits with the l21 loss and labels, graphs or other terms.
 
     The objective never rises, and its last value equals the formula of the objective.

@@ -189,7 +189,7 @@ def test_weights_of_one(estimator, loss, solver):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_cliques_of_weight_zero_remove_edges_and_add_none(loss):
+def test_label_weight_zero_removes_edges_between_labelled_samples(loss):
     """Check that label_weight=0 removes the edges between labelled samples and adds none."""
     settings = {"graph_reg": 2.0, "beta_loss": loss, "solver": "mu"}
     got = run(SemiGNMF, Q.y, data=GRAPH, label_weight=0.0, **settings)
@@ -270,7 +270,7 @@ def inner(x, y):
 @pytest.mark.parametrize("solver", ["mu", "hals", "nesterov"])
 @pytest.mark.parametrize("estimator", [CF, LCF])
 @pytest.mark.parametrize("kernel", ["precomputed", "callable"])
-def test_the_linear_kernel_by_another_name(kernel, estimator, solver, signed):
+def test_an_explicit_linear_kernel_gives_the_same_fit(kernel, estimator, solver, signed):
     """Check that CF and LCF give the same fit for an explicit and for the default linear kernel.
 
     For signed data, solver="mu" splits an explicit kernel into its positive and negative entries

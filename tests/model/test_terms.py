@@ -354,7 +354,7 @@ def fit(solver="auto", beta_loss="frobenius", X=X, y=None, **params):
     return ConstrainedNMF(K, solver=solver, beta_loss=beta_loss, **settings).fit(X, y)
 
 
-def test_a_term_of_ones_own_is_the_named_option():
+def test_a_user_defined_ridge_equals_alpha_w():
     """Check that a user-defined ridge of weight alpha_W · p on V equals the setting alpha_W."""
     named = fit(alpha_W=0.1)
     own = fit(terms=[Ridge(np.full((1, 1), 0.1 * P))])
@@ -393,7 +393,7 @@ def test_a_users_term_runs_with_every_solver(solver, loss, term):
 
 @pytest.mark.parametrize("loss", [Frobenius(), KullbackLeibler()], ids=["frobenius", "kl"])
 @pytest.mark.parametrize("term", [Chain(), Vague(), Soft()], ids=["degree", "vague", "soft"])
-def test_the_price_of_length_has_the_slope_of_its_value(term, loss):
+def test_the_gradient_of_length_price(term, loss):
     """Check the gradient of `length_price` by central differences, also at zeros of U.
 
     With unit=True, the terms on V depend on the lengths of the columns of U, by which V is
@@ -412,7 +412,7 @@ def test_the_price_of_length_has_the_slope_of_its_value(term, loss):
         assert slope[at] == pytest.approx(found, rel=1e-6, abs=1e-6), at
 
 
-def test_the_price_of_length_is_exact_for_a_term_of_no_degree():
+def test_rescaling_does_not_improve_a_fit_with_a_nonhomogeneous_term():
     """Check that a fit with a non-homogeneous term cannot be improved by rescaling its factors.
 
     V is multiplied by s while the parts keep their norm.

@@ -294,7 +294,7 @@ def _invoke(*arguments, **settings):
     return CliRunner().invoke(app, list(arguments), **settings)
 
 
-def test_what_comes_out(table, tmp_path):
+def test_output_of_a_table(table, tmp_path):
     out = tmp_path / "out"
     done = _invoke(table, "--out", str(out), "--jobs", "1")
     assert done.exit_code == 0, done.output

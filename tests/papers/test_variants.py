@@ -164,7 +164,7 @@ def test_a_readout_falls_back_where_there_are_no_weights():
     assert chosen_readout(RANDOM, {"labels": 0}) == "labels"
 
 
-def test_the_authors_rule_stops_where_the_objective_settles(task, monkeypatch):
+def test_the_authors_stopping_rule(task, monkeypatch):
     def by_hand(values, trial):
         mean, i = 10 * values[trial - 1], trial
         while i < len(values):
@@ -208,7 +208,7 @@ def test_the_authors_rule_stops_where_the_objective_settles(task, monkeypatch):
         ("CNMF", {"tol": 0.0, "beta_loss": "kullback-leibler"}),
     ],
 )
-def test_the_start_with_the_lowest_objective_goes_on(task, estimator, extra):
+def test_the_best_restart_is_continued(task, estimator, extra):
     """Check that the restart with the lowest objective is continued.
 
     The objective is computed before the columns of U get unit length.

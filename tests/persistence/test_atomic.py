@@ -57,7 +57,7 @@ def test_names_as_long_as_a_file_system_allows(tmp_path):
     assert len(names(tmp_path)) == 2
 
 
-def test_what_killed_writers_left_is_swept_and_nothing_else(tmp_path, dead):
+def test_only_files_of_killed_writers_are_removed(tmp_path, dead):
     target = tmp_path / "m.partwise"
     rest, folder = left_by(dead, target), left_by(dead, tmp_path / "out")
     folder.mkdir()
@@ -76,7 +76,7 @@ def test_what_killed_writers_left_is_swept_and_nothing_else(tmp_path, dead):
     assert not elsewhere.exists()
 
 
-def test_on_windows_no_process_is_asked_since_that_would_end_it(tmp_path, dead, monkeypatch):
+def test_windows_waits_a_day_before_removing_temporary_files(tmp_path, dead, monkeypatch):
     """Check that on Windows the temporary file of a dead process is removed only after a day.
 
     There, os.kill(pid, 0) sends Ctrl-C, so it cannot be used to ask whether the process lives.

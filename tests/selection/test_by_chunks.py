@@ -159,7 +159,7 @@ def test_weights_and_missing_values_are_applied_by_chunks():
         (lambda X: PartsClassifier(2).fit(X, np.arange(N) % 2), 8 * N * (3 * (P + 2) + 4 * 5)),
     ],
 )
-def test_what_lies_here_is_refused_where_memory_is_short(fit, need, monkeypatch):
+def test_arrays_that_exceed_the_free_memory_are_refused(fit, need, monkeypatch):
     """Check that X is refused if a step that needs arrays in memory would exceed the free memory.
 
     Such arrays are part weights or features of all samples.

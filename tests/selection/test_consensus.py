@@ -80,7 +80,7 @@ def as_dask(X):
 
 
 @pytest.mark.parametrize("kind", [as_is, sp.csr_array, as_torch, as_dask])
-def test_starts_side_by_side_are_the_starts_alone(kind, monkeypatch):
+def test_simultaneous_starts_equal_single_starts(kind, monkeypatch):
     X, _, _ = planted()
     # At most 9 columns: 5 starts of 3 parts run as 3 and 2.
     monkeypatch.setattr(many_starts, "WIDEST", 9)
@@ -330,7 +330,7 @@ def test_an_answer_at_the_end_of_the_range_warns():
         choose_k(X, [1, 2, 3], n_splits=3, n_runs=0, random_state=0)
 
 
-def test_stability_is_a_number_however_few_parts_differ():
+def test_stability_is_finite_for_few_different_parts():
     """Check that the stability is a number even for very few different parts.
 
     The silhouette is 0 if groups are single parts or if all parts are equal.
@@ -432,7 +432,7 @@ KINDS = [as_torch, as_csr_tensor, as_coo_tensor, as_tensor_of_a_network, as_inte
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_other_kinds_of_arrays_are_brought_here(kind):
+def test_torch_and_dask_arrays_are_converted(kind):
     """Check selection functions on Torch tensors and Dask arrays, which are converted explicitly.
 
     numpy.asarray may fail for such arrays.
@@ -488,7 +488,7 @@ def test_runs_are_fits_of_the_estimator_itself(name):
         np.testing.assert_array_equal(found[1][1], model.embedding_)
 
 
-def test_fits_side_by_side_have_room(monkeypatch):
+def test_the_number_of_parallel_fits_depends_on_memory(monkeypatch):
     """Check that the number of parallel fits depends on memory, cores and the amount of work."""
     X = np.ones((100, 50))
     monkeypatch.setattr(rank, "allowed", lambda: 8)
@@ -507,7 +507,7 @@ def test_patience_is_a_count():
 
 
 @pytest.mark.parametrize("kind", [as_torch, as_dask])
-def test_parts_under_a_divergence_are_those_of_an_ndarray(kind):
+def test_consensus_under_kl_is_the_same_for_all_array_types(kind):
     """Check that the consensus under KL is the same for Torch, Dask and NumPy arrays."""
     X, _, V = planted()
     refits = Refits(NMF(beta_loss="kullback-leibler"), "here")
@@ -528,7 +528,7 @@ def ratings(seed=0, n=90, p=30, seen=0.5):
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
-def test_unseen_ratings_are_no_zeros(kind):
+def test_missing_ratings_are_not_zeros(kind):
     """Check that missing ratings are not treated as zeros.
 
     Zeros would change the chosen number of parts and their size.

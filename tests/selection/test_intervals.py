@@ -186,7 +186,7 @@ def test_weights_and_missing_values_of_the_fit_are_repeated(name):
 
 
 @pytest.mark.parametrize("draw", ["samples", "poisson", "multinomial"])
-def test_missing_counts_are_drawn_by_no_one(draw):
+def test_missing_counts_are_not_drawn(draw):
     """Check that missing counts are not drawn.
 
     With a third of the entries missing, intervals are wider by about √(3/2).

@@ -85,7 +85,7 @@ def test_many_parts_are_found_where_their_mean_is_large():
     assert found.good == [20]
 
 
-def test_numbers_end_where_they_only_get_worse():
+def test_choose_k_stops_when_errors_only_rise():
     heard = []
     found = choose_k(
         planted(), n_runs=0, n_splits=3, random_state=2, progress=lambda *a: heard.append(a)
@@ -97,7 +97,7 @@ def test_numbers_end_where_they_only_get_worse():
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
-def test_fits_side_by_side_change_no_digit(kind, monkeypatch):
+def test_parallel_fits_give_identical_results(kind, monkeypatch):
     """Check that parallel fits give identical results and try the same numbers of parts."""
     found = []
     for threads in (1, 3):
@@ -114,7 +114,7 @@ def test_patience_ends_after_so_many_that_are_clearly_worse():
     assert [rank._end(errors[: n + 1], 2) for n in range(6)] == [3, 4, 5, 5, 5, 8]
 
 
-def test_labels_tell_which_graph_is_right(tmp_path, monkeypatch):
+def test_select_finds_the_right_graph_by_labels(tmp_path, monkeypatch):
     X, y = load_iris(return_X_y=True)
     given = np.where(np.arange(150) % 6 == 0, y, -1)
     path = tmp_path / "results.jsonl"
@@ -153,7 +153,7 @@ def test_a_model_that_names_nothing_is_scored_by_its_codes():
     assert found.errors[0].mean() > 0.3 > 0.1 > found.errors[1].mean()
 
 
-def test_pairs_tell_which_number_is_right():
+def test_select_finds_the_right_number_by_pairs():
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1, 2], 20)
     X = 0.05 * rng.random((60, 12)) + np.kron(np.eye(3), np.ones(4))[y]

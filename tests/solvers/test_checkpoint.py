@@ -98,7 +98,7 @@ def test_a_checkpoint_holds_the_fields_of_the_state(tmp_path):
     assert got.x["V"] is got.y["V"] is got.old["V"]
 
 
-def test_what_defines_an_object_can_be_said():
+def test_custom_objects_are_compared_with_a_checkpoint():
     """Check how custom objects are compared with those of a checkpoint.
 
     They are compared by ``identity()`` if they have it, or else by their attributes.

@@ -78,7 +78,7 @@ def test_the_objective_is_the_factors_own_in_float32(plain):
     assert rise(single.objective_history_) <= 0
 
 
-def test_the_last_solve_under_an_offset_is_worth_what_it_says():
+def test_the_objective_of_data_with_an_offset_is_exact():
     """Check the reported objective of a float32 fit to X with a large constant offset.
 
     The change of V in the last solve is computed from a difference of products with X, which
@@ -110,7 +110,7 @@ def test_an_offset_does_not_hide_the_gradient(dtype):
 
 
 @BOTH
-def test_codes_beside_an_offset_are_the_best_ones(dtype):
+def test_part_weights_of_data_with_an_offset_are_optimal(dtype):
     """Check that part weights are optimal for X with a large offset.
 
     The parts are nearly collinear, so coordinate descent once stopped far above the minimum.
@@ -203,7 +203,7 @@ def divergence_of(model, X):
 
 @pytest.mark.parametrize("kind", [np.asarray, csr_array])
 @pytest.mark.parametrize("loss", ["frobenius", KL])
-def test_an_offset_does_not_hide_anything_in_float32(kind, loss, monkeypatch):
+def test_float32_fits_of_data_with_an_offset_agree_with_float64(kind, loss, monkeypatch):
     """Check fits of X with a large offset in float32 against float64.
 
     For KL, Σ x log y is ten million times the loss, so products must be computed in float64.
@@ -282,7 +282,7 @@ def test_a_graph_under_kl_in_float32_does_not_depend_on_the_unit_of_X(scale):
 
 @pytest.mark.parametrize("weight", [1e12, 1e-12])
 @pytest.mark.parametrize("kind", [np.asarray, csr_array, "torch"])
-def test_heavy_samples_do_not_lift_the_floor_under_the_model(kind, weight):
+def test_scaling_all_weights_does_not_change_the_fit(kind, weight):
     """Check that multiplying λ and all sample weights by one number does not change the fit."""
     X = np.random.RandomState(0).gamma(1, 1, (40, 12)).astype(np.float32)
     W = neighbor_graph(X, 5)

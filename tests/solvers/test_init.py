@@ -30,7 +30,7 @@ def same(found, expected):
 
 
 @pytest.mark.parametrize("kind", ["csr", "dense"])
-def test_float32_begins_where_float64_does(kind):
+def test_float32_and_float64_have_the_same_start(kind):
     """Check that float32 and float64 data have the same random start.
 
     X is so wide that a projection in float32 would have no correct digit after the decimal point.
@@ -60,7 +60,7 @@ def test_every_back_end_begins_alike(kind, dtype, tmp_path):
 
 @pytest.mark.parametrize("seen", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_gaps_are_filled_alike(kind, seen, tmp_path):
+def test_starts_fill_missing_entries_alike(kind, seen, tmp_path):
     """Check that the start fills missing entries with means for every array type."""
     hidden = np.random.default_rng(1).random(X.shape) < 0.2
 

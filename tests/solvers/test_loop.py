@@ -219,7 +219,7 @@ def test_the_residual_is_the_worse_of_both_halves(rng):
 
 
 @pytest.mark.parametrize("every", [1, 5, 7])
-def test_it_is_looked_at_every_so_many_iterations(rng, every, monkeypatch):
+def test_convergence_is_tested_every_few_iterations(rng, every, monkeypatch):
     """Check that the loop tests convergence only in every n-th iteration.
 
     It stops once the residual and the fall of the objective over ten iterations are small.
@@ -242,7 +242,7 @@ def test_it_is_looked_at_every_so_many_iterations(rng, every, monkeypatch):
 
 @pytest.mark.parametrize("order", ["VU", "UV"])
 @pytest.mark.parametrize("tol", [1e-9, 2.0])
-def test_an_iteration_tells_the_residual_where_it_begins(rng, order, tol):
+def test_an_iteration_reports_the_residual_at_its_start(rng, order, tol):
     """Check the KKT residual that an iteration reports for the point where it begins.
 
     It is the residual of the first factor, or the larger one of both factors if the first is below
@@ -263,7 +263,7 @@ def test_an_iteration_tells_the_residual_where_it_begins(rng, order, tol):
     assert loop.answered(model, loop.advance(model, after, exact, settings, False))[1] == np.inf
 
 
-def test_what_an_iteration_gained_says_how_the_next_is_measured(rng, monkeypatch):
+def test_the_last_gain_decides_the_precision_of_the_next_value(rng, monkeypatch):
     model, V, U = small_model(rng)
     falls, ahead = [], loop._look_ahead
 
@@ -471,7 +471,7 @@ def test_what_a_term_offers_and_what_comes_from_its_gradient(rng):
     Ridge(np.ones((4, 2))).check((4, 2), "terms_V")
 
 
-def test_a_guest_on_shared_rows_obeys_the_chain_rule(rng):
+def test_a_user_term_on_shared_rows_obeys_the_chain_rule(rng):
     labels = np.array([0, 0, 1, -1, 1, 1])
     rows = SharedRows(encode_labels(labels, 6).codes, 6)
     guest, Z = Guest(Bowl(), rows), rng.uniform(0, 3, size=(rows.n_rows, 2))
@@ -593,7 +593,7 @@ def test_a_shifted_history_never_rises(rng):
 
 
 @pytest.mark.parametrize("estimator", ["NMF", "GNMF", "CDNMF"])
-def test_what_a_device_begins_before_its_value_is_known_is_taken_back(rng, monkeypatch, estimator):
+def test_rejected_iterations_of_a_device_are_undone(rng, monkeypatch, estimator):
     X = rng.random((60, 30)).astype(np.float32)
     y = np.where(np.arange(60) < 12, np.arange(60) % 3, -1)
     given = {} if estimator == "NMF" else {"y": y}
@@ -712,7 +712,7 @@ def test_the_residual_does_not_depend_on_the_unit_of_x(power, rng):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_part_whose_squares_hardly_are_numbers_stays(dtype, rng):
+def test_a_part_with_subnormal_curvature_stays_finite(dtype, rng):
     """Check that part weights stay finite if the curvature of a part is subnormal.
 
     Its inverse is infinite, which once made part weights NaN.

@@ -185,7 +185,7 @@ def test_torn_files(tmp_path, suffix):
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".h5ad"])
-def test_indices_that_cannot_be(tmp_path, suffix):
+def test_impossible_indices_are_refused(tmp_path, suffix):
     """Check that .npz and .h5ad files with impossible indices are refused."""
     paths = []
     write(tmp_path / f"whole{suffix}", matrix())
@@ -196,7 +196,7 @@ def test_indices_that_cannot_be(tmp_path, suffix):
     assert set(read_all(paths)) == {"refused"}
 
 
-def test_indices_that_cannot_be_in_mat(tmp_path):
+def test_impossible_indices_of_mat_files_are_refused(tmp_path):
     """Check that MATLAB files with impossible indices are refused."""
     X = sp.csc_array(matrix())
     write(tmp_path / "whole.mat", X)
@@ -364,7 +364,7 @@ for i in range(first, first + 100_000):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals and limits of POSIX")
-def test_kills_lose_and_double_nothing(tmp_path):
+def test_killed_studios_store_each_action_once(tmp_path):
     """Check that a killed studio has stored every acknowledged action exactly once.
 
     At most one further action per kill may be stored.

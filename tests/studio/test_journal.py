@@ -192,7 +192,7 @@ class Full:
 
 
 @pytest.mark.parametrize("room", [0, 1, 20])
-def test_a_full_disk_locks_nothing(tmp_path, room):
+def test_the_journal_works_again_after_a_full_disk(tmp_path, room):
     journal = Journal(tmp_path / "j")
     journal.set({"a": "x"}, window="1")
     real = journal._file
@@ -230,7 +230,7 @@ journal.close()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals and limits of POSIX")
-def test_a_limit_of_the_system_locks_nothing(tmp_path):
+def test_the_journal_works_again_after_a_file_size_limit(tmp_path):
     """Check that the journal works again after the system limited the file size.
 
     With this limit, one write is incomplete and the next one fails.
@@ -245,7 +245,7 @@ def test_a_limit_of_the_system_locks_nothing(tmp_path):
     again.close()
 
 
-def test_what_comes_twice_is_done_once(tmp_path):
+def test_repeated_requests_have_one_effect(tmp_path):
     journal = Journal(tmp_path / "j")
     journal.set({"a": "x"}, window="1", key="1-1")
     journal.set({"b": "x"}, window="1", key="1-2")

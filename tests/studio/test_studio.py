@@ -434,7 +434,7 @@ def test_exports_repeat_the_answer(client, workspace, tmp_path):
     assert set(workspace.save_all()["files"]) >= {"labels.csv", "assignments.csv", "model.partwise"}
 
 
-def test_vectors_beside_the_samples_are_heard(tmp_path):
+def test_the_studio_uses_embeddings_and_samples(tmp_path):
     """Check that the studio uses embeddings in addition to X.
 
     They separate classes that X does not.
@@ -749,7 +749,7 @@ def test_with_a_full_disk_the_studio_still_starts_and_says_so(samples, tmp_path,
 
 
 @pytest.mark.parametrize("how", ["missing", "damaged", "of other codes", "killed in between"])
-def test_wishes_about_parts_survive_lost_codes(workspace, how):
+def test_edits_of_parts_survive_lost_part_weights(workspace, how):
     """Check that edits of parts in the journal are applied again if the part weights are lost."""
     for i in range(6):
         workspace.label([i], f"g{i % 3}", window="w")
@@ -912,7 +912,7 @@ def test_a_text_is_there_as_a_whole(tmp_path):
     workspace.close()
 
 
-def test_a_studio_that_ends_before_it_is_up_closes_its_door(samples, tmp_path, monkeypatch):
+def test_a_studio_that_fails_to_start_closes_its_socket(samples, tmp_path, monkeypatch):
     """Check that the socket is closed if the server ends while it starts.
 
     uvicorn 0.34 does not close it.

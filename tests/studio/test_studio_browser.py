@@ -67,7 +67,7 @@ def serve_texts(browser, tmp_path):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals and limits of POSIX")
-def test_a_person_at_work(browser, serve, tmp_path):
+def test_a_labelling_session(browser, serve, tmp_path):
     from selenium.webdriver.common.keys import Keys
 
     process, url = serve()
