@@ -183,14 +183,14 @@ class Method:
     def model(self, q: Problem, scale: str = "paper") -> Any:
         """Return the `FactorModel` that the estimator builds for the problem."""
         from partwise.backends import as_data
-        from partwise.fitting.checking.labels import check_knowledge
         from partwise.fitting.description import FitInputs
+        from partwise.fitting.knowledge_checks import check_knowledge
         from partwise.fitting.stating import objective
         from partwise.model.factor_model import FactorModel
         from partwise.model.losses import make_loss
 
         what, given, data = self.make("mu", scale)._describe(), self.data(q), as_data(q.X)
-        knowledge = check_knowledge(what, FitInputs(**given), len(q.X))
+        knowledge = check_knowledge(what, FitInputs(**given), len(q.X), "mu")
         pieces = objective(what, data, q.k, knowledge)
         weights = given.get("sample_weight")
         return FactorModel(data, make_loss(self.loss), weights=weights, **pieces)

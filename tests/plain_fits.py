@@ -11,7 +11,6 @@ import reference
 from partwise import NMF
 from partwise.backends import SMALL_SPARSE
 from partwise.fitting import FitInputs, check, described, solve, state
-from partwise.fitting.progress import Progress
 from partwise.model.losses import beta_of
 
 
@@ -72,7 +71,7 @@ def as_solved(model, X, **start):
     what = described(model)
     checked = check(model, what, X, FitInputs(**start))
     problem = state(what, checked)
-    found = solve(what, problem, Progress(model, X, None, len(problem.starts)))
+    found = solve(what, problem)
     return found.Z, found.U
 
 

@@ -90,9 +90,9 @@ def test_labels_penalties_and_gaps_stand_beside_it(counts, rng):
 def test_auto_takes_it_where_it_pays():
     from partwise.backends.array_api import NARROW
     from partwise.backends.torch.torch_data import as_torch_data
-    from partwise.fitting.checking.solvers import solver_for
+    from partwise.fitting.checking import solver_name
 
     data = as_torch_data(torch.ones(50, 40))
     for k, wanted in ((NARROW, "newton"), (NARROW + 1, "mu")):
-        assert solver_for(NMF(k, beta_loss=KL)._describe(), data) == wanted
-        assert solver_for(NMF(k, beta_loss=KL, solver="newton")._describe(), data) == "newton"
+        assert solver_name(NMF(k, beta_loss=KL)._describe(), data) == wanted
+        assert solver_name(NMF(k, beta_loss=KL, solver="newton")._describe(), data) == "newton"

@@ -15,7 +15,7 @@ from partwise.backends import as_data
 from partwise.backends.arrays import to_numpy
 from partwise.backends.gaps import MaskedData, WeightDeficit
 from partwise.fitting import checking
-from partwise.fitting.checking.missing import with_gaps
+from partwise.fitting.special_arrays import with_gaps
 
 q = make_problem(0, n=60, p=40)
 rng = np.random.default_rng(3)
@@ -143,7 +143,7 @@ def test_no_gap_is_the_plain_model(loss, solver, monkeypatch):
     assert np.array_equal(plain.components_, same.components_)
     none = WeightDeficit(as_data(np.zeros_like(q.X)), seen=False)
     masked = MaskedData(as_data(q.X), none)
-    monkeypatch.setattr(checking, "check_matrix", lambda *args, reset: masked)
+    monkeypatch.setattr(checking, "check_matrix", lambda *args, reset: (masked, None))
     through = partwise.NMF(3, **fit).fit(q.X)
     assert np.allclose(through.components_, plain.components_, rtol=1e-10, atol=1e-12)
 

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 from partwise import CNMF  # noqa: E402
 from partwise.backends.array_api import DeviceDense  # noqa: E402
 from partwise.backends.torch.torch_data import StackedRows, TorchData  # noqa: E402
-from partwise.fitting import publishing  # noqa: E402
+from partwise.fitting import solving  # noqa: E402
 
 N, P, K = 60, 9, 4
 #: The class of each sample, or -1: labelled samples of three classes lie among the others, or
@@ -103,13 +103,13 @@ def test_sums_of_many_float32_values_are_rounded_once():
 
 def test_labelled_samples_alone_are_coded_as_new_ones(rng, monkeypatch):
     X = torch.from_numpy(rng.random((N, P)))
-    seen, solve = [], publishing.solve_new
+    seen, solve = [], solving.solve_new
 
     def note(estimator, what, model, factor):
         seen.append(model.data.shape)
         return solve(estimator, what, model, factor)
 
-    monkeypatch.setattr(publishing, "solve_new", note)
+    monkeypatch.setattr(solving, "solve_new", note)
     model = CNMF(K, max_iter=50, random_state=0).fit(X, FIRST)
     assert seen == [(12, P)]
     want = model.transform(X)[:12]

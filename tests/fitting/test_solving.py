@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from partwise import NMF
 from partwise.backends import as_data
-from partwise.fitting.checking import scales
+from partwise.fitting import checking
 from partwise.fitting.solving import suppress_convergence_warning
 from plain_fits import (
     FAST,
@@ -119,7 +119,7 @@ def test_products_of_a_whole_fit(solver, loss, per_iteration, init, monkeypatch)
         made.append(Counting(as_data(X)))
         return made[-1]
 
-    monkeypatch.setattr(scales, "as_data", counting)
+    monkeypatch.setattr(checking, "as_data", counting)
     X = make_data(positive=True)
     calls = []
     for max_iter in (6, 16):

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 import partwise
 from backends import KINDS, ON_DASK, Forms
-from partwise.fitting.checking.missing import with_gaps, without_gaps
+from partwise.fitting.special_arrays import with_gaps, without_gaps
 from partwise.knowledge.graph import learn_neighborhood, neighbor_graph
 from partwise.knowledge.graph._incomplete import IncompleteSamples, search
 

@@ -15,7 +15,7 @@ from backends import Forms
 from partwise import ConstrainedNMF
 from partwise.backends import as_data
 from partwise.backends.arrays import to_numpy
-from partwise.fitting.checking.arrays import check_special
+from partwise.fitting.special_arrays import check_special
 from partwise.knowledge.labels import encode_labels
 from partwise.model.factor_model import FactorModel
 from partwise.model.graph_terms import Graph, GraphDivergence, Neighbors

@@ -29,7 +29,6 @@ from partwise import (
 from partwise.backends import as_data
 from partwise.estimators.methods import ESTIMATORS
 from partwise.fitting import solving
-from partwise.fitting.progress import Progress
 from partwise.metrics import hold_out
 from partwise.selection import rank
 from partwise.selection.consensus import (
@@ -63,7 +62,7 @@ def ends(estimator, X, **given):
     """Return the result of every restart, and the fitted estimator."""
     what = fitting.described(estimator)
     problem = fitting.state(what, fitting.check(estimator, what, X, fitting.FitInputs(**given)))
-    found = list(solving.solutions(problem, Progress(estimator, X, None, len(problem.starts))))
+    found = list(solving.solutions(problem))
     return found, estimator.fit(X, **given)
 
 

@@ -10,8 +10,7 @@ import partwise
 import reference
 from partwise.backends.sweeps import sweep_rows
 from partwise.model.losses import Frobenius
-from partwise.solvers.codes import solve_codes
-from partwise.solvers.steps import hals
+from partwise.solvers.steps import hals, solve_codes
 from problems import DTYPES, K, make_case
 
 

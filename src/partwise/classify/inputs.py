@@ -17,9 +17,10 @@ from partwise.backends.arrays import AnyArray
 from partwise.backends.masks import refuse_masks
 from partwise.classify.features import sample_digests
 from partwise.classify.preparation import is_local
-from partwise.fitting.checking.arrays import as_ndarray, check_special, in_plain_words
-from partwise.fitting.checking.labels import warn_of_unknown_as_class
-from partwise.knowledge.labels import Labels, encode_labels
+from partwise.fitting.checking import in_plain_words
+from partwise.fitting.knowledge_checks import warn_of_unknown_as_class
+from partwise.fitting.special_arrays import check_special
+from partwise.knowledge.labels import Labels, as_ndarray, encode_labels
 
 #: Largest size in bytes of a file that is read into memory.
 IN_MEMORY = 200_000_000

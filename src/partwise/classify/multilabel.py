@@ -19,8 +19,7 @@ from partwise.classify import query
 from partwise.classify.compact import check_has_samples
 from partwise.classify.inputs import check_drawn
 from partwise.classify.parts_classifier import PartsClassifier
-from partwise.fitting.checking.arrays import as_ndarray
-from partwise.knowledge.labels import Labels
+from partwise.knowledge.labels import Labels, as_ndarray
 
 #: Weight of the predicted F1 in its interval, compared with one held-out sample with the label.
 PRIOR = 2.0

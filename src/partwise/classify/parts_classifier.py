@@ -40,11 +40,9 @@ from partwise.classify.inputs import (
 from partwise.classify.preparation import is_local
 from partwise.estimators._docstrings import documented
 from partwise.estimators._parameters import AT_LEAST_ONE, CONSTRAINTS
-from partwise.fitting.checking.arrays import as_ndarray
-from partwise.fitting.checking.labels import compare_index
-from partwise.fitting.checking.weights import check_sample_weights
+from partwise.fitting.knowledge_checks import check_sample_weights, compare_index
 from partwise.knowledge.graph import check_graph
-from partwise.knowledge.labels import Labels
+from partwise.knowledge.labels import Labels, as_ndarray
 
 #: With more labels than this, the linear systems are large enough for BLAS to use all threads.
 MANY_LABELS = 1000

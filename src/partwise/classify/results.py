@@ -28,8 +28,7 @@ from partwise.classify.ensemble import Candidates, Ensemble
 from partwise.classify.features import Features
 from partwise.classify.inputs import check_also, check_samples
 from partwise.classify.outlying import Outlying, measure
-from partwise.fitting.checking.arrays import as_ndarray
-from partwise.knowledge.labels import encode_labels
+from partwise.knowledge.labels import as_ndarray, encode_labels
 
 #: Advice to the user if `relabel` held no label out.
 UNWEIGHED = "relabel(y, weigh=False) held no label out; relabel(y) does."

@@ -27,7 +27,7 @@ from partwise.evaluation.groups import Groups
 from partwise.evaluation.kmeans import Clustering
 from partwise.fitting import Description, fit
 from partwise.fitting.callbacks import CallbackSupportMixin, with_callbacks
-from partwise.fitting.checking.arrays import check_codes
+from partwise.fitting.checking import check_codes
 from partwise.fitting.new_samples import code
 from partwise.knowledge.doubts import Doubt
 

@@ -14,6 +14,7 @@ from partwise.fitting import (
     Description,
     FitInputs,
     Problem,
+    all_or_nothing,
     check,
     described,
     finish,
@@ -21,7 +22,6 @@ from partwise.fitting import (
     state,
 )
 from partwise.fitting.callbacks import with_callbacks
-from partwise.fitting.progress import all_or_nothing
 from partwise.solvers.loop import Solution
 from partwise.solvers.unmixing import unmix_codes, unmix_parts
 

@@ -15,11 +15,11 @@ from partwise.estimators._base import GroupedFactorizer
 from partwise.estimators._parameters import AT_LEAST_ZERO, LoopParameters, estimator
 from partwise.fitting import Description
 from partwise.fitting.callbacks import with_callbacks
-from partwise.fitting.checking.arrays import check_codes, check_matrix
+from partwise.fitting.checking import check_codes, check_matrix
 from partwise.fitting.concept_fitting import code_start, fit_concepts, new_codes
 from partwise.fitting.sample_kernels import KERNELS, Kernel
 from partwise.model.concept_model import Codes
-from partwise.solvers.codes import solve_exactly
+from partwise.solvers.steps import solve_exactly
 
 
 @estimator
@@ -142,7 +142,7 @@ class CF(LoopParameters, GroupedFactorizer):
     def _coded(self, X: Any) -> tuple[Codes, AnyArray]:
         """Return the subproblem of new samples and its solution."""
         check_is_fitted(self)
-        X = check_matrix(self, self._describe(), X, reset=False)
+        X, _ = check_matrix(self, self._describe(), X, reset=False)
         sub = new_codes(self, self._kernel(), X)
         return sub, solve_exactly(sub, code_start(sub))
 

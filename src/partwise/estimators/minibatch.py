@@ -15,33 +15,29 @@ from sklearn.utils.validation import check_is_fitted
 
 from partwise._sklearn import StrOptions
 from partwise.backends import as_data
-from partwise.backends.arrays import AnyArray
+from partwise.backends.arrays import AnyArray, limits
 from partwise.backends.batches import Batch, InMemory, RowSource, row_source
 from partwise.backends.data_matrix import ZEROS
 from partwise.backends.memory import check_memory
 from partwise.backends.threads import blas_threads
 from partwise.estimators._base import Factorizer
 from partwise.estimators._parameters import AT_LEAST_ONE, CONSTRAINTS, SHARE, estimator
-from partwise.fitting import Description, Knowledge, described
+from partwise.fitting import Description, Knowledge, all_or_nothing, described, watched
 from partwise.fitting.callbacks import with_callbacks
-from partwise.fitting.checking import n_parts
-from partwise.fitting.checking.arrays import (
-    as_ndarray,
-    check_finite,
+from partwise.fitting.checking import (
     check_matrix,
     check_non_negative,
-    check_shape,
     check_start,
+    n_parts,
+    rescale_extremes,
+    solver_name,
 )
-from partwise.fitting.checking.scales import rescale_extremes
-from partwise.fitting.checking.solvers import solver_name
-from partwise.fitting.checking.warning import warn
+from partwise.fitting.description import warn
 from partwise.fitting.new_samples import code_model, solve_new
-from partwise.fitting.progress import Progress, all_or_nothing
-from partwise.fitting.publishing import root_mean_squares
-from partwise.fitting.solving import warn_unless_converged
+from partwise.fitting.solving import root_mean_squares, warn_unless_converged
+from partwise.fitting.special_arrays import check_shape
 from partwise.fitting.stating import IGNORED, elastic_net, init_name
-from partwise.knowledge.labels import encode_labels
+from partwise.knowledge.labels import as_ndarray, encode_labels
 from partwise.model.factor_model import FactorModel
 from partwise.model.losses import NAMES, beta_of, make_loss
 from partwise.solvers import init as starts
@@ -255,7 +251,7 @@ class MiniBatchNMF(Factorizer):
         codes = class_codes(self, y, source.shape[0])
         k = n_parts(spec, source.shape[1], H, Knowledge())
         rng = check_random_state(self.random_state)
-        progress = Progress(self, X, y, 1)
+        progress = watched(self, X, y, 1)
         with blas_threads(float(min(self.batch_size, source.shape[0])) * source.shape[1] * k):
             sample = source.sample(START_ENTRIES, rng)
             next(checked(self, iter([sample])))
@@ -265,9 +261,10 @@ class MiniBatchNMF(Factorizer):
                 passes.V[:] = check_start(
                     as_ndarray(W), passes.V.shape, source.dtype, "W", type(self).__name__
                 )
-            status = passes.run(progress(0))
+            status = passes.run(progress(0) if progress else None)
             self._finish(passes, status, factor)
-        progress.finish()
+        if progress is not None:
+            progress.finish()
 
     def _finish(self, passes: Passes, status: str, factor: float) -> None:
         """Solve for all part weights with the parts fixed, and set the attributes."""
@@ -394,7 +391,7 @@ def source_of(estimator: Factorizer, X: Any, *, reset: bool) -> RowSource:
     """Return X by rows; checked now if it is in memory, otherwise when it is read."""
     source = row_source(X)
     if source is None:
-        X = check_matrix(estimator, estimator._describe(), X, reset=reset)
+        X, _ = check_matrix(estimator, estimator._describe(), X, reset=reset)
         return InMemory(sp.csr_array(X) if sp.issparse(X) else X)
     check_shape(estimator, source, reset)
     return source
@@ -416,7 +413,8 @@ def checked(estimator: Any, batches: Iterator[Batch]) -> Iterator[Batch]:
     """Yield the batches of a first pass, and refuse values that NMF cannot use."""
     name, beta = type(estimator).__name__, beta_of(estimator.beta_loss)
     for rows, X in batches:
-        check_finite(X)
+        if not np.isfinite(limits(X.data if sp.issparse(X) else X)).all():
+            raise ValueError("Input X contains NaN or infinity.")
         check_non_negative(X, name)
         if beta <= 0 and X.min() == 0:
             raise ValueError(ZEROS)

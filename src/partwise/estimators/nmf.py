@@ -10,9 +10,8 @@ from partwise.estimators._base import Factorizer
 from partwise.estimators._parameters import estimator
 from partwise.fitting import Knowledge, described, fit
 from partwise.fitting.callbacks import with_callbacks
-from partwise.fitting.checking import n_parts
-from partwise.fitting.checking.arrays import check_matrix, check_start
-from partwise.fitting.checking.warning import warn
+from partwise.fitting.checking import check_matrix, check_start, n_parts
+from partwise.fitting.description import warn
 
 
 @estimator
@@ -216,7 +215,7 @@ class NMF(Factorizer):
     def _fit_codes(self, X: Any, W: Any, H: Any) -> tuple[AnyArray, AnyArray, int]:
         """Return W for a given H, H and the number of iterations."""
         spec = described(self)
-        checked = check_matrix(self, spec, X, reset=True)
+        checked, _ = check_matrix(self, spec, X, reset=True)
         if H is None:
             raise ValueError("update_H=False needs H.")
         p = checked.shape[1]

@@ -18,6 +18,7 @@ from partwise.fitting import (
     Description,
     FitInputs,
     Problem,
+    all_or_nothing,
     check,
     described,
     finish,
@@ -25,7 +26,6 @@ from partwise.fitting import (
     state,
 )
 from partwise.fitting.callbacks import with_callbacks
-from partwise.fitting.progress import all_or_nothing
 from partwise.solvers.init import start
 from partwise.solvers.loop import Solution
 

@@ -14,13 +14,20 @@ from partwise._sklearn import StrOptions
 from partwise.backends.arrays import AnyArray
 from partwise.estimators._base import GroupedFactorizer
 from partwise.estimators._parameters import LoopParameters, estimator
-from partwise.fitting import Checked, Description, FitInputs, Found, check, described
+from partwise.fitting import (
+    Checked,
+    Description,
+    FitInputs,
+    FittedFactors,
+    all_or_nothing,
+    check,
+    described,
+    watched,
+)
 from partwise.fitting.callbacks import with_callbacks
-from partwise.fitting.checking.arrays import check_start
-from partwise.fitting.checking.warning import warn
-from partwise.fitting.progress import Progress, all_or_nothing
-from partwise.fitting.publishing import publish_ending, publish_groups
-from partwise.fitting.solving import best, warn_unless_converged
+from partwise.fitting.checking import check_start
+from partwise.fitting.description import warn
+from partwise.fitting.solving import best, publish_ending, publish_groups, warn_unless_converged
 from partwise.solvers.loop import Solution
 from partwise.solvers.symmetric import Symmetric, descend
 
@@ -108,15 +115,18 @@ class SymNMF(LoopParameters, GroupedFactorizer):
             spec = described(self)
             checked = check(self, spec, X, FitInputs(y, W=W))
             S = similarities(checked, spec.estimator_name)
-            progress = Progress(self, checked.X, y, spec.n_init)
+            progress = watched(self, checked.X, y, spec.n_init)
             starts = self._starts(spec, checked, S)
             solution = best(
-                descend(Symmetric(S), V, spec.max_iter, spec.tol, progress(number))
+                descend(
+                    Symmetric(S), V, spec.max_iter, spec.tol, progress(number) if progress else None
+                )
                 for number, V in enumerate(starts)
             )
             warn_unless_converged(spec, solution)
             self._publish(spec, checked, Symmetric(S), solution)
-            progress.finish()
+            if progress is not None:
+                progress.finish()
         return self
 
     def _starts(self, spec: Description, checked: Checked, S: Any) -> Iterator[AnyArray]:
@@ -146,7 +156,7 @@ class SymNMF(LoopParameters, GroupedFactorizer):
         self.objective_ = value * factor**2
         self.objective_history_ = np.asarray(solution.history) * factor**2
         self.reconstruction_err_ = float(np.sqrt(2 * self.objective_))
-        publish_ending(self, spec.solver, Found(V, V, value, residual, solution))
+        publish_ending(self, spec.solver, FittedFactors(V, V, value, residual, solution))
         publish_groups(self, spec, checked.knowledge, checked.k)
         self._groups.unit = (
             True  # rows of samples with many neighbours are long for that reason alone

@@ -12,21 +12,21 @@ from sklearn.utils import check_random_state
 
 from partwise.backends import as_data
 from partwise.backends.arrays import AnyArray, ratio
-from partwise.fitting import described
-from partwise.fitting.checking import check
-from partwise.fitting.checking.arrays import check_start
-from partwise.fitting.checking.scales import check_scale, check_squares
-from partwise.fitting.checking.warning import warn
-from partwise.fitting.description import Checked, Description, FitInputs, Found
-from partwise.fitting.progress import Progress, all_or_nothing
-from partwise.fitting.publishing import publish_ending, publish_groups
+from partwise.fitting import all_or_nothing, described, watched
+from partwise.fitting.checking import check, check_scale, check_squares, check_start
+from partwise.fitting.description import Checked, Description, FitInputs, FittedFactors, warn
 from partwise.fitting.sample_kernels import Kernel
-from partwise.fitting.solving import Report, best, warn_unless_converged
+from partwise.fitting.solving import (
+    Report,
+    best,
+    publish_ending,
+    publish_groups,
+    warn_unless_converged,
+)
 from partwise.model.concept_model import Codes, ConceptModel, code_problem
-from partwise.solvers.codes import solve_exactly
 from partwise.solvers.init import clustered
 from partwise.solvers.loop import Settings, Solution, alternate, residual_at
-from partwise.solvers.steps import FOR_CONCEPTS, STEPS
+from partwise.solvers.steps import FOR_CONCEPTS, STEPS, solve_exactly
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,10 +48,11 @@ def fit_concepts(
         spec = described(estimator)
         checked = check(estimator, spec, X, FitInputs(y, W, None if C is None else C.T))
         problem = state_concepts(spec, kernel, estimator.locality, checked)
-        progress = Progress(estimator, checked.X, y, len(problem.starts))
+        progress = watched(estimator, checked.X, y, len(problem.starts))
         found = solve_concepts(spec, problem, progress)
         V = publish_concepts(estimator, spec, checked, problem, found)
-        progress.finish()
+        if progress is not None:
+            progress.finish()
     return V
 
 
@@ -118,7 +119,9 @@ def _from_clusters(X: Any, k: int, seed: int) -> tuple[AnyArray, AnyArray]:
 # -- solve --------------------------------------------------------------------------------------
 
 
-def solve_concepts(spec: Description, problem: ConceptProblem, report: Report) -> Found:
+def solve_concepts(
+    spec: Description, problem: ConceptProblem, report: Report = None
+) -> FittedFactors:
     """Return V and C with the lowest objective."""
     model = problem.model
     found = best(_run(problem, number, report) for number in range(len(problem.starts)))
@@ -138,7 +141,7 @@ def solve_concepts(spec: Description, problem: ConceptProblem, report: Report) -
                 break
     residual = residual_at(model, {"V": V, "U": C}, objective, spec.tol)
     warn_unless_converged(spec, found)
-    return Found(V, C, objective, residual, found)
+    return FittedFactors(V, C, objective, residual, found)
 
 
 def _run(problem: ConceptProblem, number: int, report: Report) -> Solution:
@@ -151,7 +154,7 @@ def _run(problem: ConceptProblem, number: int, report: Report) -> Solution:
         C = C / np.maximum(C.sum(axis=0), np.finfo(C.dtype).tiny)
         V = model.fit_scale(V, C)
     try:
-        return alternate(model, V, C, STEPS[problem.solver], settings, report(number))
+        return alternate(model, V, C, STEPS[problem.solver], settings, report and report(number))
     except np.linalg.LinAlgError:  # factors beyond all bounds
         if problem.kernel.kind == "linear":
             raise
@@ -162,7 +165,11 @@ def _run(problem: ConceptProblem, number: int, report: Report) -> Solution:
 
 
 def publish_concepts(
-    estimator: Any, spec: Description, checked: Checked, problem: ConceptProblem, found: Found
+    estimator: Any,
+    spec: Description,
+    checked: Checked,
+    problem: ConceptProblem,
+    found: FittedFactors,
 ) -> AnyArray:
     """Set the attributes; returns V."""
     X, model, C = checked.X, problem.model, found.U

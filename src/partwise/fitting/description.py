@@ -1,7 +1,12 @@
-"""Frozen data that the functions of a fit exchange; they use nothing else of an estimator."""
+"""Frozen data that the functions of a fit exchange; they use nothing else of an estimator.
+
+`warn` issues their warnings.
+"""
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
@@ -18,10 +23,21 @@ from partwise.knowledge.labels import Labels
 from partwise.knowledge.links import Links
 from partwise.model.factor_model import FactorModel
 from partwise.model.l21 import RowLengths
-from partwise.model.losses import Loss, SignedFrobenius, beta_of, make_loss
+from partwise.model.losses import NAMES, Loss, SignedFrobenius, make_loss
 from partwise.model.terms import Term
 from partwise.solvers.loop import Settings, Solution
 from partwise.solvers.many_starts import Start
+
+_OURS = ("partwise.", "sklearn.")
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line that called this package, through scikit-learn or not."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_OURS):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
+
 
 RandomState = int | np.random.RandomState | None
 
@@ -85,65 +101,43 @@ class Description:
     checkpoint: str | PathLike[str] | None = None
     n_clusters: int | None = None
 
-    @property
-    def beta(self) -> float:
-        return beta_of(self.beta_loss)
+    # -- derived from the fields above, once
+    beta: float = field(init=False)
+    robust: bool = field(init=False)  # samples count by the length of their residual
+    printed: bool = field(init=False)  # the authors' procedure runs, and not only their objective
+    class_weight: float = field(init=False)  # λ or γ of cdNMF
+    basis_alpha: float = field(init=False)  # α of the parts
+    own_terms: list[Term] = field(init=False)  # the user's terms on either factor
+    on_parts: bool = field(init=False)  # there are terms on the parts
+    penalized: bool = field(init=False)  # the objective has more than its loss
+    uses_labels: bool = field(init=False)  # labels change the codes, not only what is made of them
+
+    def __post_init__(self) -> None:
+        beta = float(NAMES.get(self.beta_loss, self.beta_loss))  # type: ignore[arg-type]
+        class_weight = self.class_reg
+        if class_weight is None:
+            class_weight = 1.0 if beta == 2 else 10.0
+        basis_alpha = self.alpha_W if isinstance(self.alpha_H, str) else self.alpha_H
+        own_terms = [*(self.terms or ()), *(self.basis_terms or ())]
+        named = self.graph_reg or class_weight or self.alpha_W or basis_alpha
+        vars(self).update(
+            beta=beta,
+            robust=self.beta_loss == "l21",
+            printed=self.scale == "paper",
+            class_weight=class_weight,
+            basis_alpha=basis_alpha,
+            own_terms=own_terms,
+            on_parts=bool(basis_alpha or self.basis_terms),
+            penalized=bool(named or own_terms),
+            uses_labels=bool(self.hard_labels or class_weight or self.label_weight is not None),
+        )
 
     @property
     def loss(self) -> Loss:
         """The loss itself."""
         if self.robust:
             return RowLengths()
-        return SignedFrobenius() if self.free_parts else make_loss(self.beta_loss)
-
-    @property
-    def robust(self) -> bool:
-        """True if samples count by the length of their residual, and not by its square."""
-        return self.beta_loss == "l21"
-
-    @property
-    def printed(self) -> bool:
-        """True if the authors' procedure runs, and not only their objective."""
-        return self.scale == "paper"
-
-    @property
-    def class_weight(self) -> float:
-        """Return cdNMF's λ or γ."""
-        if self.class_reg is None:
-            return 1.0 if self.beta == 2 else 10.0
-        return self.class_reg
-
-    @property
-    def basis_alpha(self) -> float:
-        """α of the parts."""
-        return self.alpha_W if isinstance(self.alpha_H, str) else self.alpha_H
-
-    @property
-    def on_parts(self) -> bool:
-        """True if there are terms on the parts."""
-        return bool(self.basis_alpha or self.basis_terms)
-
-    @property
-    def own_terms(self) -> list[Term]:
-        """The user's own, on either factor."""
-        return [*(self.terms or ()), *(self.basis_terms or ())]
-
-    @property
-    def penalized(self) -> bool:
-        """True if the objective has more than its loss."""
-        named = self.graph_reg or self.class_weight or self.alpha_W or self.basis_alpha
-        return bool(named or self.own_terms)
-
-    @property
-    def uses_labels(self) -> bool:
-        """True if labels change the codes, and not only what is made of them."""
-        return bool(self.hard_labels or self.class_weight or self.label_weight is not None)
-
-    @property
-    def paper_order(self) -> str:
-        """Which factor the papers' own updates move first: U in CNMF and cdNMF, V elsewhere."""
-        plain = not (self.graph_reg or self.smoothing)
-        return "UV" if plain and (self.hard_labels or self.class_weight) else "VU"
+        return SignedFrobenius() if self.free_parts else make_loss(self.beta)
 
     @property
     def seed(self) -> int:
@@ -212,7 +206,7 @@ class Problem:
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class FittedFactors:
     """The factors of the best start, solved to the end."""
 
     Z: Array

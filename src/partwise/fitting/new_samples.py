@@ -13,17 +13,21 @@ from partwise.backends import DataMatrix
 from partwise.backends.arrays import Array, to_numpy
 from partwise.backends.numpy.float64_products import in_double
 from partwise.backends.sweeps import nearly_collinear
-from partwise.fitting.checking.arrays import check_matrix, searchable
-from partwise.fitting.checking.scales import extreme_factor, rescale_extremes
-from partwise.fitting.checking.solvers import solver_for
+from partwise.fitting.checking import (
+    check_matrix,
+    extreme_factor,
+    full_device,
+    rescale_extremes,
+    searchable,
+    solver_name,
+)
 from partwise.fitting.description import Description, Knowledge
-from partwise.fitting.progress import full_device
 from partwise.fitting.stating import objective, step_for
 from partwise.knowledge.graph import Neighborhood, check_edges
 from partwise.model.factor_model import FactorModel
 from partwise.model.graph_terms import Anchored, AnchoredDivergence
 from partwise.model.l21 import RowLengths
-from partwise.solvers.codes import solve_codes, start_codes
+from partwise.solvers.steps import solve_codes, start_codes
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,8 +57,8 @@ def code(estimator: Any, X: Any, graph: Any = None, entry_weight: Any = None) ->
     """Code new samples with the parts of a fitted estimator."""
     spec = estimator._describe()
     with full_device(spec.estimator_name):
-        X = check_matrix(estimator, spec, X, entry_weight, reset=False)
-        rescaled = rescale_extremes(spec, X)
+        X, peak = check_matrix(estimator, spec, X, entry_weight, reset=False)
+        rescaled = rescale_extremes(spec, X, peak=peak)
         divisor = parts_divisor(estimator, spec)
         H = to_numpy(estimator.components_).astype(np.float64) / divisor
         data = in_double(rescaled.data) if nearly_collinear(H @ H.T) else rescaled.data
@@ -94,7 +98,7 @@ def solve_new(
     estimator: Any, spec: Description, model: FactorModel, divisor: float = 1.0
 ) -> tuple[Array, Array]:
     """Solve for V; returns it with the parts U over ``divisor``, on the device of the data."""
-    data, solver = model.data, solver_for(spec, model.data)
+    data, solver = model.data, solver_name(spec, model.data)
     H = to_numpy(estimator.components_).astype(data.dtype, copy=False)
     if divisor != 1:
         H = H / H.dtype.type(divisor)

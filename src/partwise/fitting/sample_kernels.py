@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from partwise.backends import as_data
 from partwise.backends.arrays import AnyArray
-from partwise.fitting.checking.warning import warn
+from partwise.fitting.description import warn
 from partwise.model.concept_model import DenseGram, Gram, LinearGram
 
 KERNELS = {"linear", "rbf", "poly", "cosine", "precomputed"}

@@ -16,13 +16,11 @@ from partwise.backends.array_api import OnDevice
 from partwise.backends.arrays import AnyArray, Array, to_numpy
 from partwise.backends.gaps import FilledData
 from partwise.backends.numpy.float64_products import beyond_mean, in_double
-from partwise.fitting.checking.arrays import as_ndarray, check_start, searchable
-from partwise.fitting.checking.scales import check_scale
-from partwise.fitting.checking.warning import warn
-from partwise.fitting.description import Checked, Description, Knowledge, Problem
+from partwise.fitting.checking import check_scale, check_start, searchable
+from partwise.fitting.description import Checked, Description, Knowledge, Problem, warn
 from partwise.fitting.fixed_parts import Known
 from partwise.knowledge.graph import learn_neighborhood, semi_supervised_graph
-from partwise.knowledge.labels import Labels, propagate
+from partwise.knowledge.labels import Labels, as_ndarray, propagate
 from partwise.model.factor_model import FactorModel, column_lengths, unit_columns
 from partwise.model.graph_terms import CannotLink, Graph, GraphDivergence, Neighbors
 from partwise.model.maps import MixedRows, SharedRows
@@ -161,9 +159,10 @@ def settings_for(spec: Description, solver: str, model: FactorModel) -> Settings
     watched = not stationary and not spec.printed
     # the paper of NMF-DC has no extrapolation between iterations
     inner = spec.inner_iter is not None and step is STEPS["nesterov"]
-    order = spec.paper_order if step.multiplicative and informed else "VU"
-    if spec.free_parts:  # they are solved for, and begin by that
-        order = "UV"
+    # the papers' own updates of CNMF and cdNMF move U first; free parts begin by a solve
+    hard = spec.hard_labels or spec.class_weight
+    parts_first = informed and hard and not (spec.graph_reg or spec.smoothing)
+    order = "UV" if spec.free_parts or (step.multiplicative and parts_first) else "VU"
     return Settings(
         max_iter=spec.max_iter,
         tol=0.0 if spec.printed else spec.tol,

@@ -15,7 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import cg
 
+from partwise.backends import back_end
+from partwise.backends.arrays import to_numpy
 from partwise.backends.compressed import check_array
+from partwise.backends.masks import is_masked
 
 __all__ = ["Labels", "encode_labels", "propagate", "read_labels", "says_unknown"]
 
@@ -104,6 +107,12 @@ def with_unknown(a: Any) -> Any:
     if a.dtype.kind in "fmM":
         return a.filled(np.nan if a.dtype.kind == "f" else np.array("NaT", a.dtype))
     return a.tolist()
+
+
+def as_ndarray(a: Any) -> Any:
+    """Return labels, weights and starts as ndarrays."""
+    a = with_unknown(a.compute() if is_masked(a) and hasattr(a, "compute") else a)
+    return a if back_end(a) is None else to_numpy(a)
 
 
 def encode_labels(y: ArrayLike | None, n_samples: int) -> Labels | None:

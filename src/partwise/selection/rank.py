@@ -18,7 +18,7 @@ from sklearn.utils import check_random_state
 from partwise.backends.arrays import AnyArray
 from partwise.backends.threads import allowed, side_by_side
 from partwise.estimators.nmf import NMF
-from partwise.fitting.checking.warning import warn
+from partwise.fitting.description import warn
 from partwise.fitting.solving import suppress_convergence_warning
 from partwise.selection.consensus import stability_of
 from partwise.selection.parameters import KEPT, Trial, by_entries, check_count, within_one

@@ -23,16 +23,15 @@ from partwise.estimators._base import Factorizer
 from partwise.estimators.nmf import NMF
 from partwise.estimators.semi_nmf import SemiNMF
 from partwise.fitting import every_start
-from partwise.fitting.checking.arrays import check_matrix
-from partwise.fitting.checking.weights import check_weights
+from partwise.fitting.checking import check_matrix
 from partwise.fitting.description import Description
 from partwise.fitting.fixed_parts import Known
+from partwise.fitting.knowledge_checks import check_weights
 from partwise.fitting.new_samples import code
 from partwise.fitting.stating import terms_on_parts
 from partwise.model.factor_model import FactorModel
 from partwise.model.subproblems import Divergence, Quadratic, kkt_residual
-from partwise.solvers.codes import solve_quadratic
-from partwise.solvers.steps import bounded, hals, newton
+from partwise.solvers.steps import bounded, hals, newton, solve_quadratic
 
 #: Largest KKT residual, and number of iterations, with which fits with fixed factors end.
 TOL, MOST = 1e-4, 200
@@ -207,7 +206,7 @@ class Refits:
         model = self._plain(X, V.T)
         spec: Description = model._describe()
         weight = self.given.get("entry_weight")
-        data = as_data(check_matrix(model, spec, X, weight, reset=True))
+        data = as_data(check_matrix(model, spec, X, weight, reset=True)[0])
         weights, _ = check_weights(spec, data, self.given.get("sample_weight"), plain=True)
         k, p = V.shape[1], data.shape[1]
         fixed = None

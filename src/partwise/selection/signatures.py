@@ -13,7 +13,7 @@ from partwise.backends.arrays import AnyArray, ratio
 from partwise.backends.sweeps import solve_rows
 from partwise.estimators.nmf import NMF
 from partwise.evaluation.groups import unit_rows
-from partwise.fitting.checking.arrays import check_non_negative
+from partwise.fitting.checking import check_non_negative
 from partwise.selection.refits import Refits
 
 

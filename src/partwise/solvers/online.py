@@ -25,8 +25,7 @@ from partwise.model.factor_model import FactorModel
 from partwise.model.losses import KullbackLeibler, Loss
 from partwise.model.subproblems import Divergence, Quadratic, Subproblem
 from partwise.model.terms import Term
-from partwise.solvers.codes import start_codes
-from partwise.solvers.steps import hals, make_step, mu
+from partwise.solvers.steps import hals, make_step, mu, start_codes
 
 #: Function that returns the penalties on a factor, given the weights of its rows or the number of
 #: samples.

@@ -30,8 +30,8 @@ from partwise.selection.consensus import (
     times,
 )
 from partwise.selection.refits import Refits
-from partwise.solvers.codes import solve_quadratic
 from partwise.solvers.many_starts import ARRAYS, ROOM, group_size
+from partwise.solvers.steps import solve_quadratic
 
 #: Counts of a cell after scaling to transcripts per million.
 TOTAL = 1e6

@@ -1,4 +1,4 @@
-"""Check what is known about the samples: labels, a graph and links."""
+"""Check what is known about the samples: labels, a graph, links, weights and fixed parts."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from partwise.fitting.checking.arrays import as_ndarray
-from partwise.fitting.checking.solvers import solver_name
-from partwise.fitting.checking.warning import warn
-from partwise.fitting.description import Description, FitInputs, Knowledge
+from partwise._sklearn import check_sample_weight
+from partwise.backends import DataMatrix
+from partwise.backends.arrays import AnyArray, to_numpy
+from partwise.fitting.description import Description, FitInputs, Knowledge, warn
 from partwise.knowledge.graph import Neighborhood, check_graph
-from partwise.knowledge.labels import Labels, read_labels, says_unknown
+from partwise.knowledge.labels import Labels, as_ndarray, read_labels, says_unknown
 from partwise.knowledge.links import Links, check_links
 from partwise.model.graph_terms import CannotLink
 from partwise.solvers.steps import check_step
 
 
-def check_knowledge(spec: Description, given: FitInputs, n: int) -> Knowledge:
+def check_knowledge(spec: Description, given: FitInputs, n: int, solver: str) -> Knowledge:
     """Return labels, a user's own graph, and links."""
     told = spec.labelled and given.y is not None
     labels = read_labels(as_ndarray(given.y), n) if told else None
@@ -34,7 +34,7 @@ def check_knowledge(spec: Description, given: FitInputs, n: int) -> Knowledge:
     if given.must_link is not None or given.cannot_link is not None:
         links = check_links(given.must_link, given.cannot_link, n, certain)
     if links is not None:
-        _check_steps_for(spec, links)
+        _check_steps_for(spec, links, solver)
     return Knowledge(labels, graph, links)
 
 
@@ -54,7 +54,7 @@ def _check_doubtful(spec: Description) -> None:
         )
 
 
-def _check_steps_for(spec: Description, links: Links) -> None:
+def _check_steps_for(spec: Description, links: Links, solver: str) -> None:
     """Refuse steps that may rise with links, and procedures that would lower them for free."""
     if spec.mixed_labels:
         raise ValueError(
@@ -66,12 +66,8 @@ def _check_steps_for(spec: Description, links: Links) -> None:
                 "cannot_link with a graph needs beta_loss='frobenius': under Kullback-Leibler no "
                 "step descends on both."
             )
-        check_step(
-            solver_name(spec),
-            spec.beta_loss,
-            spec.beta,
-            [CannotLink.between(links.cannot_graph, 1.0)],
-        )
+        terms = [CannotLink.between(links.cannot_graph, 1.0)]
+        check_step(solver, spec.beta_loss, spec.beta, terms)
     soft = len(links.must) and spec.must_link_reg is not None
     if spec.printed and (soft or len(links.cannot)):
         raise ValueError(
@@ -140,3 +136,76 @@ def compare_index(X: Any, y: Any) -> None:
             "y has the index of X in another order, but labels are matched by position: the first "
             "of y belongs to the first row of X. Pass y.loc[X.index] to match them by index."
         )
+
+
+def check_fixed(spec: Description, knowledge: Knowledge, k: int) -> None:
+    """Refuse parts that are known where the others could not be held at a length."""
+    if spec.printed:
+        raise ValueError(
+            "fixed_components needs scale='unit': scale='paper' normalises every part."
+        )
+    labels, links = knowledge.labels, knowledge.links
+    cost = spec.class_weight and labels is not None and labels.n_labelled
+    on_codes = cost or spec.graph_reg or spec.alpha_W or spec.terms
+    if links is not None:
+        on_codes = on_codes or (len(links.cannot) and spec.cannot_link_reg)
+        on_codes = on_codes or (len(links.must) and spec.must_link_reg)
+    if not (spec.smoothing and on_codes) or spec.on_parts:
+        return
+    known = np.asarray(to_numpy(spec.fixed_components), dtype=float)
+    if len(known) < k or np.isnan(known).any():
+        raise ValueError(
+            f"fixed_components with smoothing={spec.smoothing:g} and a penalty on the codes alone "
+            "has no minimum: smoothing mixes the parts, the known ones pin their common scale, and "
+            "codes would shrink while the others grow until the penalty is nothing. Penalise the "
+            "parts too (alpha_H, basis_terms), use seed_components, or smoothing=0."
+        )
+
+
+def check_weights(
+    spec: Description, data: DataMatrix, sample_weight: Any, *, plain: bool
+) -> tuple[AnyArray | None, float]:
+    """Return the weights of the samples, None if all are one, and their divisor."""
+    weights = check_sample_weights(as_ndarray(sample_weight), data)
+    if spec.sample_weighting == "ncw":
+        ncw = ncw_weights(data)
+        weights = ncw if weights is None else weights * ncw
+    if weights is None or (weights == 1).all():
+        return None, 1.0  # the plain model, to the last bit
+    if spec.beta not in (1.0, 2.0):
+        raise ValueError(
+            f"sample_weight needs beta_loss 'frobenius' or 'kullback-leibler', got "
+            f"{spec.beta_loss!r}."
+        )
+    return tame_weights(weights) if plain else (weights, 1.0)
+
+
+def check_sample_weights(sample_weight: Any, X: Any) -> AnyArray | None:
+    """Sample weights >= 0, not all zero, in float64."""
+    if sample_weight is None:
+        return None
+    like = np.broadcast_to(np.zeros(1, X.dtype), X.shape)  # all it needs is a shape
+    weights = check_sample_weight(sample_weight, like, dtype=np.float64, ensure_non_negative=True)
+    if not weights.any():
+        raise ValueError("sample_weight must not be all zero.")
+    return weights
+
+
+def tame_weights(weights: AnyArray) -> tuple[AnyArray, float]:
+    """Divide weights by an extreme mean; return also the mean. Their scale has no meaning."""
+    scale = float(weights.mean(where=weights > 0))
+    return (weights, 1.0) if 1e-3 <= scale <= 1e3 else (weights / scale, scale)
+
+
+def ncw_weights(data: Any) -> AnyArray:
+    """Return normalized-cut weights γ_i ∝ 1 / (x_iᵀ Σ_l x_l) (Xu et al. 2003); 0 for a zero sample.
+
+    Their mean is one, so that the loss keeps its size beside a penalty.
+    """
+    data = data.filled()
+    ones = data.constant_rows(np.ones(1, dtype=data.dtype))
+    degree = to_numpy(data.dot(data.tdot(ones)))[:, 0].astype(np.float64)
+    weights = np.divide(1.0, degree, out=np.zeros_like(degree), where=degree > 0)
+    if not weights.any():
+        raise ValueError("sample_weighting='ncw' needs a sample that is not zero.")
+    return weights / weights.mean()

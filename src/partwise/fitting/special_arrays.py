@@ -1,4 +1,4 @@
-"""Check missing values and weights of entries, and build data that honours them."""
+"""Check X of other kinds than arrays in memory, and build data with missing or weighted entries."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import check_array
 
+from partwise._sklearn import check_n_features
 from partwise.backends import DataMatrix, as_data, back_end
 from partwise.backends.arrays import AnyArray, is_missing, row_blocks, to_numpy
 from partwise.backends.gaps import MaskedData, WeightDeficit
@@ -17,6 +18,79 @@ from partwise.backends.numpy.sparse import SparseData
 
 #: Share of entries up to which those are kept one by one that are hidden, or those seen.
 FEW = 0.25
+
+
+def check_special(estimator: Any, X: Any, *, reset: bool, beta: float) -> Any | None:
+    """Return X checked by its back end; None if scikit-learn's validation should check it."""
+    name = type(estimator).__name__
+    device, missing = estimator.device, getattr(estimator, "missing_values", None)
+    on_disk = isinstance(X, np.memmap) and device is None
+    if on_disk and X.ndim == 2 and X.size and X.dtype.kind in "fiub":
+        if X.dtype.kind == "f" and X.dtype not in (np.float32, np.float64):
+            return None
+        check_shape(estimator, X, reset)
+        if missing is not None:
+            kept, hidden = memmap.gaps(X, missing)
+            memmap.check_memmap(kept, name)
+            return masked(kept, hidden, seen=False)
+        memmap.check_memmap(X, name, positive=beta <= 0)
+        return X
+    found = back_end(X)
+    if found is None:
+        return None
+    if device is not None:
+        raise ValueError(
+            f"device={device!r} moves numpy and scipy input; {found.kind} are used where they "
+            "are, so leave device out."
+        )
+    found.look(X)
+    if beta not in (1.0, 2.0):
+        raise ValueError(
+            f"beta_loss={beta:g} needs X as a numpy or scipy array; {found.kind} have "
+            "'frobenius' and 'kullback-leibler'."
+        )
+    check_shape(estimator, X, reset)
+    if "complex" in str(X.dtype):
+        raise ValueError(f"Complex data not supported: X must be real, got {X.dtype}.")
+    if missing is None:
+        return found.check(X, name)
+    if found.gaps is None:
+        raise ValueError(f"missing_values is not for {found.kind}; use {found.home}.")
+    base, places, seen = found.gaps(X, missing, name)
+    return masked(base, places, seen=seen)
+
+
+def check_local(X: Any, estimator_name: str) -> None:
+    """Refuse what would be copied here without a word."""
+    found = back_end(X)
+    if found is not None:
+        found.look(X)
+        raise ValueError(
+            f"{estimator_name} needs X as a numpy or scipy array or a memmap and takes no "
+            f"{found.kind}; use "
+            f"{found.home}, or NMF, NSNMF, GNMF, SemiGNMF, CNMF, CDNMF, NMFDC or ConstrainedNMF, "
+            "which fit X where it is."
+        )
+
+
+def check_shape(estimator: Any, X: Any, reset: bool) -> None:
+    """Check that X has samples and features, and as many features as in the fit."""
+    if len(X.shape) != 2:
+        raise ValueError(f"Expected 2D array, got {len(X.shape)}D array instead.")
+    if 0 in X.shape:
+        raise ValueError(f"X must have samples and features, got shape {tuple(X.shape)}.")
+    check_n_features(estimator, X, reset=reset)
+    if reset and hasattr(estimator, "feature_names_in_"):
+        del estimator.feature_names_in_
+
+
+def move(X: Any, device: str) -> Any:
+    """Move a numpy or scipy X to a torch device; results are returned as ndarrays."""
+    try:
+        from partwise.backends.torch import torch_data
+    except ImportError as error:
+        raise ImportError(f'device={device!r} needs torch: pip install "partwise[gpu]"') from error
+    return torch_data.move(X, device)
 
 
 def weighed(X: Any, checked: Any, entry_weight: Any, missing_values: float | None) -> Any:

@@ -1,0 +1,400 @@
+"""The first step of a fit: what the user passed is checked once, and later steps rely on it.
+
+The checks here are those of every fit. `special_arrays` adds those of tensors, memory maps and
+missing values, and `knowledge_checks` those of labels, links and weights of samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils import assert_all_finite, check_array
+from sklearn.utils.validation import validate_data
+
+from partwise.backends import DataMatrix, as_data
+from partwise.backends.arrays import NO_MEMORY, AnyArray, limits, to_numpy
+from partwise.backends.data_matrix import ZEROS, Swept
+from partwise.backends.gaps import MaskedData
+from partwise.backends.masks import as_missing
+from partwise.backends.numpy.float64_products import in_double
+from partwise.fitting.description import Checked, Description, FitInputs, Knowledge
+from partwise.fitting.knowledge_checks import (
+    check_fixed,
+    check_knowledge,
+    check_weights,
+    compare_index,
+)
+from partwise.fitting.special_arrays import (
+    check_local,
+    check_special,
+    move,
+    weighed,
+    with_gaps,
+    without_gaps,
+)
+from partwise.knowledge.graph import IncompleteSamples
+from partwise.knowledge.labels import as_ndarray
+from partwise.model.terms import Term
+from partwise.solvers.steps import ALIASES, STEPS, check_step
+
+
+def check(estimator: Any, spec: Description, X: Any, given: FitInputs) -> Checked:
+    """Check X, labels, weights and a graph before any work, and return them for the fit."""
+    if spec.own_terms:
+        check_terms(spec)
+    solver = solver_name(spec)
+    entry_weight = None if given.entry_weight is None else as_ndarray(given.entry_weight)
+    if entry_weight is not None and (spec.mixed_labels or spec.signed):
+        why = "since codes are mixed; use CDNMF" if spec.mixed_labels else "unlike NMF and GNMF"
+        raise ValueError(f"{spec.estimator_name} takes no entry_weight, {why}.")
+    if spec.robust and (spec.missing_values is not None or entry_weight is not None):
+        raise ValueError(
+            "missing_values and entry_weight need beta_loss 'frobenius' or 'kullback-leibler', got "
+            "'l21'."
+        )
+    if spec.labelled and given.y is not None:
+        compare_index(X, given.y)
+    X, peak = check_matrix(estimator, spec, X, entry_weight, reset=True)
+    knowledge = Knowledge()
+    about_samples = (given.graph, given.must_link, given.cannot_link)
+    if spec.labelled or any(value is not None for value in about_samples):
+        knowledge = check_knowledge(spec, given, X.shape[0], solver)
+    k = n_parts(spec, X.shape[1], given.H, knowledge)
+    if spec.fixed_components is not None:
+        check_fixed(spec, knowledge, k)
+    plain = not spec.penalized and knowledge.links is None
+    rescaled = rescale_extremes(spec, X, given.W, given.H, plain=plain, peak=peak)
+    weights, scale = None, 1.0
+    if given.sample_weight is not None or spec.sample_weighting is not None:
+        weights, scale = check_weights(spec, rescaled.data, given.sample_weight, plain=plain)
+    solver = solver_name(spec, rescaled.data)
+    found = (rescaled.W, rescaled.H, rescaled.factor, scale)
+    return Checked(X, rescaled.data, k, solver, knowledge, weights, *found)
+
+
+def check_terms(spec: Description) -> None:
+    """Check that the user's terms are terms, and that scale='unit' knows their degree."""
+    for name, terms in (("terms", spec.terms), ("basis_terms", spec.basis_terms)):
+        for i, term in enumerate(terms or ()):
+            if not isinstance(term, Term):
+                raise TypeError(
+                    f"{name}[{i}] must be a partwise.terms.Term, got {type(term).__name__}; "
+                    "subclass Term with value and gradient."
+                )
+    if spec.scale != "unit" or spec.on_parts:
+        return
+    for i, term in enumerate(spec.terms or ()):
+        if term.degree not in (1, 2) and "bound" not in term.offers:
+            raise ValueError(
+                f"terms[{i}]: {term.name} has neither degree 1 or 2 nor a bound, so "
+                "scale='unit' cannot compute the cost of length; define lipschitz or bound, or "
+                "penalise the parts too (basis_terms, alpha_H)."
+            )
+
+
+def n_parts(spec: Description, p: int, H: Any, knowledge: Knowledge) -> int:
+    """Return the default of k: rows of a custom H, else parts per class, else p."""
+    if spec.n_components == "auto" and spec.init == "custom" and H is not None:
+        return int(np.shape(H)[0])
+    if spec.n_components == "auto" and knowledge.labels is not None and knowledge.n_classes:
+        return knowledge.n_classes * spec.components_per_class
+    return p if spec.n_components in (None, "auto") else int(spec.n_components)
+
+
+# -- the solver ------------------------------------------------------------------------------------
+
+
+def solver_name(spec: Description, data: DataMatrix | None = None) -> str:
+    """Return the step that ``solver`` means for this objective; refuse what it cannot do.
+
+    With ``data``, "auto" skips a solver that does not pay on them.
+    """
+    beta, asked, own, k = spec.beta, spec.solver, spec.own_terms, spec.n_components
+    if asked == "cd" and beta != 2:
+        raise ValueError(
+            f"Invalid beta_loss parameter: solver 'cd' does not handle beta_loss = {beta}"
+        )
+    joined = beta == 1 and bool(spec.graph_reg or spec.mixed_labels)
+    able = [s for s in STEPS.values() if s.does(beta) and (s.takes_joined_rows or not joined)]
+    if asked != "auto":
+        name = ALIASES.get(asked, asked)
+        check_step(name, spec.beta_loss, beta)
+        if STEPS[name] not in able:
+            beside = "a graph" if spec.graph_reg else "samples that mix classes"
+            raise ValueError(
+                f"solver={asked!r} cannot minimise the KL divergence with {beside}; "
+                f"solvers that can: {', '.join(s.name for s in able)}."
+            )
+    else:
+        fits = (s.name for s in able if all(s.takes(term, beta) for term in own))
+        name = next(fits, able[0].name)
+    if own:
+        check_step(name, spec.beta_loss, beta, own)
+    if data is None or asked != "auto":
+        return name
+    if STEPS[name].pays(data, k if isinstance(k, int) else data.shape[1]):
+        return name
+    return next((s.name for s in STEPS.values() if s.name != name and s.does(beta)), name)
+
+
+# -- X ---------------------------------------------------------------------------------------------
+
+
+def check_matrix(
+    estimator: Any, spec: Description, X: Any, entry_weight: Any = None, *, reset: bool
+) -> tuple[Any, float | None]:
+    """Return the checked X, or incomplete data if entries have different weights.
+
+    The second result is the largest absolute value of X, or None if it is not known.
+    """
+    if spec.missing_values is not None:
+        X = as_missing(X, spec.missing_values)
+    if type(X) is not np.ndarray and not sp.issparse(X):
+        if spec.local:
+            check_local(X, spec.estimator_name)
+        signed = spec.signed or spec.dense
+        special = None if signed else check_special(estimator, X, reset=reset, beta=spec.beta)
+        if special is not None and entry_weight is not None:
+            special = weighed(X, special, entry_weight, spec.missing_values)
+        if special is not None:
+            return special, None
+    whole = True if spec.missing_values is None else "allow-nan"
+    ours = whole is True and isinstance(X, np.ndarray) and X.dtype in (np.float64, np.float32)
+    found: tuple[float, float] | None = None  # the smallest and the largest entry
+    with in_plain_words(estimator, X):
+        if ours and X.ndim == 2:
+            found = limits(X)  # in threads
+            if not np.isfinite(found).all():
+                assert_all_finite(X, estimator_name=spec.estimator_name, input_name="X")
+        X = validate_data(
+            estimator,
+            X,
+            accept_sparse=False if spec.dense else ("csr", "csc"),
+            dtype=[np.float64, np.float32],
+            ensure_all_finite=False if ours else whole,
+            reset=reset,
+        )
+    if spec.signed:
+        return X, None if found is None else max(np.abs(found))
+    places, seen = None, False
+    if sp.issparse(X) or spec.missing_values is not None:
+        X, places, seen = without_gaps(X, spec.missing_values)
+        found = None
+    low, high = found or limits(X.data if sp.issparse(X) else X)
+    if spec.missing_values is not None and not np.isfinite([low, high]).all():
+        raise ValueError("Input X contains NaN or infinity in addition to its missing values.")
+    if low < 0:
+        check_non_negative(X, spec.estimator_name)
+    if spec.beta <= 0 and X.min() == 0:
+        raise ValueError(ZEROS)
+    if places is None and entry_weight is None:
+        return (X, high) if spec.device is None else (move(X, device=spec.device), None)
+    if spec.beta not in (1.0, 2.0):
+        raise ValueError(
+            f"missing_values and entry_weight need beta_loss 'frobenius' or "
+            f"'kullback-leibler', got {spec.beta_loss!r}."
+        )
+    wrap = as_data if spec.device is None else partial(move, device=spec.device)
+    data = with_gaps(X, places, seen, entry_weight, wrap)
+    return (wrap(data) if data is X and spec.device is not None else data), None
+
+
+@contextmanager
+def in_plain_words(estimator: Any, X: Any) -> Iterator[None]:
+    """Extend errors: for NaN with the setting that accepts it, for numpy with the input."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        said = str(error)
+        if "contains NaN" in said and "missing_values" in estimator.get_params(deep=False):
+            raise ValueError(
+                f"Input X contains NaN. {type(estimator).__name__} takes entries that were not "
+                "measured with missing_values=np.nan; otherwise fill them in or leave those "
+                "samples out."
+            ) from error
+        if "could not convert" in said or "argument must be a string or a" in said:
+            came = f"got {type(X).__name__}"
+            if hasattr(X, "select_dtypes"):
+                others = X.select_dtypes(exclude=["number", "bool"]).columns
+                came = "without: " + ", ".join(f"column {name!r}" for name in others[:5])
+            raise type(error)(f"X must hold numbers, samples in rows; {came} ({said}).") from error
+        raise
+
+
+@contextmanager
+def full_device(estimator_name: str) -> Iterator[None]:
+    """Turn any out-of-memory error of a device into one sentence."""
+    try:
+        yield
+    except RuntimeError as error:  # torch's OutOfMemoryError is one
+        text = str(error)
+        if "out of memory" not in text and "allocate memory" not in text:
+            raise
+        raise MemoryError(
+            f"{estimator_name} ran out of memory outside the products with X "
+            f"({text.splitlines()[0][:120]}); "
+            f"{NO_MEMORY}"
+        ) from error
+
+
+def check_non_negative(X: Any, estimator_name: str) -> None:
+    """Raise an error with the position of the lowest entry of X if it is negative."""
+    if sp.issparse(X):
+        X = X.tocoo()
+        if not limits(X.data)[0] < 0:
+            return
+        at = int(X.data.argmin())
+        row, column, low = int(X.coords[0][at]), int(X.coords[1][at]), X.data[at]
+    else:
+        if not limits(X)[0] < 0:
+            return
+        row, column = (int(i) for i in np.unravel_index(X.argmin(), X.shape))
+        low = X[row, column]
+    raise ValueError(
+        f"Negative values in data passed to {estimator_name}: the lowest is {low:g} at row {row}, "
+        f"column {column}; SemiNMF, CF and LCF take signed data."
+    )
+
+
+def check_start(
+    Z: Any,
+    shape: tuple[int, int],
+    dtype: Any,
+    name: str,
+    estimator_name: str,
+    *,
+    zeros: bool = False,
+) -> AnyArray:
+    """Check a custom start: shape, dtype, non-negative, not all zero."""
+    Z = check_array(Z, dtype=[np.float64, np.float32], input_name=name)
+    for axis, word in enumerate(("first", "second")):
+        if Z.shape[axis] != shape[axis]:
+            raise ValueError(
+                f"Array with wrong {word} dimension passed to {estimator_name} (input {name}). "
+                f"Expected {shape[axis]}, but got {Z.shape[axis]}."
+            )
+    if Z.dtype != dtype:
+        raise TypeError(f"{name} should have the same dtype as X. Got {Z.dtype}, expected {dtype}.")
+    if (Z < 0).any():
+        raise ValueError(f"Negative values in data passed to {estimator_name} (input {name})")
+    if not zeros and not Z.any():
+        raise ValueError(f"Array passed to {estimator_name} (input {name}) is full of zeros.")
+    return Z
+
+
+def check_codes(V: Any, k: int) -> Any:
+    """Return V with one column per part, of any kind of array."""
+    if isinstance(V, (list, tuple)) or hasattr(V, "iloc"):
+        V = np.asarray(V)
+    shape = tuple(getattr(V, "shape", ()))
+    if len(shape) != 2 or shape[1] != k:
+        raise ValueError(
+            f"X must hold codes, of shape (n_samples, {k}), got shape {shape}; "
+            "transform makes them."
+        )
+    return V
+
+
+def searchable(X: Any) -> tuple[Any, Literal["exact", "approximate"]]:
+    """Return X as the search for neighbours needs it, and the method of that search."""
+    if isinstance(X, MaskedData):
+        if X.base.whole() is not None and X.lack.entries.whole() is not None:
+            return IncompleteSamples.of(X), "exact"
+        return X.filled(), "approximate"
+    if isinstance(X, Swept):
+        X = X.filled()
+        whole = X.whole()
+        return (X, "approximate") if whole is None else (to_numpy(whole), "exact")
+    return to_numpy(X), "exact"
+
+
+# -- the magnitude of X ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Rescaled:
+    """X over a power of four where its values are extreme, the start over its root."""
+
+    data: DataMatrix
+    W: Any = None
+    H: Any = None
+    factor: float = 1.0
+
+
+def rescale_extremes(
+    spec: Description,
+    X: Any,
+    W: Any = None,
+    H: Any = None,
+    *,
+    plain: bool | None = None,
+    peak: float | None = None,
+) -> Rescaled:
+    """Rescale X for ``plain`` models without penalties, whose weights would change with X."""
+    plain = not spec.penalized if plain is None else plain
+    alone = spec.signed and not spec.free_parts  # concepts use X only through its own products
+    factor = 1.0 if alone else extreme_factor(X, peak)
+    if factor == 1:
+        return Rescaled(as_data(X), W, H)
+    # the objective grows like a power of X; norms of gradients hold fourth powers
+    log = np.log10(factor) * spec.beta
+    if abs(log) > 305:
+        refuse_values(spec.estimator_name, log > 0, f"beta_loss={spec.beta:g}")
+    if not plain:
+        large = np.log10(factor) * 4 > 305
+        if large or (factor < 1 and spec.beta not in (1, 2)):
+            why = "a model with penalties, whose weights would have to change with its unit"
+            refuse_values(spec.estimator_name, large, why)
+        return Rescaled(in_double(as_data(X)), W, H)  # squares of float32 overflow at 1e19
+    root = np.sqrt(factor)
+    W, H = (Z if Z is None else np.asarray(Z) / Z.dtype.type(root) for Z in (W, H))
+    # scipy divides float32 by float32 in float64
+    return Rescaled(as_data((X / X.dtype.type(factor)).astype(X.dtype, copy=False)), W, H, factor)
+
+
+def refuse_values(estimator_name: str, large: bool, why: str) -> None:
+    """Raise an error for values of X outside the range of this computation."""
+    size = "large" if large else "small"
+    raise ValueError(
+        f"{estimator_name}: values of X are too {size} for {why}; divide X by its maximum."
+    )
+
+
+def extreme_factor(X: Any, peak: float | None = None) -> float:
+    """Return a power of four near the largest entry of X if that is extreme, else 1.
+
+    Dividing by it is exact, and so is multiplying the factors by its root afterwards.
+    """
+    values = X.data if sp.issparse(X) else X
+    if not isinstance(values, np.ndarray) or isinstance(values, np.memmap) or not values.size:
+        return 1.0
+    if peak is None:
+        peak = max(abs(limit) for limit in limits(values))
+    limit = 1e60 if values.dtype == np.float64 else 1e9
+    if peak <= 0 or 1 / limit <= peak <= limit:
+        return 1.0
+    return float(4.0 ** round(np.log2(peak) / 2))
+
+
+def check_scale(constant: float, has_values: bool, estimator_name: str) -> None:
+    """Raise where the squares of X overflow or vanish."""
+    if not np.isfinite(constant) or (constant == 0 and has_values):
+        refuse_values(estimator_name, constant != 0, "this loss")
+
+
+def check_squares(X: Any, estimator_name: str) -> None:
+    """Raise where the squares of squares of X overflow or vanish, or X is zero."""
+    values = X.data if sp.issparse(X) else X
+    if not values.size or not np.any(values):
+        raise ValueError(
+            f"{estimator_name}: X holds only zeros; there is nothing to learn from it."
+        )
+    factor = extreme_factor(X)
+    if factor != 1:
+        refuse_values(estimator_name, factor > 1, f"products of X with itself in {values.dtype}")
