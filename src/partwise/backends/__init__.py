@@ -47,8 +47,8 @@ def back_end(X: Any) -> BackEnd | None:
 def in_memory(X: Any, missing_values: float | None = None) -> Any:
     """Check X and return it as an ndarray or a CSR matrix of this process.
 
-    Tensors and Dask arrays are brought here. NaN and masked entries are allowed only as
-    ``missing_values``.
+    PyTorch tensors and Dask arrays are converted. NaN and masked entries are allowed only if they
+    are ``missing_values``.
     """
     refuse_anndata(X)
     if missing_values is not None:
@@ -88,7 +88,7 @@ def in_memory_or_dask(X: Any, missing_values: float | None = None) -> Any:
 
 @singledispatch
 def as_data(X: Any) -> DataMatrix:
-    """Wrap a validated array in its back end; data stays as it is."""
+    """Return the back end for a validated array; a back end is returned unchanged."""
     if isinstance(X, Swept):
         return X  # type: ignore[return-value]
     found = back_end(X)

@@ -1,7 +1,8 @@
 """Dense and CSR matrices of any library with the array API; factors stay on their device.
 
-The products are written in the standard's terms. A library's own file adds what the standard lacks
-(`OnDevice.sums`, `OnDevice.csr`) and replaces functions that it can do faster.
+The products use functions of the array API standard. The module of each library adds functions that
+the standard lacks (`OnDevice.sums`, `OnDevice.csr`), and replaces functions that the library can
+compute faster.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from partwise.backends.data_matrix import GAPS, Swept
 from partwise.backends.numpy.float64_products import DoubleProducts, double_products
 from partwise.backends.threads import cached_property
 
-#: Size of a GPU's blocks relative to a CPU's. Small blocks would leave a GPU partly idle.
+#: Size of blocks of rows on a GPU, relative to those on a CPU. Small blocks would leave a GPU
+#: partly idle.
 GPU_BLOCKS = 32
 #: Largest k for which second-order steps for the KL loss were faster, measured with torch.
 NARROW = 32
@@ -52,7 +54,7 @@ class Csr(NamedTuple):
 
 
 class DeviceNeighbors:
-    """W Z on a device, with the cliques of labels implicit as in `terms.Neighbors`."""
+    """Product W Z on a device; as in `Neighbors`, edges within classes are not stored."""
 
     gathered = None
 
@@ -82,7 +84,7 @@ class DeviceNeighbors:
         return out
 
     def laplacian(self, Z: AnyArray) -> AnyArray:
-        """Return (D - W) Z by differences, or at least in double precision."""
+        """Return (D - W) Z from differences of rows, or at least in double precision."""
         if self.here is not None:
             return self.data.rows(self.here.laplacian(to_numpy(Z)))
         found = self.data.differences(self.parts, Z)
@@ -166,7 +168,8 @@ class OnDevice(Swept):
         counts = cast(self.rows(shared.counts), V.dtype)[:, None]
         last = np.zeros(shared.n_rows, dtype=np.int64)
         last[shared.index] = np.arange(len(shared.index))
-        # Averaging differences from one of the samples keeps equal rows exactly equal.
+        # The mean of differences from one sample is exactly zero for equal rows, so equal rows stay
+        # equal.
         some = V[self.rows(last)]
         mean = some + self.sums(index, V - some[index], shared.n_rows) / counts
         return namespace(V).maximum(mean, 0)

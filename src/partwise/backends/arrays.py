@@ -1,11 +1,11 @@
 """Functions of the array API standard for every kind of array.
 
-A factor is an array of a library that follows the standard (numpy, torch, CuPy; `array_api_compat`
-corrects their deviations), or `Rows`: row blocks next to their blocks of X
-(`backends.dask.row_blocks`), which support the standard's names too. `namespace` returns the
-functions of an array. Functions that the standard lacks are defined here in its terms. A library
-with a faster version registers it with ``function.register``: numpy's are below, the others are in
-the module of their back end.
+A factor is an array of a library that follows the standard (numpy, PyTorch, CuPy;
+`array_api_compat` corrects their deviations), or `Rows` of a Dask array
+(`backends.dask.row_blocks`), which have the functions of the standard too. `namespace` returns the
+functions for an array. Functions that the standard lacks are defined here by functions of the
+standard. A library with a faster version registers it with ``function.register``: the versions of
+numpy are below, the others are in the module of their back end.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from partwise.backends.threads import PASS, each, pieces, threads_for
 
 try:
     import array_api_compat as compat
-except ImportError:  # scikit-learn carries a copy
+except ImportError:  # scikit-learn contains a copy
     from sklearn.externals import array_api_compat as compat  # type: ignore[no-redef]
 
 from partwise.backends.threads import by_entry, one_blas_thread
@@ -142,7 +142,7 @@ def ones(Z: AnyArray, n: int) -> Array:
 
 
 def spread(part: AnyArray, Z: AnyArray) -> Array:
-    """Return ``part`` broadcast to the shape of Z."""
+    """Return ``part``, broadcast to the shape of Z."""
     return spread_over(Z, part)
 
 
@@ -386,7 +386,8 @@ def limits(a: np.ndarray) -> tuple[float, float]:
         return known[name][:2]
     least, most = _extremes(a)
     if known is not None:
-        known[name] = least, most, a  # keep a, since a new array could reuse its address
+        # keep a in memory, since a new array could otherwise have the same address
+        known[name] = least, most, a
     return least, most
 
 

@@ -1,4 +1,4 @@
-"""Checks of arrays from files, before any compiled loop follows their indices."""
+"""Checks of sparse matrices from files, before compiled code uses their indices."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import scipy.sparse as sp
 
 
 def csr_of(data: Any, indices: Any, indptr: Any, shape: Any, layout: str = "csr") -> sp.csr_array:
-    """Return a compressed matrix without repeated entries, or raise if its arrays do not fit.
+    """Return a sparse matrix without repeated entries; raise if its arrays are invalid.
 
-    scipy's readers accept whatever a file holds, and `check_format` checks nothing more if
-    ``indptr`` ends with 0; compiled loops would then read outside of their arrays.
+    scipy's readers accept invalid files, and `check_format` stops checking if ``indptr`` ends with
+    0. Compiled code would then read outside of the arrays.
     """
     data, indices, indptr = np.asarray(data), np.asarray(indices), np.asarray(indptr)
     size = tuple(int(length) for length in shape)
@@ -25,13 +25,13 @@ def csr_of(data: Any, indices: Any, indptr: Any, shape: Any, layout: str = "csr"
     X = kind((data, indices.astype(wide, copy=False), indptr.astype(wide, copy=False)), shape=size)
     X = X.tocsr()
     if not X.has_canonical_format:
-        X = X.copy()  # the arrays may belong to the caller
+        X = X.copy()  # the caller may use the arrays elsewhere
         X.sum_duplicates()
     return X
 
 
 def _misfit(data: Any, indices: Any, indptr: Any, size: tuple[int, ...]) -> str | None:
-    """Return what is wrong with a compressed matrix of ``size`` (pointers, places), or None."""
+    """Return what is wrong with the arrays of a sparse matrix; None if valid."""
     if len(size) != 2 or not all(0 <= length < 2**62 for length in size):
         return f"its shape is {size}"
     if not data.ndim == indices.ndim == indptr.ndim == 1:
@@ -52,7 +52,7 @@ def _misfit(data: Any, indices: Any, indptr: Any, size: tuple[int, ...]) -> str 
 
 
 def checked_csr(X: Any) -> sp.csr_array:
-    """Return any sparse matrix as CSR, or raise if its arrays do not fit each other."""
+    """Return any sparse matrix as CSR; raise if its arrays do not fit each other."""
     if X.format in ("csr", "csc"):
         return csr_of(X.data, X.indices, X.indptr, X.shape, X.format)
     if X.format == "bsr":

@@ -28,7 +28,7 @@ from partwise.backends.array_api import (
 from partwise.backends.arrays import NO_MEMORY, AnyArray, cast
 from partwise.backends.data_matrix import BackEnd, DataMatrix
 
-#: Arrays lie transposed, (k, n), so that neighbouring threads read neighbouring numbers.
+#: Arrays are stored transposed, (k, n), so that neighbouring threads read neighbouring numbers.
 SWEEP = r"""
 extern "C" __global__ void sweep(
     T* Z, const T* C, const T* G, const T* D, const T* R, const T* E, const long long n,
@@ -115,7 +115,7 @@ def memory_errors(what: str) -> Iterator[None]:
 
 
 class OnCupy:
-    """Placement on CuPy's device, and CuPy functions that the standard lacks."""
+    """Placement on the CuPy device, and CuPy functions that the array API lacks."""
 
     block_scale = GPU_BLOCKS
 

@@ -1,12 +1,13 @@
-"""A second-order step for the KL loss from products with X, if sweeps of its rows are impossible.
+"""A second-order step for the KL loss that uses only products with X.
 
-A row's problem is f(z) = cost·z + ½ ridge z² - Σ_j x_j log(z·b_j), z >= 0, with the Hessian
-H = Σ_j x_j/y_j² b_j b_jᵀ plus the ridge. Coordinate sweeps minimise the quadratic model over
-z >= 0, and the step goes 1/(1 + λ) of the way, λ² = dᵀHd / Σ_j x_j. This is the damped step of
-self-concordant functions with a mean over entries instead of the largest. It rarely increases the
-objective, and the loop undoes a step that does.
+It is used if coordinate sweeps over rows of X are impossible. The problem of a row is f(z) = cost·z
++ ½ ridge z² - Σ_j x_j log(z·b_j) for z >= 0, with the Hessian H = Σ_j x_j/y_j² b_j b_jᵀ plus the
+ridge. Coordinate sweeps minimise the quadratic model of f over z >= 0. The step to this minimum is
+multiplied by 1/(1 + λ), where λ² = dᵀHd / Σ_j x_j and d is the step. This is the damped step for
+self-concordant functions, with a mean over entries instead of the largest one. It rarely increases
+the objective, and the iteration loop undoes a step that does.
 
-H is symmetric: (rows, k(k+1)/2) holds the pairs a <= b at b(b+1)/2 + a.
+H is symmetric, so an array (rows, k(k+1)/2) stores the pairs a <= b at position b(b+1)/2 + a.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def of_pairs(B: AnyArray, columns: Iterable[int] | None = None) -> Array:
 def damped_step(
     Z: AnyArray, product: AnyArray, H: AnyArray, cost: AnyArray, ridge: AnyArray, sweeps: int
 ) -> Array:
-    """Take a part of the step to the quadratic model's minimum, row by row.
+    """Return Z after a damped step to the minimum of each row's quadratic model.
 
     ``product`` is (X/Y) B at Z, so that ⟨z, product⟩ is the row's sum of X.
     """
@@ -59,7 +60,8 @@ def damped_step(
             hold = HOLD * own
             curved = own + hold + ridge[:, a]
             pull = slope[:, a] + bent[:, a] + (hold + ridge[:, a]) * change[:, a]
-            # Without curvature a coordinate moves only if its linear cost drives it to zero.
+            # A coordinate without curvature changes only if its linear cost is positive; it then
+            # becomes zero.
             flat = xp.where(pull > 0, -Z[:, a], change[:, a])
             least = change[:, a] - pull / xp.where(curved > 0, curved, 1)
             new = xp.where(curved > 0, xp.maximum(least, -Z[:, a]), flat)

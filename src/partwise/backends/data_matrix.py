@@ -1,4 +1,4 @@
-"""The interface of a back end: all other packages use X only through these products."""
+"""Interface of a back end: the products by which all other packages use X."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ ZEROS = (
 
 
 class Products(Protocol):
-    """X (n samples, p features), non-negative unless a model says otherwise.
+    """Products with X (n samples, p features), which is non-negative in most models.
 
-    ``U`` is (p, k), ``V`` is (n, k). Per-row sums come back in float64.
+    ``U`` is (p, k), and ``V`` is (n, k). Sums over rows are returned in float64.
     """
 
     @property
@@ -46,7 +46,7 @@ class Products(Protocol):
         """Return Xᵀ V, (p, k)."""
 
     def expect(self, product: str, factor: Array) -> None:
-        """Announce that "dot" or "tdot" with this same factor is likely to come next."""
+        """Announce that "dot" or "tdot" with this factor will probably be needed next."""
 
     def row_sq_norms(self) -> Array:
         """Return ‖x_i‖², (n,) float64."""
@@ -113,40 +113,40 @@ class Products(Protocol):
 
     @property
     def lack(self) -> Any | None:
-        """The deficit of the weights of entries, a `gaps.WeightDeficit`; None for equal weights."""
+        """The weight deficit of entries, a `gaps.WeightDeficit`; None for equal weights."""
 
     def filled(self) -> DataMatrix:
-        """Return X with its missing entries filled, for starts and neighbours."""
+        """Return X with missing entries filled in, for initial values and neighbours."""
 
     @property
     def newton_sides(self) -> str:
-        """The factors that take second-order steps under KL: "VU", "V" or ""."""
+        """Factors that second-order steps support for the KL loss: "VU", "V" or ""."""
 
     @property
     def curved(self) -> str:
-        """The factors among them whose steps use `kl_curvature`: "VU", "U" or ""."""
+        """Factors whose second-order steps use `kl_curvature`: "VU", "U" or ""."""
 
     def newton_pays(self, k: int) -> bool:
         """Return whether second-order steps are likely to be faster than multiplicative ones."""
 
 
 class Placement(Protocol):
-    """The place of arrays other than X."""
+    """Conversion of arrays to the type and device of X."""
 
     def rows(self, a: Array) -> Array:
-        """Bring an array with one entry or one row per sample to the place of X."""
+        """Convert an array with one entry or one row per sample to the type of X."""
 
     def small(self, a: Array) -> Array:
-        """Bring an array that does not depend on samples, such as U, to the place of X."""
+        """Convert an array that does not depend on samples, such as U, to the type of X."""
 
     def constant_rows(self, row: Array) -> Array:
         """Return an array (n, k) with the same row for each sample."""
 
     def operator(self, neighbors: Any) -> Callable[[Array], Array]:
-        """Return ``neighbors(Z)`` = W Z, as a function of arrays at the place of X."""
+        """Return the product ``neighbors(Z)`` = W Z for factors of the type of X."""
 
     def mean_rows(self, shared: Any, V: Array) -> Array:
-        """Return the Z with A Z closest to V."""
+        """Return the Z for which A Z is closest to V."""
 
     def expand_rows(self, shared: Any, Z: Array) -> Array:
         """Return A Z."""
@@ -162,7 +162,7 @@ class Placement(Protocol):
 
 
 class DataMatrix(Products, Placement, Protocol):
-    """A back end: products with X, and the place of all other arrays."""
+    """A back end: products with X, and conversion of all other arrays."""
 
 
 class Weighed(NamedTuple):
@@ -177,31 +177,40 @@ class Weighed(NamedTuple):
 
 @dataclass(frozen=True)
 class BackEnd:
-    """The functions of a back end before its data exists; numpy and scipy need none."""
+    """Functions of a back end that are used before X is wrapped.
+
+    numpy and scipy arrays need none of them.
+    """
 
     kind: str  # name of such arrays in messages
-    home: str  # how a user brings one to numpy
+    home: str  # how a user converts such an array to numpy
     check: Callable[[Any, str], Any]  # returns X with a float dtype, or raises with row and column
     wrap: Callable[[Any], DataMatrix]  # X, checked, as data
-    look: Callable[[Any], None] = lambda X: None  # raises an error that must come before the check
-    #: Takes X, the missing value and the name in errors. Returns X without missing entries, a
-    #: matrix of places, and whether these are the observed entries. None if not supported.
+    # raises an error that must be raised before the check
+    look: Callable[[Any], None] = lambda X: None
+    #: Function of X, the missing value and the name in errors. It returns X without missing
+    #: entries, a matrix that marks entries, and whether the marked entries are the observed ones.
+    #: None if missing values are not supported.
     gaps: Callable[[Any, float, str], tuple[DataMatrix, DataMatrix, bool]] | None = None
-    #: Takes X, weights of its entries (n, p), and the missing value or None. Returns w ∘ X, the
-    #: weight that w lacks of each row's largest, that weight, and Σ_j of w x² and w x log x
+    #: Function of X, weights of its entries (n, p), and the missing value or None. It returns w ∘
+    #: X, the difference between the largest weight of each row and w, this largest weight, and the
+    #: row sums of w x² and w x log x.
     weighed: Callable[[Any, Array, float | None], Weighed] | None = None
-    #: Brings an ndarray or CSR matrix with weights of entries to the device of X, as data.
+    #: Converts an ndarray or CSR matrix with weights of entries to a back end on the device of X.
     bring: Callable[[Any, Any], DataMatrix] | None = None
 
 
 class Swept:
-    """Number of sweeps by Gillis & Glineur (2012): half the cost of the preceding product."""
+    """Base class with the number of sweeps of Gillis & Glineur (2012).
+
+    Sweeps may take half the time of the preceding product with X.
+    """
 
     density: float
     dtype: Any
     lack: Any | None = None
     curved = ""
-    mass: float | None = None  # total weight of its rows; None if each has weight one
+    mass: float | None = None  # total weight of the rows; None if each row has weight one
 
     @property
     def given(self) -> Any:
@@ -209,17 +218,18 @@ class Swept:
         return self.dtype
 
     def expect(self, product: str, factor: Array) -> None:
-        """Prepare nothing."""
+        """Do nothing, since this back end computes no product in advance."""
 
     def weighing(self, weights: Array | None, n: int) -> Self:
-        """Return itself after storing the weights of its n rows, some of which are summed."""
+        """Return this object after storing the weights of its n rows."""
         self.mass = float(n if weights is None else weights.sum())
         return self
 
     def model_floor(self, row_sums: Array, p: int) -> float:
-        """Return the smallest VUᵀ in a ratio: far below X's mean, with a finite inverse square.
+        """Return the smallest denominator VUᵀ of a ratio.
 
-        The mean is that of X before any weights, since those are not in VUᵀ.
+        It is far below the mean of X, and its inverse square is finite. The mean is that of X
+        before weights, since VUᵀ does not contain weights.
         """
         mass = row_sums.shape[0] if self.mass is None else self.mass
         mean = float(row_sums.sum()) / max(mass * p, 1e-300)
@@ -265,7 +275,7 @@ def total_squares(data: Any, V: Array | None = None, U: Array | None = None) -> 
 
 
 class InNumpy(Swept):
-    """Arrays live as ndarrays in memory: nothing to move."""
+    """Conversion for factors that are numpy arrays, which need no conversion."""
 
     newton_sides = "VU"
     shape: tuple[int, int]

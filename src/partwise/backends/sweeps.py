@@ -1,11 +1,11 @@
 """Coordinate descent on the rows of a factor, for every kind of array.
 
-Every row z of Z moves towards the minimiser of ½ d zᵀGz + ½ r·z² - cᵀz over z >= 0, coordinate by
-coordinate, each to its exact minimiser. ndarrays have a compiled kernel that works in place;
-`sweep_columns` is written in terms of the array API standard and serves all others. Sweeps end
-early once they move little: the kernel ends for each block of 64 rows, the others for all rows
-together, so with several sweeps they agree to the solver's own accuracy and with one sweep to
-rounding.
+Each row z of Z is updated towards the minimiser of ½ d zᵀGz + ½ r·z² - cᵀz over z >= 0. Each
+coordinate in turn is set to its exact minimiser. numpy arrays have a compiled kernel that works in
+place; `sweep_columns` uses functions of the array API standard, for all other arrays. Sweeps end
+early if they change little: the kernel decides this for each block of 64 rows, and the others for
+all rows together. The results therefore agree to the tolerance of the solver with several sweeps,
+and to rounding with one sweep.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from partwise.backends.arrays import (
 from partwise.backends.threads import PASS, by_entry, one_blas_thread, threads_for
 
 ROWS = 64  # rows per block of the compiled kernel; ``enough`` is a limit for each block
-#: From this width on, rows that still change after FEW sweeps are solved by pivoting.
+#: With at least this many components, rows that still change after FEW sweeps are solved by
+#: pivoting.
 PIVOT, FEW = 32, 10
-#: Maximum number of groups of rows that move in turn under a graph. Each row then uses the
+#: Maximum number of groups of rows that are updated in turn with a graph. Each row then uses the
 #: latest values of most of its neighbours.
 GROUPS = 32
 #: Minimum number of multiply-adds of a change or a KKT residual for which a kernel is faster.
@@ -57,11 +58,11 @@ def sweep_rows(
     r : (1 or n, 1 or k) array
         Ridge of each row, column or entry.
     stop : float
-        Sweeps end once one changes Z by less than ``stop`` times the change of the first one,
+        Sweeps end if a sweep changes Z by less than ``stop`` times the change of the first sweep,
     order : (k,) array of int or None
-        In which order the coordinates move.
+        Order in which the coordinates are updated.
     enough : float
-        or once 64 rows move no more than this, squared, in the metric of the Hessian.
+        or if the squared change of 64 rows, in the metric of the Hessian, is at most this.
     near : array like r or None
         The ridge of a bound around Z whose slope is in C. It is added to the curvature only, so it
         is exact for one sweep.
@@ -124,7 +125,9 @@ def sweep_graph(
     rounds: int,
     stop: float,
 ) -> Array | None:
-    """Sweep under a `Graph` with known ``edges``; each row uses the latest other rows.
+    """Run sweeps with a `Graph` term whose ``edges`` are stored.
+
+    Each row uses the latest values of the other rows.
 
     Return None if this kind of array has no such sweep; the caller then recomputes the term's
     bound between sweeps.
@@ -212,7 +215,7 @@ def nearly_collinear(G: AnyArray) -> bool:
 def solve_rows(
     Z: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, sweeps: int, stop: float
 ) -> Array:
-    """Return a new Z, an ndarray, at its minimum for any conditioning of G.
+    """Return the exact minimum as a new ndarray, for any conditioning of G.
 
     If G is singular, so that there are many minima, at most ``sweeps`` sweeps find one.
     """
@@ -240,7 +243,7 @@ def _pivot(
     Z: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray, r: AnyArray, rows: AnyArray, sweeps: int,
     stop: float, enough: float, ridge: float = 0.0,
 ) -> None:  # fmt: skip
-    """Move these rows to their minimisers in place, by pivoting or, if that fails, by sweeps.
+    """Set these rows to their minimisers in place, by pivoting or else by sweeps.
 
     If G is singular, the sweeps start at the minimiser with the ``ridge``, if there is one.
     """
@@ -274,7 +277,7 @@ def sweep_columns(
     Z: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, e: AnyArray,
     sweeps: int, stop: float, enough: float,
 ) -> Array:  # fmt: skip
-    """Run `sweep` on all rows together, one operation after the other; Z is unchanged."""
+    """Run `sweep` on all rows together, by array operations; Z is unchanged."""
     xp = namespace(Z)
     z, c = xp.asarray(Z.T, copy=True), spread(C, Z).T
     ridges, steps = ([a.T[j if a.shape[1] > 1 else 0] for j in range(len(z))] for a in (r, e))
@@ -289,7 +292,7 @@ def sweep_columns(
             old = z[j]
             gradient = G[j] @ z if d is None else d * (G[j] @ z)
             gradient = gradient - c[j] if plain else gradient + ridge * old - c[j]
-            if flat:  # without curvature, it moves only to zero
+            if flat:  # without curvature, the coordinate can only become zero
                 still = xp.where(gradient > 0, 0.0, old)
                 new = old - gradient / xp.where(curve > 0, curve, 1.0)
                 new = xp.where(curve > 0, xp.maximum(new, 0), still)

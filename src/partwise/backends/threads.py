@@ -42,8 +42,9 @@ else:
             return value
 
 
-#: State of this thread: whether it is ``counted`` as a helper or a caller, its depth in
-#: `one_blas_thread`, the number of threads ``known`` there, and the ``desk`` of its kernels.
+#: State of this thread: whether it is ``counted`` as a helper or a calling thread, how often it has
+#: entered `one_blas_thread`, the number of threads ``known`` there, and the ``desk`` of its
+#: kernels.
 here = local()
 
 # -- number of threads -------------------------------------------------------------------------
@@ -51,7 +52,7 @@ here = local()
 
 @cache
 def _pools() -> Any:
-    import scipy.linalg.cython_blas  # noqa: F401  # numpy's and scipy's may be two
+    import scipy.linalg.cython_blas  # noqa: F401  # numpy and scipy may use different BLAS libraries
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController().select(user_api="blas")
@@ -112,7 +113,8 @@ class _OneThread:
             if not self.inside:
                 self.before = told
             self.inside += 1
-            if max(told, default=1) > 1:  # also if other code has reset it
+            # set the limit again, since other code may have changed it
+            if max(told, default=1) > 1:
                 _tell_blas([1] * len(told))
 
     def __exit__(self, *error: object) -> None:
@@ -137,7 +139,7 @@ def blas_threads(work: float) -> Iterator[None]:
 
 
 def _by_variable() -> int:
-    """Return the first number of OMP_NUM_THREADS, which is that of the outermost level."""
+    """Return the first number in OMP_NUM_THREADS, the limit of the outermost level."""
     first = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     return int(first) if first.isdigit() and int(first) else 1 << 20
 
@@ -185,7 +187,7 @@ _share: ContextVar[int] = ContextVar("share", default=1 << 20)
 
 
 def side_by_side(run: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], threads: int) -> None:
-    """Run `each` for large tasks that use threads themselves; each gets its share of threads."""
+    """Run `each` for large tasks that use threads; each gets its share of threads."""
     share = max(1, allowed() // max(1, min(threads, len(tasks))))
 
     def one(*task: Any) -> None:
@@ -199,13 +201,13 @@ def side_by_side(run: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], thre
 
 
 class Costs(NamedTuple):
-    """The cost of work on this machine, in seconds."""
+    """Measured times on this machine, in seconds."""
 
     waits: dict[int, float]  # overhead of starting and joining this number of threads
     step: float  # one multiply-add
 
 
-#: Number of multiply-adds that every machine computes faster than it wakes a thread.
+#: Number of multiply-adds that every machine computes faster than it can wake a thread.
 LITTLE = 1_000_000.0
 #: Allowed ratio of the time with fewer threads to that with the best number of threads.
 NEAR = 1.1
@@ -230,7 +232,7 @@ def costs(threads: int, outside: bool = False) -> Costs:
     alone = seconds(lambda: together(1), 9)
     found = []
     for count in counts:
-        seconds(lambda: together(count), 5)  # makes the threads  # noqa: B023
+        seconds(lambda: together(count), 5)  # this creates the threads  # noqa: B023
         # With many threads, one of them is often late.
         found.append(max(0.0, seconds(lambda: together(count), 9, 0.75) - alone))  # noqa: B023
     # The overhead cannot fall with the number of threads; if it seems to, the system was busy.
@@ -361,16 +363,19 @@ RECENT = 0.01
 
 
 class _Pool:
-    """A pool whose caller also works, so that a caller never waits for a free thread."""
+    """A pool of threads in which the calling thread also works.
+
+    A calling thread therefore never waits for a free thread.
+    """
 
     def __init__(self) -> None:
         self.lock, self.size, self.callers = Lock(), 0, 0
         self.idle: list[_Worker] = []
-        self.desks: dict[Any, float] = {}  # and when each was last used
+        self.desks: dict[Any, float] = {}  # the time at which each desk was last used
 
     def enter(self) -> bool:
-        """Mark this thread as busy; return whether it was not counted yet, for `leave`."""
-        new = not getattr(here, "counted", False)  # else this is a nested call
+        """Mark this thread as busy; return whether it was not busy before, for `leave`."""
+        new = not getattr(here, "counted", False)  # otherwise this is a nested call
         here.counted = True
         with self.lock:
             self.callers += new
@@ -410,7 +415,7 @@ class _Pool:
             region.run = _nothing  # late helpers hold no arrays
 
     def gather(self, desk: Any, most: int) -> int:
-        """Assign helpers to a desk; return how many helpers of the desk must leave.
+        """Assign helpers to a desk; return how many of its helpers must end.
 
         Concurrent desks share the number of helpers that a single desk would have.
         """

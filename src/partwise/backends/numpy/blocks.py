@@ -30,7 +30,8 @@ def squares(y: AnyArray) -> float:
 def split_rows(index: AnyArray, n_rows: int) -> tuple[int, AnyArray]:
     """Return the layout of Aᵀ X: ``head`` rows that sum several samples, then single samples.
 
-    ``index`` sends each sample to its row. Returns head and the sample of each later row.
+    ``index`` holds the row of each sample. The result is ``head``, and the sample of each later
+    row.
     """
     counts = np.bincount(index, minlength=n_rows)
     sample = np.zeros(n_rows, dtype=np.int64)

@@ -1,1 +1,1 @@
-"""torch tensors on any device, and Triton kernels for a GPU."""
+"""Back end for PyTorch tensors on any device, and Triton kernels for a GPU."""

@@ -1,4 +1,4 @@
-"""Operations on tensors that the array API lacks, or that torch does in fewer passes."""
+"""Operations on tensors that the array API lacks, or that PyTorch can fuse."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _(
     Z: torch.Tensor, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, e: AnyArray,
     times: int, stop: float, enough: float,
 ) -> AnyArray:  # fmt: skip
-    if r.shape[1] == 1 and e.shape[1] == 1:  # the kernel takes one number per row
+    if r.shape[1] == 1 and e.shape[1] == 1:  # the kernel supports one number per row only
         both = (r.reshape(-1), e.reshape(-1))
         args = (Z.t(), C.expand(Z.shape).t(), G, d, *both, times, stop, enough / 2)
         new = triton_dispatch.attempt("sweep", Z, *args, k=Z.shape[1])

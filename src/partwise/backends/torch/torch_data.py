@@ -1,4 +1,4 @@
-"""torch tensors, dense or CSR, on any device. Factors are tensors there too.
+"""PyTorch tensors, dense or CSR, on any device. Factors are tensors there too.
 
 On a GPU the two products with X run on its matrix units in the accuracy of float32 (see
 `triton_products`); TF32, which rounds to 10 bits of mantissa, is never used.

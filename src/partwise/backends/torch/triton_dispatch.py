@@ -1,4 +1,4 @@
-"""Selection of Triton kernels for tensors on a GPU, if they are supported."""
+"""Selection of Triton kernels for tensors on a GPU, if the GPU supports them."""
 
 from __future__ import annotations
 

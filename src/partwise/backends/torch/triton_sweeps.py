@@ -33,7 +33,7 @@ def _sweep(
     HAS_D: tl.constexpr, HAS_R: tl.constexpr, HAS_E: tl.constexpr, HAS_W: tl.constexpr,
     ROWS: tl.constexpr, L: tl.constexpr, J: tl.constexpr,
 ):  # fmt: skip
-    # coordinate b J + i is entry b of tile i: i is known to the compiler, b is not
+    # Coordinate b J + i is entry b of tile i; the compiler can unroll loops over i, but not over b.
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     inside = rows < n
     at = tl.arange(0, L)
@@ -95,7 +95,7 @@ def _sweep(
                             gradient = gradient + r * old - c
                         if HAS_W:
                             gradient += tl.sum(tl.where(at[:, None] == b, slope[i], 0.0), axis=0)
-                        # without curvature, a coordinate moves only to zero
+                        # a coordinate without curvature can only become zero
                         flat = tl.where(gradient > 0, 0.0, old)
                         safe = tl.where(h > 0, h, 1.0)
                         new = tl.where(h > 0, tl.maximum(old - gradient / safe, 0.0), flat)
@@ -146,7 +146,7 @@ def _prepared(
     C: Tensor, G: Tensor, d: Tensor | None, r: Tensor, e: Tensor, dtype: Any,
     graph: tuple[Tensor, Tensor, Tensor] | None = None, weight: float = 0.0,
 ) -> Callable[[Tensor, int, float, float], Tensor]:  # fmt: skip
-    """Return a function that moves Z by sweeps, with everything constant precomputed."""
+    """Return a function that runs sweeps on Z, with all constants computed once."""
     k, n = C.shape
     C = C if C.stride(1) == 1 else C.contiguous()
     padded, length, tiles = _in_tiles(G)
@@ -171,7 +171,7 @@ def _change(
     NEW, OLD, C, G, D, OUT, n, k, new_row, new_column, old_row, old_column, c_row, c_column,
     HAS_D: tl.constexpr, ROWS: tl.constexpr, L: tl.constexpr, J: tl.constexpr,
 ):  # fmt: skip
-    # rows and coordinates lie as in `_sweep`
+    # the layout of rows and coordinates is that of `_sweep`
     rows = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     inside = rows < n
     at = tl.arange(0, L)
@@ -214,7 +214,7 @@ def change(new: Tensor, old: Tensor, C: Tensor, G: Tensor, d: Tensor | None) -> 
 
 
 def _in_tiles(G: Tensor) -> tuple[Tensor, int, int]:
-    """Return rows of G by tiles, each contiguous and padded with zeros; see `_tiles`.
+    """Return the rows of G divided into tiles, contiguous and padded with zeros.
 
     The result is stored with G, because a sweep and the changes after it both need it.
     """

@@ -90,7 +90,10 @@ def _with_neighbours(compile_as_numba_does: Callable[..., Any]) -> Callable[...,
 
 
 def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """``numba.njit`` with these options and the cache above; Python with NUMBA_DISABLE_JIT=1."""
+    """Compile a function by ``numba.njit`` with these options and the cache above.
+
+    With NUMBA_DISABLE_JIT=1, return the plain Python function.
+    """
 
     def compile_one(function: Callable[..., Any]) -> Any:
         made = nb.njit(**options)(function)

@@ -1,11 +1,12 @@
-"""Run kernels in helper threads that stay outside the interpreter.
+"""Run kernels in helper threads that do not need the lock of the interpreter.
 
 A Python thread needs the interpreter's lock to start and to end a kernel. With sixteen threads that
-takes a millisecond, longer than most kernels run. Here the caller writes all tasks to a desk, which
-is an array of counters, and helper threads take tasks from it in compiled code. Helpers stay at the
-desk, since the next kernel usually follows soon. They spin for a while and then sleep, checking the
-desk at intervals. They sleep immediately if another program needs their core. Each helper has a
-seat and begins with the tasks of its seat, whose rows are in the cache of its core.
+takes a millisecond, longer than most kernels run. Here the calling thread writes all tasks to an
+array of counters, called a *desk*, and helper threads take tasks from it in compiled code. A helper
+waits for the next kernel, which usually follows soon: it first reads the desk repeatedly, and then
+sleeps for short intervals. It sleeps immediately if another program needs its core. Each helper has
+a number, its *seat*, and begins with the tasks of this seat, whose rows are in the cache of its
+core.
 
 A task is a row of numbers, which encode the arguments of a kernel as numba passes them. `entry_of`
 compiles a function that reads the arguments from such a row and calls the kernel.
@@ -40,8 +41,8 @@ TASK, ROWS, STEP, COUNT, TEAM = 80, 81, 82, 83, 84
 SEATS, APART, MOST_SEATS = 96, 16, 256
 LOWER = (1 << 32) - 1  # the half of OPEN that counts tasks; the other half counts calls
 PATIENCE = 200  # reads of the desk before a helper yields its core and reads the clock
-#: Nanoseconds for which a helper spins, for which it stays at the desk, and after which it assumes
-#: that another program used its core.
+#: Nanoseconds for which a helper reads the desk repeatedly, for which it stays at the desk, and
+#: after which it assumes that another program used its core.
 WAIT, STAY, AWAY = 2_000_000, 100_000_000, 1_000_000
 FIRST_NAP, LONGEST_NAP = 50, 1000  # microseconds
 
@@ -162,15 +163,15 @@ class _Desk:
         self.wait = WAIT // 50 if passive else WAIT
 
     def help(self, seat: int) -> None:
-        """Serve as a helper."""
+        """Run as a helper until the desk no longer needs this thread."""
         _serve(self.desk, self.wait, seat, 0, 0, 0, 0, 0)
 
     def rest(self) -> None:
-        """Let all helpers sleep until the next kernel."""
+        """Make all helpers sleep until the next kernel."""
         self.desk[SLEEP] = 1
 
     def do(self, task: int, numbers: Any, threads: int) -> int:
-        """Call ``task`` for each row of ``numbers``; return the number of failed calls."""
+        """Call the compiled ``task`` for each row of ``numbers``; return the error count."""
         caller = workers.pool.enter()
         try:
             count = len(numbers)
@@ -183,7 +184,7 @@ class _Desk:
 
 
 def _desk() -> _Desk:
-    """Return the desk of this thread; a fork has none of its parent's helpers."""
+    """Return the desk of this thread; after a fork, create a new one."""
     here = workers.here
     if getattr(here, "process", None) != os.getpid():
         here.process, here.desk = os.getpid(), _Desk()

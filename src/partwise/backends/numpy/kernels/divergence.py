@@ -57,8 +57,8 @@ def kl_rows(indptr, indices, x, V, U, out, xlogy, want_log, tiny, lo, hi):
 def _root(N, h, a, ridge, old):
     """Solve a + ridge z = p/(q + z), where p/(q + z) has value N and slope -h at ``old``.
 
-    With p = N²/h and q = N/h - old this is a quadratic equation. Without a slope z moves only where
-    its linear cost sends it to zero.
+    With p = N²/h and q = N/h - old this is a quadratic equation. Without a slope, z becomes zero if
+    its linear cost is positive, and does not change otherwise.
     """
     if h <= 0:
         return 0.0 if a + ridge * old > 0 else old
@@ -108,7 +108,8 @@ def _newton_row(x, y, inv, r, B, m, z, a, ridge, sweeps):
                 new = 0.0
                 if old > 0.0:
                     for e in range(m):
-                        # Shrink a coordinate that is nearly all of y at e; zero would leave log 0.
+                        # If a coordinate is nearly all of y at e, shrink it, since zero would lead
+                        # to log 0.
                         if x[e] > 0 and y[e] - old * b[e] <= 1e-3 * y[e]:
                             new = 0.1 * old
                             break
@@ -197,7 +198,7 @@ def _ratios(x, y, b, change, low, r):
     one = y.dtype.type(1)
     for e in range(len(y)):
         t = y[e] + change * b[e]
-        t = low if low > t else t  # NaN stays
+        t = low if low > t else t  # keep NaN
         y[e] = t
         r[e] = x[e] * (one / t)
 
@@ -220,7 +221,7 @@ def _sums(x, y, before, change, b, low):
     N, h = zero, zero
     for e in range(len(y)):
         t = y[e] + change * before[e]
-        t = low if low > t else t  # NaN stays
+        t = low if low > t else t  # keep NaN
         y[e] = t
         q = b[e] * (one / t)
         s = x[e] * q

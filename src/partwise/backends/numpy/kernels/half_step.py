@@ -19,9 +19,10 @@ from partwise.backends.numpy.kernels.hals import (
 
 @compiled(**IN_ORDER)
 def _sweep(z, c, G, inverse):
-    """Move each coordinate of the rows in lanes to its minimum, z_j = max(z_j - slope / G_jj, 0).
+    """Minimise over each coordinate of the rows: z_j = max(z_j - slope/G_jj, 0).
 
-    Return Σ G_jj (change)² and the change of the objective. A coordinate without curvature stays.
+    Return Σ G_jj (change)² and the change of the objective. A coordinate without curvature does not
+    change.
     """
     wide_vectors()
     zero, half = z.dtype.type(0), z.dtype.type(0.5)

@@ -4,9 +4,9 @@ The problem of row z with the linear cost c, the weight d and the ridge r is
 
     min ½ d zᵀGz + ½ Σ_j r_j z_j² - cᵀz  over z >= 0.
 
-Coordinate j moves to its exact minimiser, z_j = max(z_j - slope / curvature, 0) with the slope
-d (Gz)_j + r_j z_j - c_j and the curvature d G_jj + r_j. LANES rows move together, so that the inner
-loop runs over rows and fills vectors of the processor.
+Each step sets coordinate j to its exact minimiser, z_j = max(z_j - slope / curvature, 0) with the
+slope d (Gz)_j + r_j z_j - c_j and the curvature d G_jj + r_j. LANES rows are updated together, so
+that the inner loop runs over rows and uses the vectors of the processor.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from partwise.backends.numpy.kernels._atomics import (
 from partwise.backends.numpy.kernels._options import HELPER, OPTIONS, UNROLLED, compiled
 from partwise.backends.numpy.kernels.products import gemm, multiply
 
-LANES = 64  # rows that move together; 64 was the fastest for float32 and float64
+LANES = 64  # rows that are updated together; 64 was the fastest for float32 and float64
 TERMS = 4  # terms of a sum that are added at once
 SOME = 128  # rows of a piece of `quadratic_change`
 IN_ORDER = {**HELPER, "fastmath": UNROLLED["fastmath"]}  # otherwise additions form one long chain
@@ -80,11 +80,11 @@ def _inverse_curvature(own, G, inverse):
 
 @compiled(**IN_ORDER)
 def _sweep(z, c, G, own, inverse):
-    """Move each coordinate of the rows in lanes once; returns Σ slope (old - new).
+    """Update each coordinate of the rows in lanes once; return Σ slope (old - new).
 
-    This equals curvature (new - old)² if new > 0. A coordinate without curvature moves only if its
-    slope drives it to zero. G has columns of zeros up to a multiple of TERMS, and z rows
-    of zeros.
+    The sum equals curvature (new - old)² if new > 0. A coordinate without curvature becomes zero if
+    its slope is positive, and does not change otherwise. G has columns of zeros up to a multiple of
+    TERMS, and z rows of zeros.
     """
     wide_vectors()
     zero, ridges, d = z.dtype.type(0), len(own) // 2, own[0]
@@ -219,8 +219,8 @@ def _pull(indptr, indices, weights, Z, C, scale, z, c, pull, first, step):
 def _add_degrees(indptr, indices, weights, scale, n, own, first, step):
     """Add scale Σ_o w_io to the curvature of the rows in lanes.
 
-    Rows that are a multiple of ``step`` apart move together, so an edge between two of them enters
-    by its bound, which counts it twice.
+    Rows that are a multiple of ``step`` apart are updated together. An edge between two of them is
+    replaced by its bound, which counts the edge twice.
     """
     ridges = len(own) // 2
     for t in range(min(LANES, (n - first + step - 1) // step)):
@@ -239,11 +239,11 @@ def _hals_graph(
 ):  # fmt: skip
     """Run `hals_graph` in one of the threads.
 
-    Rows of a group move in two phases. In the first, each block of rows computes its linear terms;
-    in the second the rows move. A thread takes blocks that no thread has ``begun``, starting
-    ``share`` blocks after the previous thread, and continues once all blocks have ``ended`` the
-    phase. A late or missing thread therefore delays no other. ``far`` receives the distance that
-    each block moved; added in order, the sum is the same in all threads.
+    The rows of a group are updated in two phases. In the first, each block of rows computes its
+    linear terms; in the second, the rows are updated. A thread takes blocks that no thread has
+    ``begun``, starting ``share`` blocks after the previous thread, and continues when all blocks
+    have ``ended`` the phase. A late or missing thread therefore delays no other. ``far`` receives
+    the change of each block; the changes are added in order, so the sum is the same in all threads.
     """
     wide_vectors()
     (n, k), blocks = Z.shape, len(z)
@@ -282,9 +282,9 @@ def _hals_graph(
 def hals_graph(Z, C, G, d, r, indptr, indices, weights, scale, groups, rounds, stop, threads=1):
     """Run `hals_rows` with the term scale/2 tr(ZᵀLZ), with the Laplacian L of a CSR graph.
 
-    Row i belongs to group i mod ``groups``: rows of a group lie far apart, since neighbours in the
-    graph are often neighbours in the array. Groups move one after the other, each with the latest
-    values of the others.
+    Row i belongs to group i mod ``groups``. Rows of a group are far apart, since neighbours in the
+    graph are often neighbours in the array. Groups are updated one after the other, each with the
+    latest values of the others.
     """
     (n, k), G = Z.shape, _filled_up(G)
     blocks = -(-n // (groups * LANES))

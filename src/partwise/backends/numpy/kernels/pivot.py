@@ -29,7 +29,7 @@ CHANCES = 3  # rounds without fewer wrong coordinates before these change one at
 
 
 class Rows(NamedTuple):
-    """Problems min ½ d zᵀGz + ½ r·z² - cᵀz over z >= 0, one in each row, in float64.
+    """Problems min ½ d zᵀGz + ½ r·z² - cᵀz over z >= 0, one per row, in float64.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Rows(NamedTuple):
 
 
 class Lanes(NamedTuple):
-    """Systems of SIDE rows, one in each lane.
+    """Linear systems of SIDE rows, one in each lane of the processor's vectors.
 
     Attributes
     ----------
@@ -276,7 +276,7 @@ def _end_turn(lanes, a, rows, M, low):
 
 @compiled(**HELPER)
 def pivot(rows, M, low, lanes):
-    """Move each row to its minimiser; ``found`` stays False if it was not found.
+    """Set each row to its minimiser; ``found`` stays False if it was not found.
 
     M is G, or G and K = G⁻¹. A lane whose row is finished takes the next one. A diagonal below the
     relative precision ``low`` counts as rounding error.
@@ -354,7 +354,7 @@ def _pivot_rows(Z, C, rows, M, d, r, low, found, gemm, begun):
 
 
 def pivot_rows(Z, C, rows, G, d, r, K, low, found, threads=1):
-    """Move rows of Z to the minimiser of ½ d zᵀGz + ½ r·z² - cᵀz over z >= 0, in place.
+    """Set rows of Z to the minimiser of ½ d zᵀGz + ½ r·z² - cᵀz over z >= 0, in place.
 
     d has one number or one per row, and r has as many rows and 1 or k columns; K is that of
     `inverse_of`. ``found`` must be False and becomes True for rows whose minimiser was found. A row

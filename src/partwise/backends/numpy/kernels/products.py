@@ -1,4 +1,4 @@
-"""Products by BLAS and of sparse matrices, and the linear systems of a graph."""
+"""Products by BLAS, products of sparse matrices, and linear systems of a graph."""
 
 from __future__ import annotations
 

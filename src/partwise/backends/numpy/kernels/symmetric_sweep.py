@@ -1,7 +1,8 @@
-"""Coordinate descent on ½‖S - VVᵀ‖²: each entry of V moves to the minimum of its quartic.
+"""Coordinate descent on ½‖S - VVᵀ‖², which is a quartic in each entry of V.
 
-Vandaele, Gillis, Lei, Zhong & Dhillon (2016). The part of the objective with v = v_ij is
-2 (v⁴/4 + a v²/2 + b v); a sweep costs a product with S and k² for each row.
+The method is that of Vandaele, Gillis, Lei, Zhong & Dhillon (2016). Each entry is set to the
+minimum of its quartic. The part of the objective with v = v_ij is 2 (v⁴/4 + a v²/2 + b v). A sweep
+costs a product with S, and k² operations per row.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def _least(a, b):
     third = a / 3
     inside = 0.25 * b * b + third * third * third
     if inside > 0:
-        if b >= 0:  # the one real root is not positive
+        if b >= 0:  # the only real root is not positive
             return 0.0
         t = np.cbrt(-0.5 * b + np.sqrt(inside))
         x = t - third / t
@@ -33,7 +34,7 @@ def _least(a, b):
         if size == 0:
             return 0.0
         x = 2 * size * np.cos(np.arccos(min(1.0, max(-1.0, -0.5 * b / (size * size * size)))) / 3)
-    for _ in range(3):  # Newton: the formulas above lose digits where they cancel
+    for _ in range(3):  # Newton's method corrects the cancellation in the formulas above
         slope = 3 * x * x + a
         if slope > 0:
             x -= (x * (x * x + a) + b) / slope
@@ -53,7 +54,7 @@ def _gain(a, b, old, new):
 
 @compiled(**HELPER)
 def _row(i, own, V, G, c):
-    """Move the entries of row i; c = Σ_{l≠i} s_il v_l, own = s_ii. Return the decrease."""
+    """Minimise over the entries of row i; return the decrease. c = Σ_{l≠i} s_il v_l."""
     k = len(c)
     v = V[i]
     square = 0.0
@@ -83,7 +84,7 @@ def _row(i, own, V, G, c):
 
 @compiled(**OPTIONS)
 def symmetric_dense(S, V, G):
-    """Sweep over V in place and update G = VᵀV; return the decrease of the objective."""
+    """Run a sweep on V in place, and update G = VᵀV; return the decrease."""
     n, k = V.shape
     c, fall = np.empty(k), 0.0
     for i in range(n):
@@ -99,7 +100,7 @@ def symmetric_dense(S, V, G):
 
 @compiled(**OPTIONS)
 def symmetric_rows(indptr, indices, values, V, G):
-    """Sweep over the rows of S given as CSR arrays."""
+    """Run a sweep for S in CSR format."""
     n, k = V.shape
     c, fall = np.empty(k), 0.0
     for i in range(n):
