@@ -1,1 +1,1 @@
-"""Prior knowledge: labels, links and neighbour graphs, checked and encoded."""
+"""Prior knowledge: labels, pairs of samples (links) and neighbour graphs."""

@@ -1,4 +1,4 @@
-"""Given labels that the other samples contradict."""
+"""Detection of given labels that are probably wrong."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-#: Beta prior of the share of wrong labels (mean 5%, median 0.6%), and the shares that are tried. A
-#: larger first number expects more wrong labels.
+#: Parameters of the Beta prior of the share of wrong labels (mean 5%, median 0.6%), and the shares
+#: at which the posterior is evaluated. A larger first number expects more wrong labels.
 ERRORS, SHARES = (0.2, 4.0), np.geomspace(1e-6, 0.5, 60)
-#: Probabilities for a held-out label come from fewer labels, some of them wrong, and are too flat.
-#: They are sharpened by the power SHARPER[0] + SHARPER[1] ε, which was estimated on public data
-#: sets with up to 30% wrong labels (`python -m benchmarks.expected --doubts`).
+#: The class probabilities of a held-out sample are too close to each other, because fewer labels
+#: were used, some of them wrong. They are raised to the power SHARPER[0] + SHARPER[1] ε, which was
+#: estimated on public data sets with up to 30% wrong labels (`python -m benchmarks.expected
+#: --doubts`).
 SHARPER = (1.35, 3.0)
-#: Smallest probability of a class. Larger values make contradictions count less.
+#: Lower limit of class probabilities. Larger values make contradictions count less.
 MIN_PROBABILITY = 1e-3
 
 
@@ -33,21 +34,23 @@ def doubts(
 ) -> list[Doubt]:
     r"""Return labels that are probably wrong, the most doubtful first.
 
-    An unknown share ε of the labels is wrong, and each other class is equally likely then. Let r be
-    the class probabilities of a sample, p sharpened. The probability of its label g is
+    The model assumes that an unknown share ε of the labels is wrong, and that each other class is
+    then equally likely. Let r be the class probabilities p of a sample after sharpening. The
+    probability of its label g is
 
     .. math:: \ell_g(\varepsilon) = (1 - \varepsilon) r_g + \varepsilon\,\frac{1 - r_g}{c - 1},
 
-    where the second term is a mistake. ε has a Beta prior (`ERRORS`). Its posterior given all
-    labels weights the share of the second term. A single contradicted label among many is therefore
-    as likely a difficult sample as a mistake; many contradicted labels are mistakes.
+    where the second term is the probability of a wrong label. ε has a Beta prior (`ERRORS`), and
+    the probability that a label is wrong is averaged over its posterior given all labels. If a
+    single label among many is contradicted, it may therefore also be a difficult sample; if many
+    are contradicted, they are probably wrong.
 
     Parameters
     ----------
     rows : (m,) array of int
         Row numbers of the labelled samples.
     p : (m, n_classes) array
-        Their held-out class probabilities.
+        Class probabilities of these samples, predicted without their labels.
     given : (m,) array of int
         Positions of their labels in ``classes``.
     classes : (n_classes,) array
@@ -56,7 +59,8 @@ def doubts(
     if not len(rows) or count < 2:
         return []
     at, log_p, odds = np.arange(len(p)), np.log(np.maximum(p, MIN_PROBABILITY)), []
-    log_post = ERRORS[0] * np.log(SHARES) + (ERRORS[1] - 1) * np.log1p(-SHARES)  # over log ε
+    # density over log ε
+    log_post = ERRORS[0] * np.log(SHARES) + (ERRORS[1] - 1) * np.log1p(-SHARES)
     for j, share in enumerate(SHARES):
         own = softmax((SHARPER[0] + SHARPER[1] * share) * log_p, axis=1)[at, given]
         mistake = share * (1 - own) / (count - 1)

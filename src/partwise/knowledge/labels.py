@@ -1,6 +1,6 @@
 """Class labels of any type, checked and encoded as integers.
 
-The library uses integer codes; results contain the classes of the user.
+Partwise uses integer codes internally; results contain the classes as the user passed them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Labels:
     Attributes
     ----------
     classes : ndarray of shape (n_classes,)
-        The classes that occur, sorted, in the dtype of the user.
+        The sorted classes, in the dtype that the user passed.
     codes : int64 ndarray of shape (n_samples,)
         Position of the class of each sample in ``classes``, the most probable one if the label is
         a probability; -1 for an unlabelled sample.
@@ -370,7 +370,7 @@ def propagate(W: sp.csr_array, labels: Labels) -> Labels:
     Parameters
     ----------
     W : csr_array of shape (n_samples, n_samples)
-        Symmetric and >= 0.
+        Symmetric non-negative graph.
     labels : Labels
 
     Returns
@@ -390,7 +390,7 @@ def propagate(W: sp.csr_array, labels: Labels) -> Labels:
         by_degree = sp.diags_array(1 / degrees)
         for c in range(P.shape[1]):
             P[free, c] = cg(system, given[:, c], rtol=1e-10, maxiter=1000, M=by_degree)[0]
-        # far from all labels, every value may be below the tolerance of the solver
+        # For samples far from all labels, all values may be below the tolerance of the solver.
         P[free] = np.maximum(P[free], 1e-12)
         P[free] /= P[free].sum(axis=1, keepdims=True)
     codes = np.where(reached, P.argmax(axis=1), -1).astype(np.int64)

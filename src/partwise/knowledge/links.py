@@ -20,12 +20,12 @@ Pairs = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Links:
-    """Pairs of samples, each once and with the smaller index first.
+    """Pairs of samples; each occurs once, with the smaller index first.
 
     Attributes
     ----------
     must, cannot : int64 ndarrays of shape (m, 2)
-        Samples of one group, and samples of different groups.
+        Pairs of samples that belong together, and pairs that belong to different groups.
     n_samples : int
     """
 
@@ -35,18 +35,19 @@ class Links:
 
     @property
     def must_graph(self) -> sp.csr_array:
-        """The must-links as a symmetric graph of ones."""
+        """The must-link pairs as a symmetric graph with weights of one."""
         return _graph(self.must, self.n_samples)
 
     @property
     def cannot_graph(self) -> sp.csr_array:
-        """The cannot-links as a symmetric graph of ones."""
+        """The cannot-link pairs as a symmetric graph with weights of one."""
         return _graph(self.cannot, self.n_samples)
 
     def groups(self, labels: Labels | None = None) -> Labels:
-        """Return groups of samples that must-links and labels connect; -1 for single samples.
+        """Return the group of each sample, by must-links and labels; -1 if single.
 
-        The classes come first, in their order, so that without must-links these are the labels.
+        The classes are the first groups, in their order. Without must-links, the groups are
+        therefore the labels.
         """
         n, classes = self.n_samples, 0 if labels is None else labels.n_classes
         _, found = connected_components(_joined(self.must, labels, n), directed=False)
@@ -140,7 +141,7 @@ def _graph(pairs: Pairs, n: int) -> sp.csr_array:
 
 
 def _joined(must: Pairs, labels: Labels | None, n: int) -> sp.csr_array:
-    """Return the graph of samples and classes, joined by must-links and labels."""
+    """Return a graph of samples and classes, connected by must-links and labels."""
     rows, columns = must.T
     size = n
     if labels is not None:
@@ -187,7 +188,7 @@ def _path(graph: sp.csr_array, start: int, end: int) -> list[int]:
 
 
 def _describe_path(way: list[int], labels: Labels | None, n: int) -> str:
-    """Describe a path over samples and classes."""
+    """Describe a path of samples and classes in words, for an error message."""
     parts = []
     for i, node in enumerate(way[:-1]):
         following = way[i + 1]

@@ -51,29 +51,33 @@ def neighbor_graph(
                                  exp(-d_ij² / (2 t²))   "heat", d Euclidean, t the bandwidth
                                  x_i · x_j              "dot", at least 0
 
-    for the ``n_neighbors`` samples j closest to i, without i itself, and 0 for all others. The
-    diagonal is zero.
+    N_ij is defined for the ``n_neighbors`` samples j closest to i, without i itself, and is 0 for
+    all others. The diagonal is zero.
 
     Parameters
     ----------
     X : array, memmap, scipy sparse array or Dask array of shape (n_samples, n_features)
-        Finite values of either sign. A memmap is read by blocks; a Dask array needs
+        Finite values, which may be negative. A memmap is read by blocks of rows; a Dask array needs
         ``method="approximate"``.
     n_neighbors : int, default=5
-        Neighbours of each sample before symmetrising. At most ``n_samples - 1`` are used.
+        Number of neighbours of each sample, before the graph is made symmetric. At most ``n_samples
+        - 1`` are used.
     weighting : {"binary", "heat", "dot"}, default="binary"
         The weight of an edge. ``"dot"`` is the cosine for rows of unit length.
     bandwidth : float, optional
-        t of the heat kernel; the mean neighbour distance where None. Other weightings ignore it.
+        Bandwidth t of the heat kernel. None: the mean distance of neighbours. Other weightings
+        ignore it.
     method : {"exact", "approximate"}, default="exact"
-        See `nearest_neighbors`. The weights of a Dask array's graph are those of its sketch.
+        Method of `nearest_neighbors`. For a Dask array, the weights are computed from the sketch
+        that it describes.
     random_state : int or RandomState, optional
-        For the approximate search.
+        Random seed of the approximate search.
 
     Returns
     -------
     csr_array of shape (n_samples, n_samples)
-        Of X's floating dtype (float64 for integers), with sorted indices and no stored zeros.
+        Graph with the floating dtype of X (float64 for integers), sorted indices and no stored
+        zeros.
 
     References
     ----------
@@ -105,13 +109,13 @@ def joined(
     X: Any, n_neighbors: int, weighting: str, bandwidth: Any, method: Method, random_state: Any,
     device: Any = None,
 ) -> tuple[sp.csr_array, float]:  # fmt: skip
-    """Return the graph of checked samples, and the bandwidth of its weights (1 without heat)."""
+    """Return the graph of checked samples, and the bandwidth (1 without heat kernel)."""
     n = X.shape[0]
     indices, distances = _nearest(X, n_neighbors, method, random_state, device)
     t = 1.0
     if weighting == "heat":
         t = float(bandwidth) if bandwidth is not None else float(distances.mean() if n > 1 else 1)
-        t = t if t > 0 else 1.0  # 0: all neighbours are copies, at distance 0, and exp(-0) = 1
+        t = t if t > 0 else 1.0  # if t is 0, all neighbours have distance 0, and exp(-0) = 1
     directed = weighted_edges(X, indices, distances, weighting, t)
     W = sp.csr_array(directed.maximum(directed.T))
     W.eliminate_zeros()
@@ -122,7 +126,7 @@ def joined(
 def weighted_edges(
     X: Any, indices: Any, distances: Any, weighting: str, t: float, new: Any = None
 ) -> sp.csr_array:
-    """Return edges from each sample of X, or of ``new``, to its neighbours in X."""
+    """Return weighted edges from samples of X, or of ``new``, to neighbours in X."""
     shared: Any = None
     dots: Any = None
     if isinstance(X, IncompleteSamples):
@@ -135,7 +139,8 @@ def weighted_edges(
     else:
         weights = np.ones(indices.shape) if weighting == "binary" else np.maximum(dots, 0.0)
     if shared is not None:
-        weights = np.where(shared > 0, weights, 0.0)  # nothing shows that the two are alike
+        # without common features there is no evidence that the samples are similar
+        weights = np.where(shared > 0, weights, 0.0)
     m, k = indices.shape
     starts = np.arange(0, m * k + 1, k) if k else np.zeros(m + 1, dtype=np.int64)
     dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.float64
@@ -151,11 +156,12 @@ def nearest_neighbors(
     method: Method = "exact",
     random_state: int | np.random.RandomState | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the ``n_neighbors`` other samples with the smallest ‖x_i - x_j‖₂, nearest first.
+    """Return the ``n_neighbors`` nearest other samples of each sample, nearest first.
 
-    A sample is never its own neighbour: it is left out by its index, so copies of a sample are
-    found, at distance 0. Equal distances are ordered by index; which of the samples that tie for
-    the last place is kept is not specified, but the same in every run.
+    Distances are Euclidean. A sample is never its own neighbour. It is excluded by its index, so
+    that another sample with equal values can be a neighbour, at distance 0. Equal distances are
+    ordered by index. If several samples have the same distance for the last place, it is not
+    specified which of them is returned, but it is the same in every run.
 
     Parameters
     ----------
@@ -164,14 +170,14 @@ def nearest_neighbors(
     n_neighbors : int, default=5
         Number of neighbours. Larger values than ``n_samples - 1`` are reduced with a warning.
     method : {"exact", "approximate"}, default="exact"
-        ``"exact"`` compares all pairs in blocks, on as many threads as BLAS may use.
-        ``"approximate"`` uses pynndescent (``pip install partwise[graph]``) if there are enough
-        samples to make it faster. It may miss some neighbours, but returns exact distances. A Dask
-        array needs it, and is searched in a sketch: the projections of the samples on the 128
-        directions in which X is largest, 512 bytes per sample, gathered here (see Notes). From
-        50,000 samples on, a Dask array needs pynndescent.
+        ``"exact"`` compares all pairs of samples in blocks. ``"approximate"`` uses pynndescent
+        (``pip install partwise[graph]``) if there are enough samples to make it faster. It may miss
+        some neighbours, but returns exact distances. A Dask array needs ``"approximate"``. It is
+        searched in a sketch, which is kept in the memory of this process: the projections of the
+        samples on the 128 directions in which X is largest, with 512 bytes per sample (see Notes).
+        From 50,000 samples on, a Dask array needs pynndescent.
     random_state : int or RandomState, optional
-        For the approximate search.
+        Random seed of the approximate search.
 
     Returns
     -------
@@ -181,11 +187,11 @@ def nearest_neighbors(
 
     Notes
     -----
-    The sketch of a Dask array is found by four passes over X. Distances in it are at most the true
-    ones, and equal to them for up to 128 features. Of the five nearest neighbours it finds 97 % on
-    the ORL faces and 96 % on COIL-20 (1,024 features), but 27 % on the word counts of TDT2 (36,771
-    features): there it takes others, close in the main directions, and 97 % of them are of the
-    sample's class against 89 % of the exact ones.
+    The sketch of a Dask array is computed in four passes over X. Distances in the sketch are at
+    most the true distances, and equal for up to 128 features. Of the five nearest neighbours, it
+    finds 97% on the ORL faces and 96% on COIL-20 (1,024 features), but 27% on the word counts of
+    TDT2 (36,771 features). There it finds other samples that are close in the main directions; 97%
+    of them have the class of the sample, compared with 89% of the exact neighbours.
 
     Examples
     --------
@@ -229,12 +235,13 @@ def _nearest(
 def check_graph(
     graph: ArrayLike | sp.sparray | sp.spmatrix, n_samples: int, *, name: str = "graph"
 ) -> sp.csr_array:
-    """Return a user's graph as a symmetric, non-negative csr_array with an empty diagonal.
+    """Check a graph and return it as a symmetric csr_array with an empty diagonal.
 
     Parameters
     ----------
     graph : scipy sparse array or dense array of shape (n_samples, n_samples)
-        Weights of the edges. The diagonal is dropped: it has no part in the Laplacian.
+        Non-negative weights of the edges. The diagonal is removed, since it does not change the
+        Laplacian.
     n_samples : int
         The number of rows of X.
     name : str, default="graph"
@@ -243,7 +250,7 @@ def check_graph(
     Returns
     -------
     csr_array of shape (n_samples, n_samples)
-        A new array, float32 where the graph is, else float64.
+        A new array, in float32 if the graph is, otherwise in float64.
 
     Raises
     ------
@@ -291,7 +298,8 @@ def check_graph(
     W.sum_duplicates()
     W.eliminate_zeros()
     gap = abs(W - W.T)
-    # both triangles may come from different summation orders: some hundred roundings are no error
+    # The two triangles may have been summed in different orders, so a difference of some hundred
+    # rounding errors is allowed.
     if gap.nnz and gap.max() > 200 * np.finfo(dtype).eps * W.max():
         gaps = gap.tocoo()
         at = int(gaps.data.argmax())
@@ -307,7 +315,7 @@ def check_graph(
 
 
 def check_edges(graph: Any, n_new: int, n_samples: int, *, name: str = "graph") -> sp.csr_array:
-    """Return a user's weights between new and fitted samples as a csr_array."""
+    """Check weights between new and training samples; return them as a csr_array."""
     refuse_masks(graph, name)
     given: Any = graph if sp.issparse(graph) else np.asarray(graph)
     if given.shape != (n_new, n_samples):
@@ -324,18 +332,18 @@ def check_edges(graph: Any, n_new: int, n_samples: int, *, name: str = "graph") 
 
 
 def semi_supervised_graph(W: sp.csr_array, labels: Labels | None) -> sp.csr_array:
-    """Keep the edges of W that have an unlabelled sample at an end.
+    """Return W without the edges between two labelled samples.
 
-    Labels decide all other edges. Two labelled samples are joined with ``label_weight`` if they
-    have the same class, and not joined otherwise. The cliques of the classes are never built, so
-    edges between labelled samples are removed here.
+    In semi-supervised GNMF, labels determine these edges: two labelled samples are connected with
+    ``label_weight`` if they have the same class, and are not connected otherwise. As the edges
+    within a class are never stored, only their removal from W is done here.
 
     Parameters
     ----------
     W : csr_array of shape (n_samples, n_samples)
-        A symmetric graph, left as it is.
+        A symmetric graph, which is not changed.
     labels : Labels or None
-        From `partwise.knowledge.labels.encode_labels`; with None nothing is removed.
+        Result of `partwise.knowledge.labels.encode_labels`; if None, no edges are removed.
 
     Returns
     -------
@@ -367,9 +375,10 @@ def semi_supervised_graph(W: sp.csr_array, labels: Labels | None) -> sp.csr_arra
 
 
 def _check_samples(X: Any, method: Method, random_state: Any) -> tuple[Any, Method, Any]:
-    """Return the samples to search, the method, and the dtype of weights; X stays unchanged.
+    """Return the samples to search, the search method, and the dtype of weights.
 
-    A C-ordered float array, a canonical csr_array, a memmap as it is, the sketch of a Dask array.
+    X is not changed. The samples are a C-ordered float array, a canonical csr_array, a memmap, or
+    the sketch of a Dask array.
     """
     if method not in ("exact", "approximate"):
         raise ValueError(f"method must be 'exact' or 'approximate', got {method!r}.")
@@ -416,22 +425,22 @@ def _check_distributed(
 
 @dataclass(frozen=True, eq=False)
 class Neighborhood:
-    """The training samples and their graph.
+    """The training samples and their graph, for the neighbours of new samples.
 
     Attributes
     ----------
     graph : csr_array of shape (n_samples, n_samples)
-        W of the fit, without labels.
+        Graph of the fit, without edges from labels.
     samples : array or csr_array with a row for each training sample, or None
-        Where neighbours of new samples are searched: a copy of X, sparse where X is; the memmap
-        itself where X is one; the projections of X where X lies on a cluster. None where the user
-        brought the graph, so that there is nothing to search.
+        Samples among which neighbours of new samples are searched: a copy of X, sparse if X is; the
+        memmap itself if X is one; the sketch if X is a Dask array. None if the user passed the
+        graph, so that neighbours cannot be searched.
     bandwidth : float
-        t of heat weights; 1 for the others.
+        Bandwidth t of the heat kernel; 1 for other weights.
     directions : ndarray of shape (n_features, 128) or None
-        New samples are projected on these where ``samples`` are projections.
+        Directions of the sketch, on which new samples are projected.
     entries, observed : array and bool
-        The weights of the entries of ``samples``, as in `IncompleteSamples`; None without missing
+        Weights of the entries of ``samples``, as in `IncompleteSamples`; None without missing
         values.
     """
 
@@ -445,8 +454,8 @@ class Neighborhood:
     def edges(self, X: Any, n_neighbors: int, weighting: str) -> sp.csr_array:
         """Return the weights between new and training samples, (n_new, n_samples).
 
-        A new sample is joined to its ``n_neighbors`` nearest training samples. One that equals a
-        training sample is that sample, and has its neighbours.
+        A new sample is connected to its ``n_neighbors`` nearest training samples. If it equals a
+        training sample, it has the neighbours of this sample.
         """
         stored: Any = self.samples
         if self.directions is not None:
@@ -473,7 +482,7 @@ class Neighborhood:
 
 
 def _with_entries(X: Any, entries: Any = None, observed: bool = False) -> IncompleteSamples:
-    """Return X with the weights of its entries; without them nothing is missing."""
+    """Return X with the weights of its entries; X itself if there are none."""
     entries = sp.csr_array(X.shape, dtype=bool) if entries is None else entries
     return IncompleteSamples(X, entries, observed)
 
@@ -481,9 +490,9 @@ def _with_entries(X: Any, entries: Any = None, observed: bool = False) -> Incomp
 def learn_neighborhood(
     X: Any, n_neighbors: int, weighting: str, bandwidth: float | None, method: Any, seed: int
 ) -> Neighborhood:
-    """Return the neighbour graph of X as `neighbor_graph` does, with what new samples need."""
+    """Return the neighbour graph of X, and what the search for new samples needs."""
     how = (n_neighbors, weighting, bandwidth)
-    if isinstance(X, Swept):  # on a cluster
+    if isinstance(X, Swept):  # X is a Dask array
         Q = _sketch.directions(X, seed)
         samples = _sketch.project(X, Q)
         few = len(samples) <= _sketch.COMPARE_ALL
@@ -496,5 +505,6 @@ def learn_neighborhood(
     W, t = joined(samples, *how, method, seed)
     own, given = (Z.data if sp.issparse(Z) else Z for Z in (samples, X))
     if not isinstance(samples, np.memmap) and isinstance(given, np.ndarray):
-        samples = samples.copy() if np.shares_memory(own, given) else samples  # X may change
+        # the user may change X later
+        samples = samples.copy() if np.shares_memory(own, given) else samples
     return Neighborhood(W.astype(dtype, copy=False), samples, t)

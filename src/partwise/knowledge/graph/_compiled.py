@@ -1,4 +1,4 @@
-"""The loops of the search: plain functions, compiled on first use."""
+"""Compiled loops of the search for neighbours."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def kernels() -> SimpleNamespace:
 
     plain = {"nogil": True, "cache": OPTIONS["cache"]}
     exact = compiled(**plain)
-    # sums in any order; nan and inf keep their meaning
+    # sums may have any order; nan and inf keep their meaning
     loose = compiled(**plain, fastmath={"reassoc", "contract", "nsz"})
     return SimpleNamespace(
         keep_nearest=exact(keep_nearest),
@@ -25,9 +25,10 @@ def kernels() -> SimpleNamespace:
 
 
 def keep_nearest(G, low, a0, b0, best, who, worst):  # type: ignore[no-untyped-def]
-    """Offer low_i + low_j - 2 G_ij to the lists of i and of j, over one block of pairs (i, j).
+    """Insert the values low_i + low_j - 2 G_ij of a block of pairs into sorted lists.
 
-    best (n, m) and who are sorted by value, then index; worst is best's last column.
+    Row i of ``best`` (n, m) holds the smallest values of sample i, and row i of ``who`` the other
+    samples; both are sorted by value, then by index. ``worst`` is the last column of ``best``.
     """
     m = best.shape[1]
     rows, cols = G.shape
@@ -41,7 +42,7 @@ def keep_nearest(G, low, a0, b0, best, who, worst):  # type: ignore[no-untyped-d
             c1 = min(c0 + 64, cols)
             limit = worst[i]
             hits = 0
-            for c in range(c0, c1):  # no branch: this is the loop that all pairs go through
+            for c in range(c0, c1):  # this loop runs over all pairs, so it contains no branch
                 g = G[r, c]
                 d = base + (low_b[c] - (g + g))
                 hits += (d <= limit) | (d <= worst_b[c])
@@ -82,7 +83,7 @@ def sparse_products(indptr, indices, data, tptr, rows, tdata, a0, out):  # type:
 
 
 def exact_dense(X, rows, candidates, squares, start, stop):  # type: ignore[no-untyped-def]
-    """Compute squares_it = ‖x_i - x_j‖² for j = candidates_it, i in rows, start <= t < stop."""
+    """Compute ‖x_i - x_j‖² for each row i and its candidates j from start to stop."""
     for i in rows:
         for t in range(start, stop):
             j = candidates[i, t]
@@ -94,7 +95,7 @@ def exact_dense(X, rows, candidates, squares, start, stop):  # type: ignore[no-u
 
 
 def exact_sparse(indptr, indices, data, rows, candidates, squares, start, stop):  # type: ignore[no-untyped-def]
-    """Search as `exact_dense` does, over the sorted union of two sparse rows."""
+    """Compute `exact_dense` for sparse rows, over the union of their entries."""
     for i in rows:
         for t in range(start, stop):
             j = candidates[i, t]

@@ -1,13 +1,14 @@
 """Neighbours of samples with missing values or weights of entries.
 
-Two samples are compared on the entries that both have. Every other entry counts as much as for two
-samples drawn at random, so that a small overlap is weak evidence::
+Two samples are compared on the features that both have. Each other feature adds the mean squared
+difference of two random samples, so that two samples with few common features are rarely
+neighbours::
 
     d_ij² = Σ_f m_if m_jf (x_if - x_jf)² + Σ_f (1 - m_if m_jf) 2 var_f
 
-where m is 0 for a missing entry, 1 for an observed one, and in between a weight over the largest
-of its row. The sum over shared entries is one product of [m x² - m var, m, -2 m x] and
-[m, m x² - m var, m x], with x measured from the mean of its feature.
+Here m is 0 for a missing entry and 1 for an observed one. With weights of entries, m is the weight
+divided by the largest weight of the row. The sum over shared features is one product of [m x² - m
+var, m, -2 m x] and [m, m x² - m var, m x], where x is measured from the mean of its feature.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ class IncompleteSamples:
     Attributes
     ----------
     values : ndarray or csr_array of shape (n_samples, n_features)
-        m x: zero where an entry is missing.
+        The values m x, which are zero for missing entries.
     entries : ndarray or csr_array of the same shape
-        m where ``observed``, else 1 - m.
+        The weights m if ``observed`` is True, otherwise 1 - m.
     observed : bool
     """
 
@@ -65,7 +66,7 @@ class IncompleteSamples:
         return self.values.dtype
 
     def rows(self, at: Any) -> tuple[Any, Any]:
-        """Return m x and m of some samples in float64, sparse if both are stored so."""
+        """Return m x and m of some samples in float64, sparse if both are sparse."""
         F, M = self.values[at].astype(np.float64), self.entries[at].astype(np.float64)
         if self.observed and sp.issparse(F) and sp.issparse(M):
             return F, M
@@ -80,10 +81,10 @@ class IncompleteSamples:
 def search(
     X: IncompleteSamples, k: int, new: IncompleteSamples | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the k nearest samples in X of its own or ``new`` samples, and squared distances."""
+    """Return the k nearest samples in X, and squared distances, for X or ``new``."""
     mean, twice = _moments(X)
     whole = float(twice.sum())
-    # equal distances are ordered by index, whatever the rounding of the products
+    # Order equal distances by index, although the products have rounding errors.
     unit = max(whole, np.finfo(np.float64).tiny) * 2.0**-40
     left = X if new is None else new
     n = left.shape[0]
@@ -119,7 +120,7 @@ def overlaps(
 def same_rows(
     X: IncompleteSamples, at: NDArray[np.int64], new: IncompleteSamples
 ) -> NDArray[np.bool_]:
-    """Return True where a new sample has the values and missing entries of its match in X."""
+    """Return which new samples equal their match in X, also in missing entries."""
     apart = [
         abs(one - other).sum(axis=1)
         for one, other in zip(new.rows(np.arange(len(at))), X.rows(at), strict=True)

@@ -1,4 +1,4 @@
-"""The search for neighbours of some rows with numpy alone: of X itself, or of new samples."""
+"""Search for neighbours of some rows of X, or of new samples, with numpy alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from partwise.backends.arrays import forget
 
 BLOCK = 1024  # samples on each side of a block of distances
 SPARE = 4  # additional candidates, so that nearly all rows need no second search
-SAME = 1e-9  # squared distances this close (relatively) are a tie
+SAME = 1e-9  # squared distances with a smaller relative difference count as equal
 
 
 def search_rows(
@@ -21,10 +21,10 @@ def search_rows(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the neighbours of some samples in X, and squared distances in float64.
 
-    The samples are ``X[rows]``, none of which is its own neighbour, or ``new[rows]``.
+    The samples are ``X[rows]``, which are not their own neighbours, or ``new[rows]``.
 
-    Candidates come from ‖z_i‖² + ‖z_j‖² - 2 z_i·z_j. Where rounding could hide a closer sample
-    (vectors far longer than their differences), the row is searched by differences.
+    Candidates are found by ‖z_i‖² + ‖z_j‖² - 2 z_i·z_j. If vectors are far longer than their
+    differences, rounding could hide a closer sample. Such rows are searched by differences.
     """
     n, p = X.shape
     source, others = (X, n - 1) if new is None else (new, n)
@@ -67,7 +67,7 @@ def search_rows(
 def search_by_differences(
     X: Any, rows: NDArray[np.int64], k: int, new: Any = None
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Search by Σ_f (x_if - x_jf)² for each sample j, which is slow and exact."""
+    """Search neighbours by Σ_f (x_if - x_jf)² for all samples j; slow, but exact."""
     from scipy.spatial.distance import cdist
 
     best = np.full((rows.size, k), np.inf)
@@ -94,7 +94,7 @@ def merge(
     m = best.shape[1]
     if rows is not None:
         inside = np.flatnonzero((rows >= start) & (rows < start + D.shape[1]))
-        D[inside, rows[inside] - start] = np.inf  # not its own neighbour
+        D[inside, rows[inside] - start] = np.inf  # a sample is not its own neighbour
     if D.shape[1] > m:
         columns = np.argpartition(D, m - 1, axis=1)[:, :m]
         D = np.take_along_axis(D, columns, axis=1)
@@ -102,7 +102,8 @@ def merge(
         columns = np.broadcast_to(np.arange(D.shape[1]), D.shape)
     values = np.hstack([best, D])
     names = np.hstack([who, columns + start])
-    # the finite entries of best come first, so a stable sort keeps the earlier index of equals
+    # A stable sort keeps the smaller index first among equal values, since the finite entries of
+    # best are sorted.
     order = np.argsort(values, axis=1, kind="stable")[:, :m]
     return np.take_along_axis(values, order, 1), np.take_along_axis(names, order, 1)
 
@@ -150,7 +151,7 @@ def neighbor_dots(X: Any, indices: NDArray[np.int64], new: Any = None) -> NDArra
 
 
 def cuts(n: int, step: int = BLOCK) -> list[tuple[int, int]]:
-    """Return [(0, step), (step, 2 step), ..., (., n)]."""
+    """Return the ranges [(0, step), (step, 2 step), ..., (., n)]."""
     return [(a, min(a + step, n)) for a in range(0, n, step)]
 
 

@@ -1,12 +1,12 @@
-"""The search for neighbours.
+"""Exact and approximate search for neighbours.
 
-The exact search compares every pair of samples and never holds more than a few blocks of
-distances. Large dense data is searched in float32, where every candidate carries a lower bound of
-its true distance; the distances of the few kept candidates are then recomputed in float64 by
-differences, and a row is accepted only if no rejected sample can be closer. The other rows are
-searched again in float64. So the result is that of float64, at the price of float32.
+The exact search compares every pair of samples, and stores only a few blocks of distances at a
+time. Large dense data is searched in float32, with a lower bound of each true distance. The
+distances of the best candidates are then computed in float64 by differences. A row is accepted only
+if no rejected sample can be closer; other rows are searched again in float64. The result is
+therefore that of float64, but most of the work is done in float32.
 
-X may be a memmap: its rows are read by blocks, and no more than a few blocks are in memory.
+X may be a memmap, of which only a few blocks of rows are in memory.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from partwise.knowledge.graph._rows import (
     square_norms,
 )
 
-SMALL = 2500  # up to here numpy alone is faster than loading compiled code
-THERE = 2**28  # distances that are on a device at a time
+SMALL = 2500  # up to this number of samples, numpy is faster than loading compiled code
+THERE = 2**28  # number of distances that are computed on a GPU at a time
 FILLED = 0.1  # a sparse X with more non-zeros than this is faster in dense blocks
 
 
 def search_all(X: Any, k: int, device: Any = None) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return neighbours and squared distances of all samples, by compiled code.
 
-    With a torch ``device`` the candidates of a dense X are found there.
+    With a PyTorch ``device``, the candidates of a dense X are found there.
     """
     n = X.shape[0]
     scattered = sp.issparse(X) and X.nnz <= FILLED * X.shape[0] * X.shape[1]
@@ -51,7 +51,7 @@ def search_all(X: Any, k: int, device: Any = None) -> tuple[NDArray[np.int64], N
     m = candidates.shape[1]
     squares = np.full(candidates.shape, np.inf)
     rows, done = np.arange(n), 0
-    # a row is settled once nothing that is left can be closer than the k-th it has
+    # A row is finished if no remaining sample can be closer than its k-th neighbour.
     while rows.size and done < m:
         upto = min(m, max(k + SPARE, 2 * done))
         measure(X, rows, candidates, squares, done, upto)
@@ -82,7 +82,7 @@ def measure(
         forget(X)
 
     step = BLOCK
-    if isinstance(X, np.memmap):  # the candidates' rows lie anywhere in the file
+    if isinstance(X, np.memmap):  # the rows of candidates are spread over the file
         step = max(1, 2**17 // ((stop - start) * X.shape[1]))
     in_threads(work, cuts(rows.size, step))
 
@@ -97,20 +97,21 @@ def candidates_dense(
 
         (1 - c)‖z_i‖² + (1 - c)‖z_j‖² - 2 fl(z_i·z_j)  <=  ‖x_i - x_j‖²,
 
-    where the 8u cover the roundings of the norms and of this sum. It costs what the distance does.
-    Where clusters are so tight that too many samples are within c of each other, the same is done
-    in float64, with u = 2⁻⁵³.
+    where 8u covers the rounding errors of the norms and of this sum. The bound takes as long to
+    compute as the distance. If too many samples are within c of each other, as in tight clusters,
+    the bound is computed in float64 with u = 2⁻⁵³.
     """
     n, p = X.shape
     mean = sum(_blocks(X, lambda a, b: dense(X[a:b]).sum(axis=0))) / n
     largest = max(_blocks(X, lambda a, b: float(abs(dense(X[a:b]) - mean).max())))
-    # float32 holds 10^±38 only: entries are brought to at most 1 (a power of two rounds nothing)
+    # Entries are scaled to at most 1, because float32 is limited to 10^±38. A power of two causes
+    # no rounding.
     scale = 2.0 ** np.ceil(np.log2(largest)) if largest > 0 else 1.0
     fewest, most = k + SPARE, 4 * (k + SPARE) + 64
     for dtype, u in ((np.float32, 2.0**-24), (np.float64, 2.0**-53)):
         take, norms = centred(X, mean, scale, dtype)
         c = (p + 10) * u
-        tiny = 16 * p * float(np.finfo(dtype).smallest_normal)  # what underflow can take away
+        tiny = 16 * p * float(np.finfo(dtype).smallest_normal)  # the largest error by underflow
         low = ((1 - c) * norms - tiny).astype(dtype)
         m = candidates_needed(take, low, c * norms, k)
         if m <= most:
@@ -135,13 +136,14 @@ def centred(
 ) -> tuple[Callable[[int, int], NDArray[Any]], NDArray[np.float64]]:
     """Return a reader of (X[a:b] - mean) / scale in ``dtype``, and all squared norms.
 
-    They are computed once and stored; for a file each time, which is cheaper than the product.
+    In memory, the values are computed once and stored. For a file, they are computed each time,
+    which takes less time than the product.
     """
     n = X.shape[0]
     on_disk = isinstance(X, np.memmap)
 
     def make(a: int, b: int) -> NDArray[np.float64]:
-        block = dense(X[a:b])  # a copy, if from a file
+        block = dense(X[a:b])  # a copy if X is a file
         block = np.subtract(block, mean, out=block if on_disk else None)
         block /= scale
         return block
@@ -167,7 +169,7 @@ def candidates_needed(
     error: NDArray[np.float64],
     k: int,
 ) -> int:
-    """Return how many candidates settle nearly every row, estimated from some rows."""
+    """Return how many candidates suffice for most rows, estimated from some rows."""
     n = low.shape[0]
     rows = np.unique(np.linspace(0, n - 1, min(200, 16 + 2**22 // n)).astype(np.int64))
     some = np.concatenate([take(i, i + 1) for i in rows])
@@ -179,7 +181,7 @@ def candidates_needed(
     def count(a: int, b: int) -> None:
         mine, own = bounds[a:b], rows[a:b]
         mine[np.arange(b - a), own] = np.inf
-        # roundings cancel more often than not: the true distance is near the middle of its interval
+        # Rounding errors usually cancel, so the true distance is near the middle of its interval.
         last = np.partition(mine + (error[own, None] + error), k - 1, axis=1)[:, k - 1]
         needed[a:b] = np.count_nonzero(mine <= last[:, None], axis=1)
 
@@ -189,7 +191,10 @@ def candidates_needed(
 
 
 def candidates_sparse(X: sp.csr_array, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Search as `candidates_dense` does, in float64 and without centring, which would fill X."""
+    """Return candidates as `candidates_dense` does, for a sparse X in float64.
+
+    X is not centred, since that would make it dense.
+    """
     full = X.astype(np.float64)
     longest = int(np.diff(X.indptr).max(initial=0))
     low = (1 - (longest + 10) * 2.0**-53) * square_norms(full)
@@ -209,7 +214,9 @@ def blockwise(
     low: NDArray[Any],
     m: int,
 ) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """Run over all pairs of blocks, each once: (a, b) serves the rows of a and those of b.
+    """Return the m candidates of each sample from all pairs of blocks.
+
+    Each pair (a, b) is computed once, for the rows of both blocks.
 
     ``products(a, b, out)`` fills out with z_i·z_j. Returns for each sample the m others with the
     smallest low_i + low_j - 2 z_i·z_j and these values, sorted. Values are compared together with
@@ -235,10 +242,10 @@ def blockwise(
             if s == t:
                 compiled.keep_nearest(out, low, a[0], b[0], best, who, worst)
             else:
-                with locks[t]:  # always s < t: no two threads wait for each other
+                with locks[t]:  # always s < t, so that two threads cannot wait for each other
                     compiled.keep_nearest(out, low, a[0], b[0], best, who, worst)
 
-    # by diagonals: tasks that run at the same time seldom need the same rows
+    # Order the tasks by diagonals, so that tasks at the same time seldom need the same rows.
     blocks = len(pieces)
     in_threads(work, [(s, s + step) for step in range(blocks) for s in range(blocks - step)])
     return who, best
@@ -247,13 +254,13 @@ def blockwise(
 def _blockwise_there(
     Z: NDArray[Any], low: NDArray[Any], m: int, device: Any
 ) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """Search as `blockwise` does on a torch device: blocks of rows against all."""
+    """Run `blockwise` on a PyTorch device, for one block of rows and all samples."""
     import torch
 
     samples, own = (torch.from_numpy(a).to(device) for a in (Z, low))
     best, who = [], []
     precision = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")  # the bounds are those of float32
+    torch.set_float32_matmul_precision("highest")  # the bounds hold for float32
     try:
         for a, b in cuts(len(Z), max(1, THERE // len(Z))):
             bounds = torch.addmm(own, samples[a:b], samples.T, alpha=-2.0) + own[a:b, None]
@@ -269,7 +276,10 @@ def _blockwise_there(
 def approximate(
     X: Any, k: int, random_state: int | np.random.RandomState | None
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Search with pynndescent, compute exact distances, and complete rows with too few results."""
+    """Search with pynndescent, and compute exact distances of the neighbours.
+
+    Rows with too few neighbours are searched exactly.
+    """
     try:
         from pynndescent import NNDescent
     except ImportError as error:
@@ -307,7 +317,8 @@ def readonly(a: NDArray[Any]) -> NDArray[Any]:
 def in_threads(work: Callable[..., None], tasks: list[tuple[int, int]]) -> None:
     """Run work(*task) for each task, on all allowed threads, with BLAS on one.
 
-    Threads of our own keep compiled loops and BLAS from waiting for each other's pools.
+    Threads of this function replace those of numba and BLAS, which would otherwise wait for each
+    other.
     """
     with one_blas_thread:
         each(work, tasks, allowed())

@@ -1,4 +1,4 @@
-"""A narrow copy of an X whose rows lie on many machines."""
+"""Projection of a Dask array on a few directions, for the search for neighbours."""
 
 from __future__ import annotations
 
@@ -11,26 +11,28 @@ from sklearn.utils import check_random_state
 from partwise.backends import as_data
 from partwise.backends.arrays import cast, to_numpy
 
-#: Columns of the sketch: 512 bytes a sample come to this machine.
+#: Number of columns of the sketch, which needs 512 bytes per sample in this process.
 WIDTH = 128
-#: Passes over X that turn the columns towards its largest directions.
+#: Number of passes over X, each of which turns the columns of the sketch closer to the main
+#: directions of X.
 PASSES = 4
-#: Up to so many samples all pairs of the sketch are compared.
+#: Up to this number of samples, all pairs of the sketch are compared.
 COMPARE_ALL = 50_000
 
 
 def sketch(X: Any, random_state: Any) -> NDArray[np.float32]:
-    """Return X Q, (n, min(p, WIDTH)): Q is orthonormal, near the leading directions.
+    """Return X Q of shape (n, min(p, WIDTH)), for orthonormal main directions Q.
 
-    Block power iteration with XᵀX: each pass brings (p, WIDTH), the last one (n, WIDTH). Distances
-    shrink by what lies outside Q: nothing where p <= WIDTH or the rank of X is no larger.
+    Q is computed by block power iteration with XᵀX. Distances in the sketch are smaller than those
+    in X by the part of X outside Q. They are equal if p <= WIDTH, or if the rank of X is at most
+    WIDTH.
     """
     data = as_data(X)
     return project(data, directions(data, random_state))
 
 
 def directions(data: Any, random_state: Any) -> NDArray[Any]:
-    """Return Q, (p, min(p, WIDTH))."""
+    """Return the orthonormal main directions Q of shape (p, min(p, WIDTH))."""
     p = data.shape[1]
     if p <= WIDTH:
         return np.eye(p)

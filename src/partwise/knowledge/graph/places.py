@@ -20,26 +20,29 @@ def spatial_graph(
     bandwidth: float | None = None,
     samples: Any = None,
 ) -> sp.csr_array:
-    """Return the exact symmetric graph of the nearest places, by a k-d tree.
+    """Return the symmetric graph of spatial neighbours, by a k-d tree.
 
     ::
 
         W = max(N, Nᵀ),   N_ij = 1                      "binary"
                                  exp(-d_ij² / (2 t²))   "heat", t the bandwidth
 
-    for the ``n_neighbors`` places j closest to i, or all within ``radius``.
+    N_ij is defined for the ``n_neighbors`` places j closest to i, or for all places within
+    ``radius``.
 
     Parameters
     ----------
     places : array-like of shape (n_samples, 2 or 3)
-        Coordinates: ``obsm["spatial"]``, columns x and y of a table, `pixel_places` of a picture.
+        Coordinates, for example ``obsm["spatial"]``, columns x and y of a table, or `pixel_places`
+        of an image.
     n_neighbors : int or None, default=6
-        Neighbours of each sample before symmetrising; None with ``radius``.
+        Number of neighbours of each sample, before the graph is made symmetric. None if ``radius``
+        is used.
     radius : float, default=None
-        Only places up to this distance.
+        Largest distance of neighbours.
     weighting : {"binary", "heat"}, default="binary"
     bandwidth : float, default=None
-        t of the heat kernel; the mean neighbour distance where None.
+        Bandwidth t of the heat kernel. None: the mean distance of neighbours.
     samples : array-like of shape (n_samples,), default=None
         The slide or section of each sample. Places on different slides are not neighbours,
         whatever their coordinates.
@@ -102,7 +105,8 @@ def _edges(
     distance, index = tree.query(at, k, distance_upper_bound=np.inf if radius is None else radius)
     distance, index = distance.reshape(len(at), -1), index.reshape(len(at), -1)
     row = np.repeat(np.arange(len(at)), index.shape[1]).reshape(index.shape)
-    # a place is not its own neighbour; of copies of it the last is left out in its stead
+    # A place is not its own neighbour. If several places are equal, one of the others may be left
+    # out instead.
     itself = index == row
     itself[~itself.any(axis=1), -1] = True
     keep = ~itself & np.isfinite(distance)
@@ -112,7 +116,7 @@ def _edges(
 def check_places(
     places: ArrayLike, names: Any = None, source: str = "places"
 ) -> NDArray[np.float64]:
-    """Return coordinates as numbers; raise if one is missing, and give its row."""
+    """Return coordinates as numbers; raise an error if the row of one is incomplete."""
     at = np.asarray(places, dtype=np.float64)
     if at.ndim != 2 or at.shape[1] not in (2, 3) or not len(at):
         raise ValueError(f"{source} must be x and y (and z) of each sample, got shape {at.shape}.")
@@ -150,16 +154,17 @@ def pixel_places(shape: tuple[int, int]) -> NDArray[np.float64]:
 
 
 def join_graphs(a: Any, b: Any, share: float = 0.5) -> sp.csr_array:
-    """Return (1 - share) a + share b, after bringing both to their mean degree.
+    """Return (1 - share) a + share b, after scaling both to the same mean degree.
 
-    Joins a graph of places with one of expression: neither wins because it has more edges.
+    Use it to combine a graph of spatial neighbours with a graph of similar expression. Without
+    the scaling, the graph with more edges would dominate.
 
     Parameters
     ----------
     a, b : sparse or dense arrays of shape (n_samples, n_samples)
         Symmetric graphs of the same samples.
     share : float, default=0.5
-        How much b counts, from 0 to 1.
+        Weight of b, from 0 to 1.
 
     Returns
     -------
@@ -188,7 +193,8 @@ def join_graphs(a: Any, b: Any, share: float = 0.5) -> sp.csr_array:
 def morans_i(values: ArrayLike, graph: Any) -> NDArray[np.float64]:
     r"""Return Moran's I of each column, which measures spatial autocorrelation.
 
-    It is 1 where neighbours are equal, and about 0 where values do not depend on the place.
+    It is close to 1 if neighbours have similar values, and about 0 if values do not depend on the
+    place.
 
     .. math:: I = \frac{n}{\sum_{ij} w_{ij}}
               \frac{\sum_{ij} w_{ij} (v_i - \bar v)(v_j - \bar v)}{\sum_i (v_i - \bar v)^2}
@@ -196,9 +202,9 @@ def morans_i(values: ArrayLike, graph: Any) -> NDArray[np.float64]:
     Parameters
     ----------
     values : array-like of shape (n_samples,) or (n_samples, k)
-        For example part weights.
+        Values per sample, for example part weights.
     graph : sparse or dense array of shape (n_samples, n_samples)
-        The neighbours, as from `spatial_graph`.
+        Graph of spatial neighbours, for example from `spatial_graph`.
 
     Returns
     -------
