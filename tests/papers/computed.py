@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from partwise.apps.papers.identities import fit
-from partwise.apps.papers.protocol import Budget, DataSpec, read_rows
-from partwise.apps.papers.representations import Representation
+from partwise.apps.papers.protocol import Budget, DataSpec, Method, Protocol, read_rows
+from partwise.apps.papers.representations import FitTask, Representation, fit_estimator
 from partwise.apps.papers.sampling import Sample, data_found, draw
 from partwise.apps.papers.static_tables import evaluate
 from partwise.graph import neighbor_graph
@@ -23,6 +22,13 @@ from partwise.graph import neighbor_graph
 
 def _sample() -> Sample:
     return draw("sentences", DataSpec("digits", "unit_rows"), 3, 0)
+
+
+def fit(sample: Sample, estimator: str, params: dict[str, Any], y: Any = None) -> Representation:
+    """Fit as many parts as there are classes, from the start that all methods share."""
+    start = "seed" if estimator == "LCF" else "shared"  # LCF has other factors than V and U
+    method = Method(estimator, estimator, params, start=start, unit_basis=False)
+    return fit_estimator(FitTask(sample, y, len(sample.order), method, params), estimator, params)
 
 
 def _fitted(estimator: str, budget: Budget | None = None, **params: Any) -> Representation:
@@ -362,3 +368,12 @@ COMPUTED: dict[str, Callable[..., tuple[bool, str]]] = {
     "plsa": _plsa,
     "conjugate_gradients": _conjugate_gradients,
 }
+
+
+def two_fits(protocol: Protocol, entry: dict[str, Any], spec: DataSpec) -> list[Representation]:
+    """Fit two methods that an identity names, from one start with one label per class."""
+    method, sample = protocol.method(entry["method"]), draw(protocol.name, spec, 3, 0)
+    params = {**method.params, **entry.get("params", {}), "max_iter": 200}
+    fewer = {key: value for key, value in params.items() if key in entry["settings"]}
+    labels = sample.shown(Budget("1 per class", per_class=1))
+    return [fit(sample, method.estimator, params, labels), fit(sample, entry["as"], fewer)]

@@ -140,23 +140,17 @@ class Miss:
 
 
 def misses(
-    every: list[Comparison],
-    main: list[Comparison],
-    causes: tuple[Cause, ...],
-    *,
-    identities: frozenset[str] = frozenset(),
-    quick: bool = False,
+    every: list[Comparison], main: list[Comparison], causes: tuple[Cause, ...], quick: bool = False
 ) -> list[Miss]:
     """List every average of the main variant that is not reproduced, with its cause.
 
-    ``every`` holds the measured averages of all variants and label budgets. ``identities`` are the
-    columns that equal another column with the printed number of labels. A ``quick`` run has only
-    some of the declared runs, so it shows no causes.
+    ``every`` holds the measured averages of all variants and label budgets. A ``quick`` run has
+    only some of the declared runs, so it shows no causes.
     """
     found = []
     for c in (c for c in main if not c.near):
         fitting = [cause for cause in causes if cause.fits(c.table, c.metric, c.method)]
-        shown = [_by_cause(cause, c, every, identities) for cause in fitting]
+        shown = [_by_cause(cause, c, every) for cause in fitting]
         few = quick or math.isnan(c.stat.se)
         found.append(Miss(c, *(("too few runs", "") if few else _why(c, every, shown))))
     return found
@@ -175,13 +169,10 @@ def _why(
     return min([*shown, ("open", "")], key=lambda f: f[0] == "open")
 
 
-def _by_cause(
-    cause: Cause, missed: Comparison, every: list[Comparison], identities: frozenset[str]
-) -> tuple[str, str]:
+def _by_cause(cause: Cause, missed: Comparison, every: list[Comparison]) -> tuple[str, str]:
     """Return a cause with the numbers that demonstrate it; "open" if they do not."""
     shown_by = [c for c in every if _shows(c, missed, cause)] if cause.compares else []
-    shown = any(_reproduces(c, missed) for c in shown_by)
-    shown |= cause.identity and missed.method in identities
+    shown = cause.identity or any(_reproduces(c, missed) for c in shown_by)
     numbers = [_words(c, missed) for c in shown_by] or ["[0 runs]"] * cause.compares
     return cause.whose if shown else "open", " ".join([cause.text, *numbers])
 

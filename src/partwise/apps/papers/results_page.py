@@ -6,10 +6,7 @@ import io
 import json
 import os
 import platform
-import re
 from collections import Counter
-from dataclasses import asdict, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +14,14 @@ import pandas as pd
 
 from partwise.apps.papers.averages import NEAR, Comparison
 from partwise.apps.papers.claims import FAILS, HOLDS, NOT_RUN
-from partwise.apps.papers.document import Block, Fold, Picture, Section, table, to_html, to_markdown
+from partwise.apps.papers.document import Block, Fold, Picture, table, to_html, to_markdown
 from partwise.apps.papers.protocol import Protocol, Variant, load_protocol
 from partwise.apps.papers.runner import plan, versions
 from partwise.apps.papers.sentences import STATES, Sentence, sentences
 from partwise.apps.papers.static_tables import PLAIN
 from partwise.apps.papers.store import Store, write_whole
 from partwise.apps.papers.summary import Summary, pick, summarise
-from partwise.apps.papers.table_page import IN_PRINT, MISSED, Report, build, misses_grid
+from partwise.apps.papers.table_page import IN_PRINT, Report, build, misses_grid
 from partwise.apps.papers.trials import Selection, cells_of
 
 TITLES = {
@@ -96,26 +93,15 @@ def first_screen(reports: list[Report]) -> list[Block]:
 
 
 def write_index(store: Store, reports: list[Report]) -> Path:
-    """Write one self-contained page of all reports, and the numbers for the documentation."""
+    """Write one self-contained page of all reports."""
     groups = [
         (TITLES.get(paper, paper), [one.section for one in group])
         for paper, group in by_paper(reports).items()
     ]
-    first, numbers = first_screen(reports), store.folder / "numbers"
-    for name, text in numbers_markdown(reports, first).items():
-        write_whole(numbers / f"{name}.md", text)
-    values = {
-        "sentences": [asdict(s) for s in asked(reports)],
-        "tables": [plain(report) for report in reports],
-    }
-    text = json.dumps(values, indent=1, ensure_ascii=False)
-    write_whole(numbers / "numbers.json", text + "\n")
-    for report in reports:
-        for picture in report.drawn():
-            file = store.folder / report.section.anchor / f"{picture.stem}.png"
-            write_whole(numbers / _file_name(report, picture), file.read_bytes())
     title = "Reproduction of the papers' tables and figures"
-    page = to_html(groups, title, first=first, banner=banner(reports), foot=_made_with())
+    page = to_html(
+        groups, title, first=first_screen(reports), banner=banner(reports), foot=_made_with()
+    )
     return write_whole(store.folder / "index.html", page)
 
 
@@ -147,48 +133,6 @@ def plain(report: Report) -> dict[str, Any]:
         ],
         "other_averages": averages[main:],
     }
-
-
-def numbers_markdown(reports: list[Report], first: list[Block]) -> dict[str, str]:
-    """Return the Markdown pages for the documentation: claims, averages, causes and papers."""
-    claims = claims_blocks(reports)
-    folds = [b for b in first if isinstance(b, Fold)]
-    counts = [b for b in averages_blocks(reports) if isinstance(b, pd.DataFrame)]
-    pages = {
-        "claims": _without_title(Section("", "", claims)) + "\n",
-        "averages": _without_title(Section("", "", [*counts])) + "\n",
-    }
-    for fold in folds:
-        pages["misses"] = to_markdown(Section(fold.title, "", fold.blocks))
-    for paper, group in by_paper(reports).items():
-        parts = [f"# {TITLES.get(paper, paper)}"]
-        for one in group:
-            shown = [replace(p, file=_file_name(one, p)) for p in one.drawn()]
-            grids = _tables_with_headings(one.section)
-            if grids or shown:
-                about = one.section.blocks[0]  # the paper, and the number of runs
-                text = _without_title(Section("", "", [about, *shown, *grids]), "###")
-                parts += [f"## {one.section.title}", text]
-        pages[paper] = "\n\n".join(parts).replace("\n\n\n", "\n\n") + "\n"
-    return pages
-
-
-def _file_name(report: Report, picture: Picture) -> str:
-    return f"{report.section.anchor.replace('/', '-')}-{picture.stem}.png"
-
-
-def _without_title(section: Section, level: str = "####") -> str:
-    text = to_markdown(section).removeprefix("# ").strip()
-    return re.sub("^## ", f"{level} ", text, flags=re.MULTILINE)
-
-
-def _tables_with_headings(section: Section) -> list[Block]:
-    """Return the tables of a section with their headings, without folds and causes."""
-    kept: list[Block] = []
-    for heading, block in pairwise(section.blocks):
-        if isinstance(block, pd.DataFrame) and isinstance(heading, str) and heading != MISSED:
-            kept += [heading, block] if heading.startswith("## ") else [block]
-    return kept
 
 
 def banner(reports: list[Report]) -> str:

@@ -34,8 +34,7 @@ from partwise.apps.papers.claims import (
     together,
 )
 from partwise.apps.papers.document import FAR, Block, Fold, Picture, Section, table
-from partwise.apps.papers.identities import identities
-from partwise.apps.papers.protocol import Method, Protocol
+from partwise.apps.papers.protocol import Method, Protocol, load_protocol
 from partwise.apps.papers.scores import WORDS
 from partwise.apps.papers.summary import Stat, Summary, paired_stat
 from partwise.apps.papers.trials import NO_LABELS
@@ -64,10 +63,6 @@ class Report:
     missed: list[Miss] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
 
-    def drawn(self) -> list[Picture]:
-        """Return the first pictures of a figure, including those for the paper's label budget."""
-        return [] if "/table" in self.section.anchor else self.pictures[:4]
-
 
 def build(
     summaries: dict[str, Summary], skipped: dict[str, str], failed: dict[str, str], part: float
@@ -89,10 +84,7 @@ def build(
         report.not_run = len(compared_columns(protocol)) - len(report.compared)
     declared = {(data.name, k) for data in protocol.data for k in data.clusters}
     report.quick = not declared <= set(main.rows())
-    shown, equal = ([], frozenset[str]()) if report.quick else identities(protocol)
-    report.missed = misses(
-        report.every, report.compared, protocol.causes, identities=equal, quick=report.quick
-    )
+    report.missed = misses(report.every, report.compared, protocol.causes, quick=report.quick)
     section.blocks.append(f"{protocol.paper}. {_status(main, skipped, failed, part)}")
     if not protocol.comparable:
         section.blocks.append("The data are not the paper's, so no average is compared.")
@@ -103,9 +95,19 @@ def build(
         section.blocks += ["## Claims", claims_grid(report.verdicts)]
     if report.missed:
         section.blocks += [MISSED, misses_grid(report.missed)]
-    section.blocks += [*shown, *_notes(summaries)]
+    section.blocks += [*([] if report.quick else _identities(protocol)), *_notes(summaries)]
     section.line = _line(report)
     return report
+
+
+def _identities(protocol: Protocol) -> list[Block]:
+    """Return the recorded results that show that two methods are identical."""
+    root = load_protocol(protocol.runs_of) if protocol.runs_of else protocol
+    blocks: list[Block] = []
+    for entry in root.identities:
+        rows = [[entry[name], entry["objective"]] for name in ("method", "plain")]
+        blocks += [f"## {entry['title']}", entry["text"], table(rows, ["method", "objective"])]
+    return blocks
 
 
 def _line(report: Report) -> str:
