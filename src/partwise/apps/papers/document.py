@@ -19,19 +19,12 @@ if TYPE_CHECKING:
 
 FAR = "▲"  # marks a number that is far from the printed one
 LINK = re.compile(r"(?:cnmf|lcf|gnmf|nmfdc|cdnmf)/[a-z]+\d+")
-#: Maps the first words of a line in a cell to its style.
+#: The first words of a line in a cell, by the style of the line.
 STYLES = {
-    "holds": "yes",
-    "yes": "yes",
-    "fails": "no",
-    "no": "no",
-    "open": "no",
-    "undecided": "maybe",
-    "not": "quiet",
-    "as": "quiet",
-    "0": "quiet",
-    "print": "quiet",
-    "judged": "quiet",
+    "yes": ("holds", "yes"),
+    "no": ("fails", "no", "open"),
+    "maybe": ("undecided",),
+    "quiet": ("not", "as", "0", "print", "judged"),
 }
 
 
@@ -77,7 +70,8 @@ def table(rows: Any, header: list[str]) -> pd.DataFrame:
 
 def style(line: str) -> str:
     """Return the style of a line of a cell."""
-    return "no" if FAR in line else STYLES.get(line.split(" ")[0], "")
+    found = (name for name, words in STYLES.items() if line.split(" ")[0] in words)
+    return "no" if FAR in line else next(found, "")
 
 
 def long_columns(grid: pd.DataFrame) -> set[int]:
@@ -172,6 +166,6 @@ def to_html(
     the top, and ``foot`` is the last line. A single section is shown open.
     """
     alone = sum(len(sections) for _, sections in groups) == 1
-    return _environment().get_template("page.html").render(
-        groups=groups, title=title, first=first or [], banner=banner, foot=foot or [], alone=alone
-    )  # fmt: skip
+    shown = {"groups": groups, "title": title, "first": first or [], "banner": banner}
+    page = _environment().get_template("page.html")
+    return page.render(**shown, foot=foot or [], alone=alone)

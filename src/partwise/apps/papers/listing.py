@@ -9,7 +9,7 @@ from typing import Any
 
 from joblib import cpu_count
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from partwise.apps.papers.protocol import load_protocol, names
 from partwise.apps.papers.sampling import data_found
@@ -24,11 +24,10 @@ def print_list(data_home: str | None, jobs: int | None, *, as_json: bool) -> Non
     if as_json:
         print(json.dumps(rows, indent=2, ensure_ascii=False))
         return
-    table = Table(box=None, pad_edge=False, header_style="")
-    table.add_column("", no_wrap=True)
-    table.add_column("title", overflow="fold")
-    for column in ("runs", "time", "quick"):
-        table.add_column(column, no_wrap=True, justify="right")
+    short: Any = {"no_wrap": True, "justify": "right"}
+    first = (Column(no_wrap=True), Column("title", overflow="fold"))
+    rest = (Column(name, **short) for name in ("runs", "time", "quick"))
+    table = Table(*first, *rest, box=None, pad_edge=False, header_style="")
     for row in rows:
         absent = f" (no data: {', '.join(row['absent'])})" if row["absent"] else ""
         times = [words(row["seconds"]), words(row["seconds_quick"])]

@@ -19,17 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from partwise.apps.papers import scores
 from partwise.apps.papers.protocol import Budget, Column, DataSpec, Method, Protocol, Variant
 from partwise.apps.papers.representations import FitTask, Representation, fit
 from partwise.apps.papers.sampling import UNLABELLED, Sample, draw
-from partwise.apps.papers.scores import (
-    distance_to_centres,
-    locality,
-    own_shares,
-    readouts,
-    scores,
-    within_classes,
-)
 from partwise.metrics import sparseness
 
 NO_LABELS = "none"
@@ -80,12 +73,8 @@ class Cell:
             "estimator": method.estimator,
             "params": self.column.params(data.name),
             "around": [
-                method.weights,
-                method.start,
-                method.subruns,
-                method.unit_basis,
-                method.restarts,
-                *(["stop"] if method.stop else []),
+                *(method.weights, method.start, method.subruns, method.unit_basis),
+                *(method.restarts, *(["stop"] if method.stop else [])),
             ],
             "budget": None if self.budget is None else _amount(self.budget),
             "budgets": [_amount(b) for b in self.budgets],
@@ -158,14 +147,10 @@ def _runs(protocol: Protocol, selection: Selection) -> int:
 
 
 def _clusters(protocol: Protocol, data: DataSpec, selection: Selection) -> tuple[int, ...]:
-    if not selection.quick:
-        return data.clusters
-    if data.name not in protocol.quick.get("only_data", [data.name]):
-        return ()
-    chosen = protocol.quick.get("clusters", data.clusters)
-    if isinstance(chosen, dict):
-        chosen = chosen.get(data.name, data.clusters)
-    return tuple(chosen)
+    quick = protocol.quick if selection.quick else {}
+    chosen = quick.get("clusters", data.clusters)
+    wanted = data.name in quick.get("only_data", [data.name])
+    return tuple(k for k in data.clusters if k in chosen) if wanted else ()
 
 
 def _in_quick_sweep(protocol: Protocol, column: Column) -> bool:
@@ -188,7 +173,7 @@ def run_cell(cell: Cell, data_home: str | None = None) -> dict[str, Any]:
     for subrun in range(method.subruns):
         task = FitTask(sample, y, cell.k, method, params, subrun, cell.kmeans)
         fits.append(fit(task))
-        found = readouts(fits[-1], task, restarts=cell.kmeans)
+        found = scores.readouts(fits[-1], task, restarts=cell.kmeans)
         scored = {name: _scored(cell, sample, clusters) for name, clusters in found.items()}
         attempts.append({"objective": fits[-1].objective, "readouts": scored})
     best = fits[lowest(attempts)]
@@ -215,8 +200,8 @@ def _scored(cell: Cell, sample: Sample, found: Any) -> dict[str, Any]:
     for budget in cell.budgets if cell.budget is None else (cell.budget,):
         rest = sample.shown(budget) == UNLABELLED
         if rest.any():
-            hidden[budget.name] = scores(sample.truth[rest], found[rest])
-    return {"all": scores(sample.truth, found), "unlabelled": hidden}
+            hidden[budget.name] = scores.scores(sample.truth[rest], found[rest])
+    return {"all": scores.scores(sample.truth, found), "unlabelled": hidden}
 
 
 def describe(cell: Cell) -> dict[str, Any]:
@@ -247,17 +232,19 @@ def _shapes(fitted: Representation, sample: Sample, cell: Cell) -> dict[str, flo
     if V is not None and H is not None:
         rows = V[np.linalg.norm(V, axis=1) > 0]
         shapes["sparseness_rows"] = float(np.mean(sparseness(rows, axis=1)))
-        shapes["within"] = within_classes(V, sample.truth)
+        shapes["within"] = scores.within_classes(V, sample.truth)
         if V.shape[1] == cell.k and cell.budgets:
             # Methods without labels use the samples that the first budget leaves unlabelled.
-            shapes |= own_shares(V, sample.truth, sample.shown(cell.budget or cell.budgets[0]))
+            shown = sample.shown(cell.budget or cell.budgets[0])
+            shapes |= scores.own_shares(V, sample.truth, shown)
         if isinstance(sample.X, np.ndarray):
-            shapes["locality"] = locality(V, H, sample.X)
+            shapes["locality"] = scores.locality(V, H, sample.X)
     if H is not None:
         shapes["sparseness_U"] = float(np.nanmean(sparseness(H, axis=1)))
         if sample.X.shape[1] <= 3:
-            shapes["distance"] = distance_to_centres(H, sample.X, sample.truth)
-            shapes["ray"] = distance_to_centres(H, sample.X, sample.truth, rays=True)
+            about = (H, sample.X, sample.truth)
+            shapes["distance"] = scores.distance_to_centres(*about)
+            shapes["ray"] = scores.distance_to_centres(*about, rays=True)
     return shapes
 
 
