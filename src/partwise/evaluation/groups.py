@@ -158,13 +158,14 @@ class Groups:
 
     def fits(self, n: int | None, k: Any) -> bool:
         """Return True if these can be groups of ``n`` samples with ``k`` part weights each."""
-        sizes = [] if self.found is None else [self.found.centers.shape[1]]
-        sizes += [] if self.head is None else [self.head.weights.shape[0] / 2]
-        sizes += [] if self.labelled is None else [self.labelled.shape[1]]
-        sizes += [] if self.owners is None else [self.owners.size]
-        lengths = [] if self.labels is None else [self.labels.codes.size]
-        lengths += [] if self.found is None else [self.found.labels.size]
-        return all(size == k for size in sizes) and all(length == n for length in lengths)
+        found, head, labelled, owners = self.found, self.head, self.labelled, self.owners
+        return (
+            (found is None or (found.centers.shape[1] == k and found.labels.size == n))
+            and (head is None or head.weights.shape[0] == 2 * k)
+            and (labelled is None or labelled.shape[1] == k)
+            and (owners is None or owners.size == k)
+            and (self.labels is None or self.labels.codes.size == n)
+        )
 
     @property
     def decides(self) -> bool:
@@ -184,12 +185,11 @@ class Groups:
         """
         if self.found is None:
             V = np.asarray(to_numpy(V))
-            size = min(self.n_clusters, V.shape[0])
-            how: dict[str, Any] = {"labels": self.labels, "random_state": self.seed}
-            if self.links is not None:  # links do not depend on the size of a sample
-                how["links"] = self.links
-            how["unit"] = self.unit or self.links is not None
-            self.found = cluster_representation(V, size, **how)
+            unit = self.unit or self.links is not None  # links do not depend on a sample's size
+            self.found = cluster_representation(
+                V, min(self.n_clusters, len(V)), labels=self.labels, links=self.links, unit=unit,
+                random_state=self.seed,
+            )  # fmt: skip
             if not quiet:
                 self._warn_of_lost_classes(self.found)
         return self.found
@@ -197,13 +197,12 @@ class Groups:
     def _warn_of_lost_classes(self, found: Clustering) -> None:
         """Warn if clusters lost classes."""
         names = {str(name) for name in found.names}
-        lost = (
-            [] if self.labels is None else [c for c in self.labels.classes if str(c) not in names]
-        )
+        classes = [] if self.labels is None else [str(c) for c in self.labels.classes]
+        lost = [c for c in classes if c not in names]
         if lost:
-            listed = ", ".join(str(c) for c in lost[:5]) + (", ..." if len(lost) > 5 else "")
+            listed = ", ".join(lost[:5]) + (", ..." if len(lost) > 5 else "")
             warnings.warn(
-                f"no cluster was matched with {len(lost)} of {self.labels.n_classes} classes "  # type: ignore[union-attr]
+                f"no cluster was matched with {len(lost)} of {len(classes)} classes "
                 f"({listed}); labels_ and predict use all classes.",
                 UserWarning,
                 stacklevel=5,

@@ -47,12 +47,9 @@ def _first_groups(V: NDArray[Any], links: Links, random_state: Any) -> NDArray[n
     group = links.groups().codes.copy()
     alone = np.flatnonzero(group < 0)
     most = group.max(initial=-1) + 1
-    linked = np.zeros(len(V), dtype=bool)
-    linked[links.cannot.ravel()] = True
-    if most + len(alone) <= MAX_GROUPS:
-        group[alone] = most + np.arange(len(alone))
-        return group
-    held, free = alone[linked[alone]], alone[~linked[alone]]
+    few = most + len(alone) <= MAX_GROUPS
+    linked = few | np.isin(alone, links.cannot)
+    held, free = alone[linked], alone[~linked]
     group[held] = most + np.arange(len(held))
     most += len(held)
     many = min(len(free), max(MAX_GROUPS - most, MAX_GROUPS // 4))
