@@ -20,8 +20,8 @@ import pandas as pd
 
 from partwise.apps.papers import names
 from partwise.apps.papers.document import Block, Fold, Picture, Section, to_markdown
+from partwise.apps.papers.protocol import titles
 from partwise.apps.papers.results_page import (
-    TITLES,
     asked,
     averages_blocks,
     by_paper,
@@ -66,7 +66,7 @@ def numbers_markdown(reports: list[Report]) -> dict[str, str]:
     for fold in (b for b in averages if isinstance(b, Fold)):
         pages["misses"] = to_markdown(Section(fold.title, "", fold.blocks))
     for paper, group in by_paper(reports).items():
-        parts = [f"# {TITLES.get(paper, paper)}"]
+        parts = [f"# {titles()['papers'].get(paper, paper)}"]
         for one in group:
             shown = [replace(p, file=_file_name(one, p)) for p in drawn(one)]
             grids = _tables_with_headings(one.section)

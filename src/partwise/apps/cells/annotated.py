@@ -191,7 +191,7 @@ def consensus(
         )
         one = steps.programmes_of(prepared, np.concatenate([H for _, H in runs]), k, **common)
     else:
-        names = _column(adata, sample_key).to_numpy()[at]
+        names = _column(adata, sample_key)[at]
         one = steps.across_samples(
             prepared, names, k, n_runs=n_runs, model=model, n_programmes=n_programmes, **common
         )
@@ -279,7 +279,7 @@ def integrate(
     taken = [name for name in TAKEN if name in parameters]
     if taken:
         raise ValueError(f"integrate takes no {taken[0]}; use ConstrainedNMF to choose it.")
-    batches, at = np.unique(_column(adata, batch_key).to_numpy(), return_inverse=True)
+    batches, at = np.unique(_column(adata, batch_key), return_inverse=True)
     if len(batches) < 2:
         raise ValueError(f"adata.obs[{batch_key!r}] has one batch, {batches[0]!r}; two are needed.")
     X = from_anndata(adata, layer=layer).X
@@ -534,7 +534,7 @@ def _shared_parts(
 ) -> AnyArray:
     """Return part weights of the shared parts of `integrate`, and of each batch's own."""
     settings, known = info["parameters"], [str(name) for name in info["batches"]]
-    names = _column(adata, str(settings["batch_key"])).to_numpy()
+    names = _column(adata, str(settings["batch_key"]))
     new = sorted(set(names) - set(known))
     at = np.array([(known + new).index(name) for name in names])
     own, k = int(settings["own"]), np.asarray(reference.varm[key]).shape[1]
@@ -679,7 +679,7 @@ def spatial_graph(
             )
         places = adata.obs[columns].to_numpy(dtype=float)
     check_places(places, list(map(str, adata.obs_names)), f"coordinates {basis!r}")
-    slides = None if sample_key is None else _column(adata, sample_key).to_numpy()
+    slides = None if sample_key is None else _column(adata, sample_key)
     W = graph_of_places(places, n_neighbors, radius=radius, samples=slides)
     if join is not None:
         W = join_graphs(_obsp(adata, join), W, share)
@@ -787,15 +787,12 @@ def _obsp(adata: Any, name: str) -> sp.csr_array:
     return check_graph(W.maximum(W.T), adata.n_obs, name=f"obsp[{name!r}]")
 
 
-def _column(adata: Any, name: str) -> Any:
-    if name not in adata.obs:
-        names = ", ".join(map(str, adata.obs)) or "none"
-        raise ValueError(f"adata.obs has no column {name!r}; it has {names}.")
-    column = adata.obs[name]
-    if column.isna().any():
-        first = str(adata.obs_names[int(np.flatnonzero(column.isna())[0])])
+def _column(adata: Any, name: str) -> AnyArray:
+    """Return a column of ``obs`` as text; raise if it is missing for some cells."""
+    found = labels_of(adata, name)
+    missing = [str(cell) for cell, label in zip(adata.obs_names, found) if label is None]
+    if missing:
         raise ValueError(
-            f"adata.obs[{name!r}] is missing for {int(column.isna().sum())} cells, the first is "
-            f"{first!r}."
+            f"adata.obs[{name!r}] is missing for {len(missing)} cells, the first is {missing[0]!r}."
         )
-    return column.astype(str)
+    return found

@@ -201,21 +201,6 @@ def _words(c: Comparison, missed: Comparison) -> str:
     return f"[{', '.join(parts)}: {number}]"
 
 
-METRICS = {
-    "ac": "Accuracy (%)",
-    "nmi": "Normalised mutual information (%)",
-    "ari": "Adjusted Rand index (%)",
-    "seconds": "Seconds of one fit",
-    "sparseness_U": "Sparseness of the basis",
-    "sparseness_V": "Sparseness of the part weights",
-    "distance": "Distance of the basis to the centres",
-    "own_V": "Share of the part weights on the part of the own class, samples without a label",
-    "own_labelled": "Share of the part weights on the part of the own class, labelled samples",
-    "largest": "Largest part weight on the part of the own class (%), samples without a label",
-    "ray": "Distance of the basis to the centres, each basis vector with its best length",
-}
-
-
 def number(value: float, metric: str) -> str:
     """Format a number with the digits that its metric needs."""
     if metric.startswith(("sparseness", "own")):

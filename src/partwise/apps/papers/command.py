@@ -22,17 +22,11 @@ MISSING_PACKAGE = "ImportError: "  # start of the reason if an extra is missing
 def reproduce(
     name: Annotated[
         str | None,
-        typer.Argument(
-            help='A table or figure, for example "gnmf/table3"; a paper, for example "gnmf"; '
-            '"all"; or the .toml file of your own protocol.'
-        ),
+        typer.Argument(help='A table ("gnmf/table3"), a paper ("gnmf"), "all" or your .toml file.'),
     ] = None,
     export: Annotated[
         str | None,
-        typer.Option(
-            help="Write the settings of this table to the .toml file NAME, so that you can edit "
-            "them."
-        ),
+        typer.Option(help="Write the settings of this table to the .toml file NAME, to edit them."),
     ] = None,
     list_all: Annotated[
         bool,
@@ -53,10 +47,7 @@ def reproduce(
     ] = None,
     variant: Annotated[
         str | None,
-        typer.Option(
-            help="Run only the variant of the tables with this name. A variant fills in settings "
-            'that the paper does not specify; "main" is the one that counts.'
-        ),
+        typer.Option(help='Run only the variant with this name; "main" is the one that counts.'),
     ] = None,
     out: Annotated[
         Path,
@@ -68,10 +59,7 @@ def reproduce(
     ] = None,
     data_home: Annotated[
         Path | None,
-        typer.Option(
-            help="Folder to search for data sets before the one in the environment variable "
-            "PARTWISE_DATA."
-        ),
+        typer.Option(help="Folder with data sets. It is searched before that in PARTWISE_DATA."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:

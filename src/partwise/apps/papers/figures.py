@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from partwise.apps.papers.averages import METRICS
 from partwise.apps.papers.claims import histories
+from partwise.apps.papers.protocol import titles
 from partwise.apps.papers.summary import Summary, pick
 from partwise.apps.papers.trials import NO_LABELS
 
@@ -25,15 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-AXES = {
-    "clusters": "number of clusters (solid: measured, dotted: print)",
-    "graph_reg": "λ",
-    "class_reg": "λ (Frobenius), γ (KL)",
-    "n_neighbors": "neighbours p",
-    "bandwidth": "σ",
-    "smoothing": "δ",
-    "max_iter": "iterations",
-}
 SOLID = [f"{marker}-" for marker in "osv^D<>P*X"]
 DOTTED = [style.replace("-", ":") for style in SOLID]
 DASHED = [style.replace("-", "--") for style in SOLID]
@@ -84,7 +75,8 @@ def _curves(summary: Summary) -> dict[str, Figure]:
                 stat = summary.stat(name, metric, budget=budget, data=data)
                 if stat is not None:
                     ax.axhline(stat.mean, color="0.4", ls="--", lw=1, label=name)
-            ax.set(xlabel=AXES[protocol.view["x"]], ylabel=METRICS[metric], title=data)
+            names = titles()["axes"][protocol.view["x"]], titles()["metrics"][metric]
+            ax.set(xlabel=names[0], ylabel=names[1], title=data)
             ax.grid(alpha=0.3)
             ax.legend(fontsize=8)
         labels = "" if budget == NO_LABELS else f" (labels: {budget})"
@@ -148,7 +140,7 @@ def _budgets(summary: Summary) -> dict[str, Figure]:
         _plot(axes[0, 0], pd.DataFrame(found), styles, legend=scope == "all")
     axes[0, 0].set(
         xlabel="labelled samples (%); solid: all samples, dashed: the unlabelled",
-        ylabel=METRICS[protocol.metrics[0]],
+        ylabel=titles()["metrics"][protocol.metrics[0]],
         title=protocol.title,
     )
     axes[0, 0].grid(alpha=0.3)

@@ -314,6 +314,12 @@ def variant_of_program(name: str) -> Variant:
 
 
 @cache
+def titles() -> dict[str, dict[str, str]]:
+    """Read the titles of papers, metrics, axes and readouts."""
+    return _read(_folder() / "titles.toml")
+
+
+@cache
 def names() -> tuple[str, ...]:
     """List every table and figure, tables before figures within a paper."""
     found = []

@@ -15,7 +15,7 @@ import pandas as pd
 from partwise.apps.papers.averages import NEAR, Comparison
 from partwise.apps.papers.claims import FAILS, HOLDS, NOT_RUN
 from partwise.apps.papers.document import Block, Fold, Picture, table, to_html, to_markdown
-from partwise.apps.papers.protocol import Protocol, Variant, load_protocol
+from partwise.apps.papers.protocol import Protocol, Variant, load_protocol, titles
 from partwise.apps.papers.runner import plan, versions
 from partwise.apps.papers.sentences import STATES, Sentence, sentences
 from partwise.apps.papers.static_tables import PLAIN
@@ -24,13 +24,6 @@ from partwise.apps.papers.summary import Summary, pick, summarise
 from partwise.apps.papers.table_page import IN_PRINT, Report, build, misses_grid
 from partwise.apps.papers.trials import Selection, cells_of
 
-TITLES = {
-    "cnmf": "CNMF (Liu and Wu 2010)",
-    "lcf": "LCF (Liu, Yang and Wu 2011)",
-    "gnmf": "GNMF (Cai, He, Han and Huang 2011)",
-    "nmfdc": "NMF-DC (Yang and others 2018)",
-    "cdnmf": "cdNMF (Xiao and others 2013)",
-}
 WORDS = {HOLDS: "hold", FAILS: "fail", NOT_RUN: "were not run"}
 RULE = (
     "A sentence holds where each of its comparisons is beyond two standard errors. It fails where "
@@ -95,7 +88,7 @@ def first_screen(reports: list[Report]) -> list[Block]:
 def write_index(store: Store, reports: list[Report]) -> Path:
     """Write one self-contained page of all reports."""
     groups = [
-        (TITLES.get(paper, paper), [one.section for one in group])
+        (titles()["papers"].get(paper, paper), [one.section for one in group])
         for paper, group in by_paper(reports).items()
     ]
     title = "Reproduction of the papers' tables and figures"
@@ -210,7 +203,7 @@ def claims_blocks(reports: list[Report]) -> list[Block]:
     near, not_run = sum(c.near for c in averages), sum(r.not_run for r in reports)
     rows = [
         [
-            f"{TITLES[s.paper].split(' (')[0]}, {s.where}",
+            f"{titles()['papers'][s.paper].split(' (')[0]}, {s.where}",
             f"“{s.text}”",
             IN_PRINT[s.printed],
             s.state,

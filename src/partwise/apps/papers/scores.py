@@ -25,13 +25,6 @@ KMEANS = "k-means++"
 RANDOM = "random"
 ARGMAX = "argmax"
 ROOT = "root random"
-WORDS = {
-    KMEANS: "k-means on V, k-means++ seeds",
-    RANDOM: "k-means on V, seeds drawn from the samples",
-    ARGMAX: "the largest entry of a row of V",
-    ROOT: "k-means on Γ^½V where samples are weighted and on V where not, seeds drawn from the "
-    "samples",
-}
 
 
 def readouts(fitted: Representation, task: FitTask, *, restarts: int) -> dict[str, Found]:

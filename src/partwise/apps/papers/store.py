@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from partwise.apps.papers.trials import Cell
-
-ABANDONED = 3600.0  # unfinished files older than this many seconds are abandoned
 
 
 def write_whole(path: Path, content: str | bytes) -> Path:
@@ -32,8 +29,6 @@ class Store:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
-        # Cache one table, since pages read the results of each table several times.
-        self._table, self._read = "", dict[str, dict[str, Any]]()
 
     def path(self, cell: Cell) -> Path:
         """Return the file of a cell's result."""
@@ -53,14 +48,11 @@ class Store:
 
     def get(self, cell: Cell) -> dict[str, Any] | None:
         """Return a cell's result, or None if the cell is not done."""
-        if cell.table != self._table:
-            self._table, self._read = cell.table, {}
-        if cell.slug not in self._read:
-            try:
-                self._read[cell.slug] = json.loads(self.path(cell).read_text(encoding="utf-8"))
-            except FileNotFoundError:
-                return None
-        return self._read[cell.slug]
+        try:
+            found: dict[str, Any] = json.loads(self.path(cell).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        return found
 
     def results(self, cells: Iterable[Cell]) -> Iterator[dict[str, Any]]:
         """Yield the results of the cells that are done."""
@@ -71,9 +63,3 @@ class Store:
         files = (self.folder / "cells" / table).glob("*.json")
         found = (re.search(r"-r(\d{3,})-", file.name) for file in files)
         return max((int(run[1]) for run in found if run), default=-1) + 1
-
-    def sweep_up(self) -> None:
-        """Remove the unfinished files of killed processes; a result is never removed."""
-        for part in self.folder.glob("cells/**/.*.part"):
-            if time.time() - part.stat().st_mtime > ABANDONED:
-                part.unlink(missing_ok=True)

@@ -11,7 +11,6 @@ from typing import Any
 import pandas as pd
 
 from partwise.apps.papers.averages import (
-    METRICS,
     NEAR,
     Comparison,
     Miss,
@@ -34,8 +33,7 @@ from partwise.apps.papers.claims import (
     together,
 )
 from partwise.apps.papers.document import FAR, Block, Fold, Picture, Section, table
-from partwise.apps.papers.protocol import Method, Protocol, load_protocol
-from partwise.apps.papers.scores import WORDS
+from partwise.apps.papers.protocol import Method, Protocol, load_protocol, titles
 from partwise.apps.papers.summary import Stat, Summary, paired_stat
 from partwise.apps.papers.trials import NO_LABELS
 
@@ -151,7 +149,7 @@ def _numbers(summaries: dict[str, Summary]) -> list[Block]:
     blocks: list[Block] = []
     folded: list[Block] = []
     for metric, budget in itertools.product(protocol.metrics, main.budgets()):
-        title = METRICS.get(metric, metric) + _labels(budget)
+        title = titles()["metrics"].get(metric, metric) + _labels(budget)
         if not protocol.printed:
             blocks += [f"## {title}", _by_row(main, metric, budget)]
             continue
@@ -305,7 +303,8 @@ def _notes(summaries: dict[str, Summary]) -> list[Block]:
             for v in variants
         ]
         blocks.append(Fold("Variants", [lines]))
-    seeds = {WORDS[m.readout] for m in protocol.methods if m.readout in WORDS}
+    words = titles()["readouts"]
+    seeds = {words[m.readout] for m in protocol.methods if m.readout in words}
     notes = [
         *protocol.notes,
         f"Clusters: {'; '.join(sorted(seeds))}, best of {protocol.kmeans} starts.",
@@ -380,7 +379,7 @@ def pair_blocks(summary: Summary) -> list[Block]:
         grid = pairs_grid(summary, metric, budget)
         if grid is not None:
             end = "row minus column (* beyond two errors)"
-            blocks += [f"## {METRICS[metric]}{_labels(budget)}: {end}", grid]
+            blocks += [f"## {titles()['metrics'][metric]}{_labels(budget)}: {end}", grid]
     return blocks
 
 
