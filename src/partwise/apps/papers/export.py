@@ -5,31 +5,13 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import MISSING, fields
+from importlib import resources
 from pathlib import Path
+from string import Template
 from typing import Any
 
 from partwise.apps.papers.protocol import Protocol, load_protocol, read_settings
 from partwise.apps.papers.store import write_whole
-
-HEAD = """\
-# The protocol "{variant}" of {name}, with every setting as it runs.
-# `partwise reproduce {file}` runs it. Settings that you leave alone use the finished runs of
-# {root} in the result folder again. The guide "Compare your own method with the papers' tables"
-# explains each key.
-"""
-
-OWN = """\
-# A method of your own, with the interface of scikit-learn: `fit_transform`, or `fit_predict` for
-# a clusterer. "module:Class" is imported from Python's path or from the folder of this file. It
-# may accept `n_components` or `n_clusters`, which is K, and `random_state`.
-#
-# [[methods]]
-# name = "mine"
-# estimator = "my_module:MyMethod"
-# params = { }
-# labels = false  # true: `y` has the class of the labelled samples, and -1 elsewhere
-# readout = "READOUT"  # how its representation becomes clusters, as for the first method
-"""
 
 
 def export(name: str, path: Path) -> None:
@@ -46,7 +28,6 @@ def export(name: str, path: Path) -> None:
 
 def as_toml(protocol: Protocol, file: str = "mine.toml") -> str:
     """Return the protocol in its current variant as the text of one TOML file."""
-    about = {"name": protocol.name, "root": protocol.root, "variant": protocol.variant.name}
     runs = {"printed": protocol.runs_printed, "default": protocol.runs()}
     top = {
         "title": protocol.title,
@@ -57,11 +38,15 @@ def as_toml(protocol: Protocol, file: str = "mine.toml") -> str:
         "runs": {key: value for key, value in runs.items() if value},
         "kmeans": protocol.kmeans,
     }
-    parts = [HEAD.format(**about, file=file), _lines(top)]
+    parts = [_lines(top)]
     for kind in ("data", "budgets", "methods"):
         for entry in getattr(protocol, kind):
             parts.append(f"[[{kind}]]\n" + _lines(_changed(entry)))
-    return "\n".join([*parts, OWN.replace("READOUT", protocol.methods[0].readout)])
+    template = resources.files("partwise.apps.papers") / "export.toml"
+    return Template(template.read_text(encoding="utf-8")).substitute(
+        name=protocol.name, root=protocol.root, variant=protocol.variant.name, file=file,
+        settings="\n".join(parts), readout=protocol.methods[0].readout,
+    )  # fmt: skip
 
 
 def _changed(entry: Any) -> dict[str, Any]:
