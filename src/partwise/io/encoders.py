@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import sqlite3
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -44,7 +45,7 @@ class Encoder:
         The licence of the weights.
     megabytes, dimensions : int
         Size of the download, and length of an embedding.
-    files : tuple of str
+    files : sequence of str
         Patterns of the files that are downloaded; the first one matches the weights.
     load : callable
         ``load(encoder, folder)`` returns the function that encodes a batch.
@@ -63,7 +64,7 @@ class Encoder:
     licence: str
     megabytes: int
     dimensions: int
-    files: tuple[str, ...]
+    files: Sequence[str]
     load: Callable[[Encoder, Path], Encode]
     recommended: str = ""
     languages: str = "English"
@@ -175,58 +176,19 @@ def _device() -> str:
 
 # -- the registry -------------------------------------------------------------------------------
 
-_STATIC = ("model.safetensors", "config.json", "tokenizer.json", "modules.json")
-_SENTENCE = ("model.safetensors", "*.json", "*.txt", "sentencepiece.bpe.model", "1_Pooling/*.json")
-_MANY = "about 100 languages"
-#: The models that can be used, by name. Only files without pickled objects are downloaded.
-REGISTRY: dict[str, Encoder] = {
-    encoder.name: encoder
-    for encoder in (
-        Encoder(
-            "potion-base-8m", "texts", "model2vec", "model2vec",
-            "minishlab/potion-base-8M", "bf8b056651a2c21b8d2565580b8569da283cab23",
-            "MIT", 29, 256, _STATIC, _model2vec, "light",
-        ),
-        Encoder(
-            "potion-multilingual-128m", "texts", "model2vec", "model2vec",
-            "minishlab/potion-multilingual-128M", "73908c3438cf03b6a01bcb9611d62b23d0726f08",
-            "MIT", 489, 256, _STATIC, _model2vec, languages=_MANY,
-        ),
-        Encoder(
-            "all-minilm-l6-v2", "texts", "sentence_transformers", "sentence-transformers",
-            "sentence-transformers/all-MiniLM-L6-v2", "8b3219a92973c328a8e22fadcfa821b5dc75636a",
-            "Apache-2.0", 87, 384, _SENTENCE, _sentence_transformers, "good",
-        ),
-        Encoder(
-            "multilingual-e5-small", "texts", "sentence_transformers", "sentence-transformers",
-            "intfloat/multilingual-e5-small", "fd1525a9fd15316a2d503bf26ab031a61d056e98",
-            "MIT", 449, 384, _SENTENCE, _sentence_transformers, "multilingual", _MANY,
-            {"prefix": "query: "},  # the model was trained with it
-        ),
-        Encoder(
-            "bge-small-en-v1.5", "texts", "fastembed", "fastembed",
-            "qdrant/bge-small-en-v1.5-onnx-q", "52398278842ec682c6f32300af41344b1c0b0bb2",
-            "Apache-2.0", 67, 384, ("model_optimized.onnx", "*.json", "vocab.txt"), _fastembed,
-            settings={"model_name": "BAAI/bge-small-en-v1.5"},
-        ),
-        Encoder(
-            "mobilenetv3-small", "images", "timm", "timm",
-            "timm/mobilenetv3_small_100.lamb_in1k", "1824797e7887cbec1990e4adbd6675960a36c589",
-            "Apache-2.0", 10, 1024, ("model.safetensors",), _timm, "light", "",
-        ),
-        Encoder(
-            "dinov2-small", "images", "timm", "timm",
-            "timm/vit_small_patch14_dinov2.lvd142m", "4610ca143709d58a633b6397a74412c2c3842454",
-            "Apache-2.0", 88, 384, ("model.safetensors",), _timm, "good", "", {"img_size": 224},
-        ),
-        Encoder(
-            "clip-vit-b-32", "images", "open_clip", "open-clip",
-            "laion/CLIP-ViT-B-32-laion2B-s34B-b79K", "1a25a446712ba5ee05982a381eed697ef9b435cf",
-            "MIT", 605, 512, ("open_clip_model.safetensors",), _open_clip, "", "",
-            {"model_name": "ViT-B-32"},
-        ),
-    )
-}  # fmt: skip
+_LOADERS: dict[str, Callable[[Encoder, Path], Encode]] = {
+    "model2vec": _model2vec,
+    "sentence_transformers": _sentence_transformers,
+    "fastembed": _fastembed,
+    "timm": _timm,
+    "open_clip": _open_clip,
+}
+_TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+#: The models that can be used, by name, from ``encoders.toml``.
+REGISTRY = {
+    name: Encoder(name=name, load=_LOADERS[table["package"]], **table)
+    for name, table in _TABLES.items()
+}
 
 
 def find_encoder(name: str, kind: str | None = None) -> Encoder:
@@ -237,14 +199,9 @@ def find_encoder(name: str, kind: str | None = None) -> Encoder:
         raise ValueError(f"Unknown encoder {name!r}. Choose one of: {names}.")
     found = REGISTRY[name]
     if found not in fitting:
-        raise ValueError(
-            f"The encoder {name} is for {found.kind}, and the samples are {kind}. "
-            f"Choose one of: {names}."
-        )
+        raise ValueError(f"{name} is for {found.kind}, not {kind}. Choose one of: {names}.")
     if not found.is_installed:
-        raise ImportError(
-            f"The encoder {name} needs {found.package}: pip install 'partwise[{found.extra}]'"
-        )
+        raise ImportError(f"{name} needs {found.package}: pip install 'partwise[{found.extra}]'")
     return found
 
 
@@ -264,33 +221,27 @@ def weights_of(encoder: Encoder, *, download: bool = False, offline: bool = Fals
     source = f"{encoder.megabytes} MB from huggingface.co/{encoder.model} ({encoder.licence})"
     if offline or not download:
         way = "--offline forbids it" if offline else "--download (download=True) allows it"
-        raise ValueError(
-            f"The encoder {encoder.name} is not on this computer: it needs {source}; {way}."
-        )
-    from huggingface_hub import snapshot_download
-
-    patterns = list(encoder.files)
-    return Path(
-        snapshot_download(
-            encoder.model, revision=encoder.revision, allow_patterns=patterns, token=False
-        )
-    )
+        raise ValueError(f"{encoder.name} is not on this computer: it needs {source}; {way}.")
+    return _snapshot(encoder, allow_patterns=list(encoder.files), token=False)
 
 
 def _local_folder(encoder: Encoder) -> Path | None:
     """Return the folder of the downloaded weights without using the network."""
     if not encoder.files:  # the weights come with the package
         return Path()
-    from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
-        folder = Path(
-            snapshot_download(encoder.model, revision=encoder.revision, local_files_only=True)
-        )
+        folder = _snapshot(encoder, local_files_only=True)
     except LocalEntryNotFoundError:
         return None
     return folder if (folder / encoder.files[0]).exists() else None
+
+
+def _snapshot(encoder: Encoder, **how: Any) -> Path:
+    from huggingface_hub import snapshot_download
+
+    return Path(snapshot_download(encoder.model, revision=encoder.revision, **how))
 
 
 # -- embeddings that were computed before -------------------------------------------------------
@@ -375,7 +326,8 @@ def encode(
     >>> from partwise import encode
     >>> encode(["a text", "another text"], "potion-base-8m", download=True)  # doctest: +SKIP
     """
-    kind, marks, get = _contents(samples, name)
+    kind, items = _contents(samples, name)
+    marks = [_digest(item) for item in items]
     encoder = find_encoder(name, kind)
     cache = Cache(encoder)
     known = cache.read(list(dict.fromkeys(marks)))
@@ -385,11 +337,11 @@ def encode(
         done, total, what = 0, len(missing), f"encoding {kind} with {name}"
         for some in _batches(missing, BATCH[kind]):
             step(done, total, what)
-            V = np.asarray(run([get(i) for _, i in some]), dtype=np.float32)
+            V = np.asarray(run([_opened(items[i]) for _, i in some]), dtype=np.float32)
             if V.shape != (len(some), encoder.dimensions) or not np.isfinite(V).all():
                 raise ValueError(
-                    f"The encoder {name} returned an array of shape {V.shape}, or values that are "
-                    f"not finite; {(len(some), encoder.dimensions)} was expected. Please report it."
+                    f"The encoder {name} returned values that are not finite, or an array of shape "
+                    f"{V.shape} instead of {(len(some), encoder.dimensions)}. Please report it."
                 )
             new = [mark for mark, _ in some]
             cache.write(new, V)
@@ -399,48 +351,43 @@ def encode(
     return np.stack([known[mark] for mark in marks])
 
 
-def _contents(samples: Any, name: str) -> tuple[str, list[bytes], Callable[[int], Any]]:
-    """Return the kind of the samples, a digest of each, and a function that returns each."""
-    if not isinstance(samples, Samples):
-        samples = list(samples)
-        if not samples:
-            raise ValueError("There are no samples to encode.")
-        if name in REGISTRY and REGISTRY[name].kind == "images":
-            files = [Path(file) for file in samples]
-            return "images", [_digest(file.read_bytes()) for file in files], _opener(files)
-        if not all(isinstance(text, str) for text in samples):
-            raise TypeError("samples must be texts, files of pictures, or what read_samples gave.")
-        return "texts", [_digest(text.encode()) for text in samples], samples.__getitem__
-    if samples.whole_texts is not None:
-        texts = samples.whole_texts
-        return "texts", [_digest(text.encode()) for text in texts], texts.__getitem__
-    if samples.recipe.get("reader") == "image files":
-        files = [Path(samples.source) / name for name in samples.ids]
-        return "images", [_digest(file.read_bytes()) for file in files], _opener(files)
-    if samples.image_shape is not None:
-        return "images", *_rows_as_pictures(samples)
-    raise ValueError(
-        "--encoder needs texts or pictures, and the samples are numbers (" + samples.kind + ")."
-    )
+def _contents(samples: Any, name: str) -> tuple[str, Sequence[Any]]:
+    """Return the kind of the samples, and each as text, path, or bytes of a picture."""
+    if isinstance(samples, Samples):
+        if samples.whole_texts is not None:
+            return "texts", samples.whole_texts
+        if samples.recipe.get("reader") == "image files":
+            return "images", [Path(samples.source) / file for file in samples.ids]
+        if samples.image_shape is not None and samples.thumbnails is not None:
+            return "images", [samples.thumbnails(i) for i in range(samples.n_samples)]
+        raise ValueError(f"--encoder needs texts or pictures, and the samples are {samples.kind}.")
+    samples = list(samples)
+    if not samples:
+        raise ValueError("There are no samples to encode.")
+    if name in REGISTRY and REGISTRY[name].kind == "images":
+        return "images", [Path(file) for file in samples]
+    if not all(isinstance(text, str) for text in samples):
+        raise TypeError("samples must be texts, files of pictures, or what read_samples returns.")
+    return "texts", samples
 
 
-def _opener(files: Sequence[Path]) -> Callable[[int], Any]:
-    from partwise.io.images import open_image
+def _opened(item: str | Path | bytes) -> Any:
+    """Return a text, or the picture in a file or in bytes."""
+    if isinstance(item, str):
+        return item
+    if isinstance(item, Path):
+        from partwise.io.images import open_image
 
-    return lambda i: open_image(files[i])
-
-
-def _rows_as_pictures(samples: Samples) -> tuple[list[bytes], Callable[[int], Any]]:
-    """Return digests and pictures of rows that are images themselves."""
+        return open_image(item)
     from PIL import Image
 
-    draw = samples.thumbnails
-    assert draw is not None
-    drawn = [draw(i) for i in range(samples.n_samples)]
-    return [_digest(data) for data in drawn], lambda i: Image.open(BytesIO(drawn[i]))
+    return Image.open(BytesIO(item))
 
 
-def _digest(content: bytes) -> bytes:
+def _digest(item: str | Path | bytes) -> bytes:
+    """Return a digest of a text or of a picture's content."""
+    content = item.read_bytes() if isinstance(item, Path) else item
+    content = content.encode() if isinstance(content, str) else content
     return hashlib.blake2b(content, digest_size=16).digest()
 
 
