@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -40,36 +39,42 @@ LONG = 40
 #: Numbers that commonly stand for a missing value.
 MISSING_CODES = (-99, -999, -9999, -99999, -999999, 999, 9999, 99999, 999999)
 LOW, HIGH = 0.05, 0.95
+#: Example of a number for each decimal sign.
+STYLES = {".": "1,234.5", ",": "1.234,5"}
 #: Values beyond the robust range are clipped here, so that one value cannot dominate a part.
 TOP = 2.0
 
 
-@dataclass(frozen=True)
-class Column:
-    """The detected type of a column, its conversion, and how to repeat it."""
-
-    name: str
-    read_as: str
-    done: str
-    spec: Mapping[str, Any] | None = field(default=None, repr=False)
+#: Type of a column, a description of its conversion, and how to repeat it on new rows.
+Learned = tuple[str, str, dict[str, Any] | None]
 
 
 # -- learning -------------------------------------------------------------------------------------
 
 
-def learn_columns(frame: Any, *, usual: str = ".", ranged: bool = True) -> list[Column]:
-    """Learn how to convert each column; `ranged` scales numbers by their robust range."""
+def learn_columns(
+    frame: Any, *, usual: str = ".", ranged: bool = True
+) -> tuple[list[tuple[str, str, str]], list[dict[str, Any]]]:
+    """Learn how to convert each column; `ranged` scales numbers by their robust range.
+
+    Return name, type and conversion of each column, and a specification of each column that is
+    used, for `encode_columns`.
+    """
     texts = [frame[name] for name in frame.columns if _is_text(frame[name])]
     signs = [decimal_sign(_cells(column)[:2000], usual=usual) for column in texts]
     clear = [sign for sign in signs if sign]
     common = max(set(clear), key=clear.count) if clear else usual
-    return [_learn(frame[name], name, common, ranged) for name in frame.columns]
+    columns, specs = [], []
+    for name in frame.columns:
+        kind, done, spec = _learn(frame[name], name, common, ranged)
+        columns.append((name, kind, done))
+        if spec is not None:
+            specs.append({"name": name, "as": kind, **spec})
+    return columns, specs
 
 
 def _is_text(column: Any) -> bool:
-    from pandas.api.types import is_bool_dtype, is_numeric_dtype
-
-    return not (is_numeric_dtype(column) or is_bool_dtype(column) or column.dtype.kind in "mM")
+    return column.dtype.kind not in "biufcmM"
 
 
 def _cells(column: Any) -> list[Any]:
@@ -81,83 +86,65 @@ def _cells(column: Any) -> list[Any]:
     ]
 
 
-def _known(column: Any) -> list[str]:
-    return [str(value).strip() for value in _cells(column)]
+def _left_out(reason: str) -> Learned:
+    return "left out", reason, None
 
 
-def _learn(column: Any, name: str, common: str, ranged: bool) -> Column:
-    from pandas.api.types import is_complex_dtype
-
-    if is_complex_dtype(column):
-        return Column(name, "left out", "complex numbers")
-    kinds = (list, tuple, dict, bytes, np.ndarray)
+def _learn(column: Any, name: str, common: str, ranged: bool) -> Learned:
+    """Detect yes/no, dates, times and numbers; columns of other texts go to `_learn_text`."""
+    kinds = (list, tuple, dict, bytes, complex, np.ndarray)
     strange = next((type(value).__name__ for value in column if isinstance(value, kinds)), None)
     if strange is not None:
-        return Column(name, "left out", f"holds values of the type {strange}")
+        return _left_out(f"holds values of the type {strange}")
     cells = _cells(column)
-    known = [str(value).strip() for value in cells]
+    known = [as_text(value) for value in cells]
     gaps = 1 - len(known) / len(column)
     if not known or gaps > MAX_GAPS:
-        return Column(name, "left out", f"empty in {gaps:.0%} of the rows")
-    values = set(known)
-    if len({folded(value) for value in values}) == 1:
-        return Column(name, "left out", f"always {shown(values)}")
-    low = {value.lower() for value in values}
+        return _left_out(f"empty in {gaps:.0%} of the rows")
+    if len({folded(value) for value in known}) == 1:
+        return _left_out(f"always {shown(set(known))}")
+    low = {value.lower() for value in known}
     if low <= YES | NO and low & YES and low & NO:
-        share = np.mean([v.lower() in YES for v in known])
-        done = f"1 for yes ({share:.0%} of the rows)"
-        return Column(name, "yes/no", done, {"name": name, "as": "yes/no", "fill": float(share)})
-    return _learn_values(column, name, cells, known, common, ranged)
-
-
-def _learn_values(
-    column: Any, name: str, cells: list[Any], known: list[str], common: str, ranged: bool
-) -> Column:
-    """Detect dates, times and numbers; other values are passed to `_learn_text`."""
+        share = float(np.mean([value.lower() in YES for value in known]))
+        return "yes/no", f"1 for yes ({share:.0%} of the rows)", {"fill": share}
     if column.dtype.kind == "M":
-        return _date(name, column, None)
+        return _date(column, known, None)
     hours = to_hours(cells)
     if np.isfinite(hours).mean() >= ENOUGH:
-        return _time(name, column, [v for v, gap in zip(known, np.isnan(hours)) if gap])
-    if not _is_text(column):
-        if _numbers_rows(column, name):
-            return Column(name, "left out", "numbers the rows")
-        return _number(name, np.asarray(column, dtype=np.float64), None, ranged)
-    return _learn_text(column, name, cells, known, common, ranged)
+        odd = _unread([v for v, gap in zip(known, np.isnan(hours)) if gap])
+        return _scaled("time", to_hours(column), {}, "{:,.4g} and {:,.4g} hours", odd)
+    if _is_text(column):
+        return _learn_text(column, name, cells, common, ranged)
+    if _numbers_rows(column, name):
+        return _left_out("numbers the rows")
+    return _number(np.asarray(column, dtype=np.float64), {}, "", "", ranged)
 
 
-def _learn_text(
-    column: Any, name: str, cells: list[Any], known: list[str], common: str, ranged: bool
-) -> Column:
+def _learn_text(column: Any, name: str, cells: list[Any], common: str, ranged: bool) -> Learned:
     """Detect numbers and dates written as text, categories, and text to leave out."""
-    values = set(known)
-    codes = next((value for value in known if is_code(value)), None)
-    sign = decimal_sign(cells, usual=common) if codes is None else None
+    known = [as_text(value) for value in cells]
+    code = next((value for value in known if is_code(value)), None)
+    sign = decimal_sign(cells, usual=common) if code is None else None
     if sign is not None:
-        plain = not any("," in value or value.count(".") > 1 for value in known)
         numbers = to_numbers(column, sign)
         if _numbers_rows(numbers, name):
-            return Column(name, "left out", "numbers the rows")
-        found = _number(name, numbers, sign, ranged)
-        # The note mentions the number format only if it is unusual.
-        found = replace(found, done=found.done.partition("; ")[2]) if plain else found
-        return _more(found, _unread([v for v, x in zip(known, to_numbers(cells, sign)) if x != x]))
+            return _left_out("numbers the rows")
+        # The description mentions the number format only if it is unusual.
+        unusual = any("," in value or value.count(".") > 1 for value in known)
+        style = f"written as {STYLES[sign]}; " if unusual else ""
+        odd = _unread([v for v, x in zip(known, to_numbers(cells, sign)) if x != x])
+        return _number(numbers, {"sign": sign}, style, odd, ranged)
     form = date_format(known)
     if form is not None:
-        return _date(name, column, form)
+        return _date(column, known, form)
+    values = set(known)
     repeated = len(values) < len(known) and len(values) <= max(2, len(known) / 2)
-    if codes is not None:
-        if not repeated:
-            return Column(
-                name,
-                "left out",
-                f"codes with a leading zero, as {codes}; --id-column takes them as ids",
-            )
-        return _more(_category(name, known), f"codes with a leading zero, as {codes}")
-    if not repeated or np.mean([len(v) for v in values]) > LONG:
-        done = f"text with {len(values)} values; --text-column reads such a column"
-        return Column(name, "left out", done)
-    return _category(name, known)
+    codes = "" if code is None else f"codes with a leading zero, as {code}"
+    if codes and not repeated:
+        return _left_out(f"{codes}; --id-column takes them as ids")
+    if not codes and (not repeated or np.mean([len(v) for v in values]) > LONG):
+        return _left_out(f"text with {len(values)} values; --text-column reads such a column")
+    return _category(known, codes)
 
 
 def is_code(value: str) -> bool:
@@ -168,10 +155,6 @@ def is_code(value: str) -> bool:
 def folded(value: str) -> str:
     """Return a category without accidental differences in case and spaces."""
     return " ".join(value.split()).casefold()
-
-
-def _more(column: Column, words: str) -> Column:
-    return replace(column, done=f"{column.done}; {words}") if words else column
 
 
 def _unread(odd: Sequence[str]) -> str:
@@ -217,32 +200,37 @@ def _robust(values: np.ndarray) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _scaled(name: str, kind: str, values: np.ndarray, spec: dict[str, Any], words: str) -> Column:
+def _joined(*words: str) -> str:
+    return "; ".join(word for word in words if word)
+
+
+def _scaled(
+    kind: str, values: np.ndarray, spec: dict[str, Any], words: str, odd: str, show: Any = float
+) -> Learned:
+    """Learn the robust range of values; ``words`` describes its ends, which ``show`` converts."""
     low, high = _robust(values)
-    done = f"{words} to 0 and 1"
+    done = f"{words.format(show(low), show(high))} to 0 and 1"
     for end, beyond in (
         (f"{TOP:g}", np.nanmean(values > low + TOP * (high - low))),
         ("0", np.nanmean(values < low - (high - low))),  # 5% are below low
     ):
         if beyond > 0:
             done += f", cut at {end} ({max(beyond, 0.001):.1%} of the rows)"
-    made = {"name": name, "as": kind, "low": low, "high": high, **spec}
-    made["fill"] = float(np.nanmedian(_range(values, made)))
-    return Column(name, kind, done, made)
+    spec = {"low": low, "high": high, **spec}
+    return kind, _joined(done, odd), {**spec, "fill": float(np.nanmedian(_range(values, spec)))}
 
 
-def _number(name: str, values: np.ndarray, sign: str | None, ranged: bool) -> Column:
+def _number(
+    values: np.ndarray, spec: dict[str, Any], style: str, odd: str, ranged: bool
+) -> Learned:
     values, words, gaps = _without_codes(values)
     if not np.isfinite(values).any():
-        return Column(name, "left out", f"nothing but {words}")
-    style = {None: "", ".": "written as 1,234.5; ", ",": "written as 1.234,5; "}[sign]
-    odd = {**({"sign": sign} if sign else {}), **({"gaps": gaps} if gaps else {})}
-    if not ranged:
-        made = {"name": name, "as": "number", "fill": float(np.nanmedian(values)), **odd}
-        return _more(Column(name, "number", f"{style}as it is", made), words)
-    low, high = _robust(values)
-    found = _scaled(name, "number", values, odd, f"{style}{low:,.6g} and {high:,.6g}")
-    return _more(found, words)
+        return _left_out(f"nothing but {words}")
+    spec |= {"gaps": gaps} if gaps else {}
+    odd = _joined(words, odd)
+    if ranged:
+        return _scaled("number", values, spec, style + "{:,.6g} and {:,.6g}", odd)
+    return "number", _joined(f"{style}as it is", odd), {"fill": float(np.nanmedian(values)), **spec}
 
 
 def _without_codes(values: np.ndarray) -> tuple[np.ndarray, str, list[float]]:
@@ -270,43 +258,36 @@ def _without_codes(values: np.ndarray) -> tuple[np.ndarray, str, list[float]]:
     return values, ", ".join(said), codes
 
 
-def _date(name: str, column: Any, form: str | None) -> Column:
+def _date(column: Any, known: list[str], form: str | None) -> Learned:
+    words = _joined(FORMATS[form] if form else "", "{} and {}")
+    odd = _unread([v for v, day in zip(known, to_days(_cells(column), form)) if day != day])
     days = to_days(column, form)
-    low, high = (np.datetime64(0, "D") + np.timedelta64(int(v), "D") for v in _robust(days))
-    style = f"{FORMATS[form]}; " if form else ""
-    found = _scaled(name, "date", days, {"format": form}, f"{style}{low} and {high}")
-    odd = _unread(
-        [v for v, day in zip(_known(column), to_days(_cells(column), form)) if day != day]
+    return _scaled(
+        "date", days, {"format": form}, words, odd, lambda day: np.datetime64(int(day), "D")
     )
-    return _more(found, odd)
 
 
-def _time(name: str, column: Any, odd: list[str]) -> Column:
-    hours = to_hours(column)
-    low, high = _robust(hours)
-    found = _scaled(name, "time", hours, {}, f"{low:,.4g} and {high:,.4g} hours")
-    return _more(found, _unread(odd))
-
-
-def _category(name: str, known: Sequence[str]) -> Column:
+def _category(known: Sequence[str], codes: str) -> Learned:
     spelt: dict[str, Counter[str]] = {}
     for value in known:
         spelt.setdefault(folded(value), Counter())[value] += 1
     names = {key: max(own, key=lambda v: (own[v], v)) for key, own in spelt.items()}
-    counts = {names[key]: own.total() for key, own in spelt.items()}
-    kept = sorted(counts, key=lambda value: (-counts[value], value))
-    rest = kept[MAX_VALUES:]
-    kept = sorted(kept[:MAX_VALUES])
-    shares = [counts[value] / len(known) for value in kept]
-    done = f"one feature for each of {len(kept)} values"
-    if rest:
-        done += f"; {len(rest)} rarer ones count as none of them"
-    merged = [f"{v!r} is {names[key]!r}" for key, own in spelt.items() for v in own]
-    merged = [text for text in merged if text.split(" is ")[0] != text.split(" is ")[1]]
-    if merged:
-        done += f"; {shown(merged)}"
-    spec = {"name": name, "as": "category", "values": kept, "fill": shares}
-    return Column(name, "category", done, spec)
+    counts = Counter(names[folded(value)] for value in known)
+    kept = sorted(sorted(counts, key=lambda value: (-counts[value], value))[:MAX_VALUES])
+    rarer = len(counts) - len(kept)
+    merged = shown(
+        f"{value!r} is {names[key]!r}"
+        for key, own in spelt.items()
+        for value in own
+        if value != names[key]
+    )
+    done = _joined(
+        f"one feature for each of {len(kept)} values",
+        f"{rarer} rarer ones count as none of them" if rarer else "",
+        merged,
+        codes,
+    )
+    return "category", done, {"values": kept, "fill": [counts[v] / len(known) for v in kept]}
 
 
 # -- conversion -----------------------------------------------------------------------------------
@@ -338,50 +319,52 @@ def _encode(column: Any, spec: Mapping[str, Any]) -> tuple[np.ndarray, list[str]
         categories = list(spec["values"])
         block = np.zeros((len(column), len(categories)))
         at = {folded(value): j for j, value in enumerate(categories)}
-        at |= {value: j for j, value in enumerate(categories)}
         for i, (value, gap) in enumerate(zip(column, column.isna())):
             text = as_text(value)
             if gap or text.lower() in NOTHING:
                 block[i] = np.nan
-            elif (j := at.get(text, at.get(folded(text)))) is not None:
-                block[i, j] = 1
+            elif folded(text) in at:
+                block[i, at[folded(text)]] = 1
         return block, [f"{name} = {value}" for value in categories]
-    if kind == "yes/no":
-        words = [None if gap else str(v).strip().lower() for v, gap in zip(column, column.isna())]
-        numbers = [1.0 if w in YES else 0.0 if w in NO else np.nan for w in words]
-        return np.array(numbers)[:, None], [f"{name} = yes"]
     values, _ = _values_of(column, spec)
-    return (_range(values, spec) if "low" in spec else values)[:, None], [name]
+    values = _range(values, spec) if "low" in spec else values
+    return values[:, None], [f"{name} = yes" if kind == "yes/no" else name]
 
 
 def _values_of(column: Any, spec: Mapping[str, Any]) -> tuple[np.ndarray, str]:
-    """Return numbers, days or hours (NaN if missing), and a note on a different format.
+    """Return numbers, days, hours or 1 for yes (NaN if missing), and a note on a different format.
 
     New rows may have another decimal sign or date format than the rows of the model.
     """
     kind, style = spec["as"], ""
+    if kind == "yes/no":
+        words = [str(value).strip().lower() for value in column]
+        return np.array([1.0 if w in YES else 0.0 if w in NO else np.nan for w in words]), ""
     if kind == "time":
         return to_hours(column), ""
     if kind == "date":
-        form = spec["format"]
-        found = [] if column.dtype.kind == "M" else list(date_formats(_known(column)))
-        if found and form not in found:
-            readings = [to_days(column, own) for own in found]
-            if all(np.array_equal(readings[0], own, equal_nan=True) for own in readings):
-                return readings[0], f"as {FORMATS[found[0]]}"
-            return np.full(len(column), np.nan), ""  # day and month may be exchanged
-        if form is None and column.dtype.kind != "M":
-            return np.full(len(column), np.nan), ""
-        return to_days(column, form), ""
+        return _days_of(column, spec["format"])
     if not _is_text(column):
         values = np.asarray(column, dtype=np.float64)
     else:
         own = spec.get("sign", ".")
         sign = decimal_sign(_cells(column), usual=own) or own
-        style = "" if sign == own else "as 1.234,5" if sign == "," else "as 1,234.5"
+        style = "" if sign == own else f"as {STYLES[sign]}"
         values = to_numbers(column, sign)
     gaps = np.isinf(values) | np.isin(values, spec.get("gaps", ()))
     return np.where(gaps, np.nan, values), style
+
+
+def _days_of(column: Any, form: str | None) -> tuple[np.ndarray, str]:
+    """Return days, NaN if missing, and a note if the dates are in another format than ``form``."""
+    is_date = column.dtype.kind == "M"
+    found = [] if is_date else list(date_formats(map(str, _cells(column))))
+    if is_date or form in found or (form and not found):
+        return to_days(column, form), ""
+    readings = [to_days(column, own) for own in found]
+    if readings and all(np.array_equal(readings[0], own, equal_nan=True) for own in readings):
+        return readings[0], f"as {FORMATS[found[0]]}"
+    return np.full(len(column), np.nan), ""  # day and month may be exchanged
 
 
 def strange_values(frame: Any, specs: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
@@ -392,29 +375,26 @@ def strange_values(frame: Any, specs: Sequence[Mapping[str, Any]]) -> tuple[str,
     """
     notes = []
     for spec in specs:
-        name, column = str(spec["name"]), frame[spec["name"]]
-        if spec["as"] == "category":
+        name, kind, column = str(spec["name"]), spec["as"], frame[spec["name"]]
+        if kind == "category":
             notes += _new_categories(name, column, spec)
             continue
-        if spec["as"] == "yes/no":
-            values, style = _encode(column, spec)[0][:, 0], ""
-        else:
-            values, style = _values_of(column, spec)
-            notes += _far_values(name, values, spec)
+        values, style = _values_of(column, spec)
         if style:
             notes.append(f"The column {name!r} was read {style}, unlike in the model's data.")
-        known = [(str(v).strip(), v) for v in column[np.isnan(values)] if v == v and v is not None]
-        odd = [text for text, v in known if text.lower() not in NOTHING and not _is_gap(v, spec)]
+        if kind == "number" and "low" in spec:
+            notes += _far_values(name, values, spec)
+        odd = [as_text(v) for v in _cells(column[np.isnan(values)]) if not _is_gap(v, spec)]
         if not odd:
             continue
-        what = {"number": "a number", "date": "a date", "time": "a time", "yes/no": "yes or no"}
-        words = f"the column {name!r} has {odd[0]!r}, which is not {what[spec['as']]}"
+        what = {"yes/no": "yes or no"}.get(kind, f"a {kind}")
+        words = f"the column {name!r} has {odd[0]!r}, which is not {what}"
         if len(odd) > MAX_GAPS * (np.isfinite(values).sum() + len(odd)):
             style = FORMATS.get(spec.get("format", ""), "")
             style = f", written as {style} or as year-month-day" if style else ""
             raise ValueError(
                 f"{words}, and so have {len(odd)} of its {len(column)} rows; the model needs "
-                f"{what[spec['as']]} there{style}."
+                f"{what} there{style}."
             )
         notes.append(f"{words[0].upper()}{words[1:]} ({_rows(len(odd))} taken as missing).")
     return tuple(notes)
@@ -433,21 +413,13 @@ def _new_categories(name: str, column: Any, spec: Mapping[str, Any]) -> list[str
     if not new:
         return []
     said = shown(f"{text[:60]!r} ({_rows(count)})" for text, count in new.most_common())
-    return [
-        f"The column {name!r} has values that are not in the training data and belong to no "
-        f"category: {said}."
-    ]
+    return [f"The column {name!r} has values that are not in the model's data: {said}."]
 
 
 def _far_values(name: str, values: np.ndarray, spec: Mapping[str, Any]) -> list[str]:
-    if spec["as"] != "number" or "low" not in spec:
-        return []
     width = spec["high"] - spec["low"]
     far = (values < spec["low"] - width) | (values > spec["low"] + TOP * width)
     if not far.any():
         return []
     said = shown(f"{value:g}" for value in np.unique(values[far]))
-    return [
-        f"The column {name!r} has {int(far.sum())} values far from those of the training data "
-        f"({said}), which were clipped."
-    ]
+    return [f"The column {name!r} has {int(far.sum())} values far from the model's data ({said})."]

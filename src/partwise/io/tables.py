@@ -20,7 +20,6 @@ from partwise.io._common import (
     shown,
 )
 from partwise.io.columns import (
-    Column,
     encode_columns,
     learn_columns,
     looks_like_id,
@@ -290,7 +289,7 @@ def _features(
         }
     else:
         made = dict(recipe)
-    left = [column.name for column in columns if column.spec is None]
+    left = [name for name, kind, _ in columns if kind == "left out"]
     if left:
         notes += (f"Columns left out: {shown(left, 8)}.",)
     return Samples(
@@ -303,7 +302,7 @@ def _features(
         preparation=f"{len(specs)} columns; {SCALE_WORDS[made['scale']]}.",
         recipe=made,
         notes=notes,
-        columns=tuple((column.name, column.read_as, column.done) for column in columns),
+        columns=tuple(columns),
         skipped=skipped,
         rows=rows,
     )
@@ -311,7 +310,7 @@ def _features(
 
 def _specs(
     frame: Any, path: Path, options: Options, usual: str, *, ranged: bool
-) -> tuple[list[Column], list[dict[str, Any]]]:
+) -> tuple[list[tuple[str, str, str]], list[dict[str, Any]]]:
     """Return the columns that were learned, none with a recipe, and how to encode each."""
     if options.recipe is not None:
         specs = list(options.recipe["columns"])
@@ -321,8 +320,7 @@ def _specs(
         return [], specs
     chosen = _chosen(frame, path, options)
     with named(path):
-        columns = learn_columns(chosen, usual=usual, ranged=ranged)
-    specs = [dict(column.spec) for column in columns if column.spec is not None]
+        columns, specs = learn_columns(chosen, usual=usual, ranged=ranged)
     if not specs:
         raise ValueError(
             f"{path} has no column of numbers, dates or categories; --text-column NAME reads one "
