@@ -64,9 +64,10 @@ def test_separators(tmp_path, text, sign):
 def test_what_was_found_is_said_and_can_be_overruled(tmp_path):
     path = tmp_path / "t.csv"
     path.write_bytes("a;b\nä;1\n".encode("cp1252"))
-    encoding, separator, notes = text_format(path, Options())
-    assert (encoding, separator) == ("cp1252", ";")
-    assert notes == ("t.csv was read as Latin-1 (Windows-1252) with semicolons between columns.",)
-    assert text_format(path, Options(encoding="latin-1", separator="tab"))[1:] == ("\t", ())
+    notes = []
+    assert text_format(path, Options(note=notes.append)) == ("cp1252", ";")
+    assert len(notes) == 1 and "Windows-1252" in notes[0] and "semicolons" in notes[0]
+    given = Options(encoding="latin-1", separator="tab", note=notes.append)
+    assert text_format(path, given) == ("iso8859-1", "\t") and len(notes) == 1
     with pytest.raises(ValueError, match="separator=';;'"):
         read_samples(path, separator=";;")

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from partwise.io import read_samples
+from partwise.io.read import READERS
 
 N = 24
 TOWNS = ["Ulm", "Bonn", "Köln"]
@@ -356,6 +357,6 @@ def test_paths_of_windows_and_labels_before_pictures(tmp_path, monkeypatch):
     def never(*args):
         raise AssertionError("an image was read")
 
-    monkeypatch.setattr("partwise.io.images.read_images", never)
+    monkeypatch.setitem(READERS, "images", ({".jpg"}, never))
     with pytest.raises(ValueError, match=r"'IMG_1\.JPG'"):
         read_samples(folder, labels=text(tmp_path, [["img_1.jpg", "a"]], "l.csv"))

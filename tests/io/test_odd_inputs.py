@@ -156,7 +156,7 @@ def odd_labels():
     good = text_table()
     wide = [[*row, "me", "sure"] for row in rows]
     yield of_text("labels without a heading", good, csv_text(rows))
-    yield of_text("other names", good, csv_text([["name", "what"], *rows]), note="heading")
+    yield of_text("other names", good, csv_text([["name", "what"], *rows]), note="'name'")
     yield of_text(
         "columns the other way", good, csv_text([["label", "id"], *(r[::-1] for r in rows)])
     )
@@ -168,7 +168,9 @@ def odd_labels():
     yield of_text("spaces", good, csv_text([head, *([f" {a} ", f" {b}"] for a, b in rows)]))
     yield of_text("an id of nothing", good, csv_text([head, *rows, ["r99", "sea"]]), error="'r99'")
     told = {"skip_unknown": True}
-    yield of_text("skipped", good, csv_text([head, *rows, ["r99", "sea"]]), told=told, note="1 id")
+    yield of_text(
+        "skipped", good, csv_text([head, *rows, ["r99", "sea"]]), told=told, note=r"1 \(line"
+    )
     first = csv_text([["r99", "sea"], *rows])
     yield of_text("the first id of nothing", good, first, error="line 1.*'r99'")
     yield of_text("twice the same", good, csv_text([head, *rows, rows[3]]))

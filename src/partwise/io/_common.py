@@ -65,6 +65,8 @@ class Options:
     offline: bool = False
     recipe: Mapping[str, Any] | None = None
     step: Step = field(default=silent, compare=False)
+    #: Called with each sentence about what a reader found, changed or left out.
+    note: Callable[[str], Any] = field(default=len, compare=False)
 
 
 def need(module: str, what: str, package: str | None = None, *, extra: str | None = None) -> Any:
@@ -105,10 +107,10 @@ def named(source: Any) -> Iterator[None]:
         raise ValueError(f"{source}: {error}") from error
 
 
-def shown(names: Any, most: int = 3) -> str:
+def shown(names: Any, most: int = 3, width: int = 60) -> str:
     """Return the first few of some names, for a message."""
     names = list(names)
-    text = ", ".join(str(name)[:60] for name in names[:most])
+    text = ", ".join(str(name)[:width] for name in names[:most])
     return text + (f" and {len(names) - most} more" if len(names) > most else "")
 
 

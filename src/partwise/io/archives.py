@@ -46,8 +46,8 @@ def check_unpacked(path: Path, size: int) -> None:
         )
 
 
-def check_npz(path: Path) -> None:
-    """Check the unpacked size of an archive of arrays."""
+def check_zip(path: Path) -> None:
+    """Check the unpacked size of a .zip, .npz or .xlsx file."""
     try:
         with zipfile.ZipFile(path) as archive:
             size = sum(member.file_size for member in archive.infolist())

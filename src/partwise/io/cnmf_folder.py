@@ -22,7 +22,7 @@ from partwise.backends.arrays import AnyArray
 from partwise.evaluation.groups import unit_rows
 from partwise.io._common import check_matrix, need
 from partwise.io.anndata_files import read_quietly, write_h5ad
-from partwise.io.archives import check_npz, whole
+from partwise.io.archives import check_zip, whole
 from partwise.persistence.atomic import write_whole
 from partwise.selection.consensus import Consensus, group_silhouettes, over_sums
 
@@ -349,7 +349,7 @@ def _table(path: Path) -> tuple[AnyArray, list[str], list[str]]:
 
 
 def _data(path: Path) -> AnyArray:
-    check_npz(path)
+    check_zip(path)
     with (
         whole(path, "table of cnmf"),
         path.open("rb") as opened,

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 
-from partwise.io._common import SCALE_WORDS, Options, apply_scale, learn_scale, shown
-from partwise.io.archives import check_npz
+from partwise.io._common import SCALE_WORDS, Options, apply_scale, learn_scale, named, shown
+from partwise.io.archives import check_zip, whole
 from partwise.io.columns import looks_like_id
 from partwise.io.encoders import encode, find_encoder
 from partwise.io.frames import read_frame
@@ -32,7 +31,10 @@ def with_embeddings(samples: Samples, path: Path, options: Options) -> Samples:
     recipe = _recipe(options)
     if recipe is not None and recipe["features"] != V.shape[1]:
         raise ValueError(f"{path} has {V.shape[1]} dimensions, the model {recipe['features']}.")
-    at, notes = _by_order(samples, V, path) if ids is None else _by_id(samples, ids, path)
+    if ids is None:
+        at = _by_order(samples, V, path, options)
+    else:
+        at = _by_id(samples, [as_text(name) for name in ids], path, options)
     skipped, kept = [], []
     for i, name in enumerate(samples.ids):
         row = at[i]
@@ -43,13 +45,12 @@ def with_embeddings(samples: Samples, path: Path, options: Options) -> Samples:
     if skipped and options.strict:
         raise ValueError(f"{path}: {skipped[0][0]!r} {skipped[0][1]}.")
     if skipped:
-        notes += (
+        options.note(
             f"{len(skipped)} of {samples.n_samples} samples have no vector in {path.name} and were "
-            f"skipped: {shown(name for name, _ in skipped)}.",
+            f"skipped: {shown(name for name, _ in skipped)}."
         )
         samples = _without(samples, skipped, kept)
-    V = V[[at[i] for i in kept]]
-    return _as_view(replace(samples, notes=(*samples.notes, *notes)), V, path.name, options, {})
+    return _as_view(samples, V[[at[i] for i in kept]], path.name, options, {})
 
 
 def encoded(samples: Samples, name: str, options: Options) -> Samples:
@@ -66,19 +67,24 @@ def _recipe(options: Options) -> Any:
 
 
 def _without(samples: Samples, skipped: list[tuple[str, str]], kept: list[int]) -> Samples:
-    """Return the samples that are kept."""
+    """Return the samples that are kept; skipped rows of a table stay in its order."""
     rows = np.arange(samples.n_samples) if samples.rows is None else samples.rows
-    draw = samples.thumbnails
+    draw, is_table = samples.thumbnails, _is_table(samples)
+    every = [*samples.skipped, *skipped]
+    if is_table:
+        before = np.setdiff1d(range(samples.n_samples + len(samples.skipped)), rows)
+        order = np.argsort([*before, *np.delete(rows, kept)])
+        every = [every[i] for i in order]
     return replace(
         samples,
         X=samples.X[kept],
         ids=[samples.ids[i] for i in kept],
         thumbnails=None if draw is None else lambda i, *side: draw(kept[i], *side),
-        texts=_some(samples.texts, kept),
-        whole_texts=_some(samples.whole_texts, kept),
+        texts=samples.texts and [samples.texts[i] for i in kept],
+        whole_texts=samples.whole_texts and [samples.whole_texts[i] for i in kept],
         y=None if samples.y is None else samples.y[kept],
-        skipped=_in_order(samples, skipped, rows, kept),
-        rows=rows[kept] if _is_table(samples) else None,
+        skipped=tuple(every),
+        rows=rows[kept] if is_table else None,
     )
 
 
@@ -93,49 +99,22 @@ def _as_view(
     words = f"ectors of {source}, {V.shape[1]} numbers each; {SCALE_WORDS[made['scale']]}."
     V = apply_scale(V, made)
     if beside:
-        known = {**samples.recipe, "also": made}
-        words = f"{samples.preparation} V{words}"
+        known, words = {**samples.recipe, "also": made}, f"{samples.preparation} V{words}"
         return replace(samples, also=V, preparation=words, recipe=known)
     if recipe is None:
         made |= {"kind": samples.kind, "reader": "embeddings", "base": dict(samples.recipe)}
-    return replace(
-        samples,
-        X=V,
-        feature_names=None,
-        image_shape=None,
-        preparation=f"V{words}",
-        recipe=made,
-        columns=(),
-    )
+    samples = replace(samples, feature_names=None, image_shape=None, columns=())
+    return replace(samples, X=V, preparation=f"V{words}", recipe=made)
 
 
 def _is_table(samples: Samples) -> bool:
     return Path(samples.source).is_file()
 
 
-def _in_order(
-    samples: Samples, skipped: list[tuple[str, str]], rows: np.ndarray, kept: list[int]
-) -> tuple[tuple[str, str], ...]:
-    """Return all skipped samples, in the order of the source if that is a table."""
-    if not _is_table(samples) or not skipped or not samples.skipped:
-        return (*samples.skipped, *skipped)
-    known = set(rows.tolist())
-    n = len(known) + len(samples.skipped)
-    before = [row for row in range(n) if row not in known]
-    here = set(kept)
-    gone = [int(rows[i]) for i in range(samples.n_samples) if i not in here]
-    placed = dict(zip([*before, *gone], [*samples.skipped, *skipped]))
-    return tuple(placed[row] for row in sorted(placed))
-
-
-def _some(texts: Sequence[str] | None, kept: list[int]) -> list[str] | None:
-    return None if texts is None else [texts[i] for i in kept]
-
-
 # -- the join -------------------------------------------------------------------------------------
 
 
-def _by_order(samples: Samples, V: np.ndarray, path: Path) -> tuple[list[int], tuple[str, ...]]:
+def _by_order(samples: Samples, V: np.ndarray, path: Path, options: Options) -> list[int]:
     """Join vectors and samples by their order in the source."""
     table = _is_table(samples)
     n = samples.n_samples + (len(samples.skipped) if table else 0)
@@ -143,25 +122,21 @@ def _by_order(samples: Samples, V: np.ndarray, path: Path) -> tuple[list[int], t
     if len(V) != n:
         raise ValueError(f"{path} has {len(V)} vectors and {samples.source} {n} samples{more}.")
     if samples.skipped and not table:
-        raise ValueError(
-            f"{path} has no ids, and {samples.source} holds files that were skipped "
-            f"({shown(name for name, _ in samples.skipped)}){more}."
-        )
-    at = list(range(n)) if samples.rows is None else samples.rows.tolist()
-    note = (
+        names = shown(name for name, _ in samples.skipped)
+        raise ValueError(f"{path} has no ids, and files were skipped ({names}){more}.")
+    options.note(
         f"{path.name} has no ids: its vectors were taken in the order of the samples, the first "
         f"for {samples.ids[0]!r}, the last for {samples.ids[-1]!r}."
     )
-    return at, (note,)
+    return list(range(n)) if samples.rows is None else samples.rows.tolist()
 
 
-def _by_id(samples: Samples, ids: Sequence[str], path: Path) -> tuple[list[int], tuple[str, ...]]:
+def _by_id(samples: Samples, ids: list[str], path: Path, options: Options) -> list[int]:
     """Join vectors and samples by id; an id may be a longer path than the sample's."""
     if samples.unjoinable:
         raise ValueError(f"{path} cannot be joined by id: {samples.unjoinable}")
-    blank = next((row for row, name in enumerate(ids, 1) if not name), None)
-    if blank is not None:
-        raise ValueError(f"{path}: the id of vector {blank} is blank.")
+    if "" in ids:
+        raise ValueError(f"{path}: the id of vector {ids.index('') + 1} is blank.")
     if len(set(ids)) < len(ids):
         raise ValueError(f"{path}: {repeated(ids)}; one vector a sample is needed.")
     position, gone = find_names(samples.ids), find_names([name for name, _ in samples.skipped])
@@ -169,94 +144,80 @@ def _by_id(samples: Samples, ids: Sequence[str], path: Path) -> tuple[list[int],
     at = [-1] * samples.n_samples
     strange = []
     for row, name in enumerate(ids):
+        tails = _tails(name)
         sample = place(position, name)
-        parts = PurePosixPath(name.replace("\\", "/")).parts
-        tails = [name, *("/".join(parts[k:]) for k in range(1, len(parts)))]
         if sample is None:
             sample = next((position[tail] for tail in tails if tail in own), None)
-        if sample is None:
-            strange += [name] * all(place(gone, tail) is None for tail in tails)
-        elif at[sample] >= 0:
-            raise ValueError(
-                f"{path}: {ids[at[sample]]!r} and {name!r} are both the sample "
-                f"{samples.ids[sample]!r}."
-            )
-        else:
+        if sample is None and all(place(gone, tail) is None for tail in tails):
+            strange.append(name)
+        if sample is not None and at[sample] >= 0:
+            both = f"{ids[at[sample]]!r} and {name!r}"
+            raise ValueError(f"{path}: {both} are both the sample {samples.ids[sample]!r}.")
+        if sample is not None:
             at[sample] = row
-    if not any(row >= 0 for row in at):
+    if max(at) < 0:
         raise ValueError(
             f"{path}: none of its {len(ids)} ids, as {ids[0]!r}, is that of a sample, as "
             f"{samples.ids[0]!r}."
         )
-    note = f"Vectors of {path.name} that are of no sample: {shown(strange)}."
-    return at, (note,) if strange else ()
+    if strange:
+        options.note(f"Vectors of {path.name} that are of no sample: {shown(strange)}.")
+    return at
+
+
+def _tails(name: str) -> list[str]:
+    """Return a path and its ends without the first folders."""
+    parts = PurePosixPath(name.replace("\\", "/")).parts
+    return [name, *("/".join(parts[k:]) for k in range(1, len(parts)))]
 
 
 # -- the file -------------------------------------------------------------------------------------
 
 
-def _read(path: Path) -> tuple[np.ndarray, list[str] | None]:
+def _read(path: Path) -> tuple[np.ndarray, list[Any] | None]:
     """Return vectors, and their ids if the file contains them."""
     suffix = path.suffix.lower()
     if not path.is_file():
         raise ValueError(f"--embeddings {path}: there is no such file.")
-    ids: Any = None
-    if suffix in (".npy", ".npz"):
-        V, ids = _arrays(path)
-    elif suffix in TABLES:
-        V, ids = _table(path)
-    else:
+    if suffix not in (".npy", ".npz", *TABLES):
         raise ValueError(f"--embeddings {path}: .npy, .npz, .parquet or .csv is expected.")
+    V, ids = _table(path) if suffix in TABLES else _arrays(path)
     if V.ndim != 2 or V.dtype.kind not in "buif":
-        raise ValueError(
-            f"{path}: vectors are a 2-D array of numbers, got shape {V.shape} of {V.dtype}."
-        )
+        raise ValueError(f"{path}: expected a 2-D array of numbers, got {V.dtype} {V.shape}.")
     if ids is not None and len(ids) != len(V):
         raise ValueError(f"{path} has {len(V)} vectors and {len(ids)} ids.")
-    V = V if V.dtype in (np.float32, np.float64) else V.astype(np.float64)
-    return V, None if ids is None else [as_text(name) for name in ids]
+    return V if V.dtype in (np.float32, np.float64) else V.astype(np.float64), ids
 
 
-def _arrays(path: Path) -> tuple[np.ndarray, Any]:
-    try:
-        check_npz(path)
+def _arrays(path: Path) -> tuple[np.ndarray, list[Any] | None]:
+    with whole(path, "file of vectors"):
+        check_zip(path)
         held = np.load(path, allow_pickle=False)
         if isinstance(held, np.ndarray):
             return held, None
         with held:
             arrays = {name: held[name] for name in held.files}
-    except (OSError, ValueError, EOFError) as error:
-        raise ValueError(f"{path} cannot be read ({error}).") from error
     ids = arrays.pop("ids", arrays.pop("id", None))
-    named = [name for name in ("X", "vectors", "embeddings", "features") if name in arrays]
-    if not named and len(arrays) != 1:
+    known = [name for name in ("X", "vectors", "embeddings", "features") if name in arrays]
+    if not known and len(arrays) != 1:
         raise ValueError(f"{path}: X and ids are expected, it has {shown(arrays, 8)}.")
-    return arrays[named[0] if named else next(iter(arrays))], None if ids is None else ids.tolist()
+    return arrays[known[0] if known else next(iter(arrays))], None if ids is None else ids.tolist()
 
 
-def _table(path: Path) -> tuple[np.ndarray, Any]:
-    from pandas.api.types import is_numeric_dtype
-
-    frame, _, _ = read_frame(path, Options())
+def _table(path: Path) -> tuple[np.ndarray, list[Any] | None]:
+    frame, _ = read_frame(path, Options())
+    numbers = [c for c in frame.columns if frame[c].dtype.kind in "biuf"]
+    lists = [c for c in frame.columns if isinstance(frame[c].iloc[0], (list, tuple, np.ndarray))]
     likely = [c for c in frame.columns if looks_like_id(c) or c.strip().lower() in ID_NAMES]
-    likely += [
-        c for c in frame.columns if not is_numeric_dtype(frame[c]) and not _is_list(frame[c])
-    ]
+    likely += [c for c in frame.columns if c not in (*numbers, *lists)]
     ids = None
     if likely:
-        column = frame[likely[0]]
+        column = frame.pop(likely[0])
         ids = ["" if gap else v for v, gap in zip(column, column.isna())]
-        frame = frame.drop(columns=likely[0])
-    if frame.shape[1] == 1 and _is_list(frame.iloc[:, 0]):
-        try:
-            return np.stack([np.asarray(v, dtype=np.float64) for v in frame.iloc[:, 0]]), ids
-        except ValueError as error:
-            raise ValueError(f"{path}: vectors differ in length ({error}).") from error
-    odd = [c for c in frame.columns if not is_numeric_dtype(frame[c])]
+    if len(lists) == frame.shape[1] == 1:
+        with named(path):
+            return np.stack([np.asarray(v, dtype=np.float64) for v in frame[lists[0]]]), ids
+    odd = [c for c in frame.columns if c not in numbers]
     if odd or not frame.shape[1]:
         raise ValueError(f"{path}: vectors are numbers, but {shown(odd or ['nothing'])} is not.")
     return frame.to_numpy(dtype=np.float64), ids
-
-
-def _is_list(column: Any) -> bool:
-    return isinstance(column.iloc[0], (list, tuple, np.ndarray))

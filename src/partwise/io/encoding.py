@@ -12,12 +12,14 @@ from __future__ import annotations
 import codecs
 import contextlib
 import csv
+import io
 import itertools
 import re
 import unicodedata
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from functools import lru_cache
 from pathlib import Path
+from typing import BinaryIO
 
 from partwise.io._common import Options
 
@@ -63,24 +65,35 @@ ENOUGH = 60_000
 #: Oddity per character above which a file is not considered to be text.
 TOO_ODD = 0.4
 RARE_LATIN = set("¤¦¬¯¸þðÞÐĐđ")
+#: A codec that orders characters by frequency or script, and the first bytes of common ones.
+COMMON = {
+    "euc_kr": ("utf-16-be", b"\xac", b"\xd7"),  # Hangul
+    "cp932": ("cp932", b"\x88", b"\x97"),
+    "euc_jp": ("euc_jp", b"\xb0", b"\xcf"),
+    "big5": ("big5", b"\xa4", b"\xc6"),
+    "gb18030": ("gb2312", b"\xb0", b"\xd7"),
+}
 
 
-def find_encoding(path: Path) -> str:
-    """Return the name of a codec that reads the whole file.
+def find_encoding(path: Path, given: str | None = None) -> str:
+    """Return the codec that the user named, or one that reads the whole file.
 
     Raises
     ------
     ValueError
-        No codec reads the file, so it is not text.
+        No codec reads the file, so it is not text, or there is no codec of the given name.
     """
-    with path.open("rb") as file:
-        chunks = iter(lambda: file.read(1 << 20), b"")
-        return _find(chunks, str(path))
+    if given is not None:
+        name = check_encoding(given)
+    else:
+        with path.open("rb") as file:
+            name = _find(file, str(path))
+    return "utf-8-sig" if name == "utf-8" else name
 
 
 def decode(data: bytes, source: str) -> tuple[str, str]:
     """Decode bytes; return the text and the codec."""
-    encoding = _find(iter([data]), source)
+    encoding = _find(io.BytesIO(data), source)
     return data.decode(encoding), encoding
 
 
@@ -100,36 +113,33 @@ def check_encoding(name: str) -> str:
         ) from None
 
 
-def _find(chunks: Iterator[bytes], source: str) -> str:
-    sample, plain, first = bytearray(), codecs.getincrementaldecoder("utf-8")(), True
-    valid = True
-    for chunk in chunks:
-        if first:
-            first = False
-            for mark, name in MARKS:
-                if chunk.startswith(mark):
-                    return name
-            wide = _utf16_without_mark(chunk)
-            if wide:
-                return wide
-        if valid:
-            try:
-                plain.decode(chunk)
-            except UnicodeDecodeError:
-                valid = False
-        if len(sample) < ENOUGH and not chunk.isascii():
-            for line in chunk.splitlines(keepends=True):
-                if not line.isascii():
-                    sample += line[:2000]
-                if len(sample) >= ENOUGH:
-                    break
-    if valid and not plain.getstate()[0]:
+def _find(file: BinaryIO, source: str) -> str:
+    head = file.read(2000)
+    for mark, name in MARKS:
+        if head.startswith(mark):
+            return name
+    wide = _utf16_without_mark(head)
+    if wide:
+        return wide
+    with contextlib.suppress(UnicodeDecodeError):
+        for _ in codecs.iterdecode(_chunks(file), "utf-8"):
+            pass
         return "utf-8"
-    return _likeliest(bytes(sample), source)
+    sample = b""
+    for line in (line for chunk in _chunks(file) for line in chunk.splitlines(keepends=True)):
+        if not line.isascii():
+            sample += line[:2000]
+        if len(sample) >= ENOUGH:
+            break
+    return _likeliest(sample, source)
 
 
-def _utf16_without_mark(chunk: bytes) -> str | None:
-    head = chunk[:2000]
+def _chunks(file: BinaryIO) -> Iterator[bytes]:
+    file.seek(0)
+    return iter(lambda: file.read(1 << 20), b"")
+
+
+def _utf16_without_mark(head: bytes) -> str | None:
     zeros = head[0::2].count(0), head[1::2].count(0)
     if max(zeros) < 0.3 * len(head) / 2 or min(zeros) > 0.05 * len(head):
         return None
@@ -157,40 +167,32 @@ def _likeliest(sample: bytes, source: str) -> str:
 
 def _oddity(text: str, codec: str) -> float:
     """Return how unusual a decoded text is: 0 for ordinary text, about 1 for a wrong codec."""
-    cost, count = 0.0, 0
-    common = _common(codec)
-    for at, sign in enumerate(text):
-        if sign.isascii():
-            continue
-        count += 1
-        before, after = text[at - 1 : at], text[at + 1 : at + 2]
-        script = _script(sign)
-        if script == "odd":
-            cost += 2
-        elif script == "sign":
-            # A sign inside a word is odd, except for apostrophes and hyphens.
-            cost += before.isalpha() and after.isalpha() and sign not in "’‘–‐·´\u00ad"
-        elif script == "wide":
-            alone = not (_is_wide(before) or _is_wide(after))
-            cost += 1 if alone else 0 if common(sign) else 0.6
-        else:
-            cost += _letter_cost(sign, script, before, after)
-    return cost / max(count, 1)
+    costs = [
+        _cost(sign, text[at - 1 : at], text[at + 1 : at + 2], codec)
+        for at, sign in enumerate(text)
+        if not sign.isascii()
+    ]
+    return sum(costs) / max(len(costs), 1)
 
 
-def _letter_cost(sign: str, script: str, before: str, after: str) -> float:
-    for other in (before, after):
-        if other.isalpha() and _script(other) != script:
-            return 1.0  # two scripts in one word
-    if script == "latin":
-        if sign in RARE_LATIN:
-            return 0.5
-        inside = all(other.isalpha() and not other.isascii() for other in (before, after))
-        if inside:
-            return 1.0  # three letters with accents in a row
-    if sign.isupper() and before.islower():
-        return 0.7
-    return 0.0
+def _cost(sign: str, before: str, after: str, codec: str) -> float:
+    """Return how unusual a character beyond ASCII is between two others, from 0 to 2."""
+    script = _script(sign)
+    if script == "odd":
+        return 2.0
+    if script == "sign":
+        # A sign inside a word is odd, except for apostrophes and hyphens.
+        return float(before.isalpha() and after.isalpha() and sign not in "’‘–‐·´\u00ad")
+    if script == "wide":
+        alone = not (_is_wide(before) or _is_wide(after))
+        return 1.0 if alone else 0.0 if _is_common(sign, codec) else 0.6
+    if any(other.isalpha() and _script(other) != script for other in (before, after)):
+        return 1.0  # two scripts in one word
+    if script == "latin" and sign in RARE_LATIN:
+        return 0.5
+    if script == "latin" and (before + after).isalpha() and min(before + after) > "\x7f":
+        return 1.0  # three letters with accents in a row
+    return 0.7 if sign.isupper() and before.islower() else 0.0
 
 
 @lru_cache(maxsize=4096)
@@ -203,41 +205,22 @@ def _script(sign: str) -> str:
             return "wide"
         if kind[0] not in "LM":
             return "sign"
-    name = unicodedata.name(sign, "")
-    for word in ("CYRILLIC", "GREEK", "THAI", "HEBREW", "ARABIC"):
-        if name.startswith(word):
-            return word.lower()
-    return "latin"
+    name = unicodedata.name(sign, "").partition(" ")[0]
+    return name if name in ("CYRILLIC", "GREEK", "THAI", "HEBREW", "ARABIC") else "latin"
 
 
 def _is_wide(sign: str) -> bool:
     return bool(sign) and unicodedata.east_asian_width(sign) in ("W", "F")
 
 
-def _common(codec: str) -> Callable[[str], bool]:
-    """Return a function that tests if a wide character is common in the codec's language."""
-
-    def lead(sign: str, table: str) -> int:
-        try:
-            return sign.encode(table)[0]
-        except UnicodeEncodeError:
-            return 0
-
-    def kana(sign: str) -> bool:
-        return "\u3040" <= sign <= "\u30ff"
-
-    def signs(sign: str) -> bool:
-        return "\u3000" <= sign <= "\u303f" or "\uff00" <= sign <= "\uffef"
-
-    rules: dict[str, Callable[[str], bool]] = {
-        "euc_kr": lambda s: "\uac00" <= s <= "\ud7a3" or signs(s),
-        # Japanese text without kana is rare, so kanji alone are not enough.
-        "cp932": lambda s: kana(s) or signs(s) or 0x88 <= lead(s, "cp932") <= 0x97,
-        "euc_jp": lambda s: kana(s) or signs(s) or 0xB0 <= lead(s, "euc_jp") <= 0xCF,
-        "big5": lambda s: signs(s) or 0xA4 <= lead(s, "big5") <= 0xC6,
-        "gb18030": lambda s: signs(s) or 0xB0 <= lead(s, "gb2312") <= 0xD7,
-    }
-    return rules.get(codec, lambda s: True)
+def _is_common(sign: str, codec: str) -> bool:
+    """Return whether a wide character is common in the language of a codec."""
+    if "\u3000" <= sign <= "\u303f" or "\uff00" <= sign <= "\uffef":  # punctuation
+        return True
+    if "\u3040" <= sign <= "\u30ff":  # kana; Japanese text without it is rare
+        return codec in ("cp932", "euc_jp")
+    table, first, last = COMMON.get(codec, (codec, b"", b"\xff"))
+    return first <= sign.encode(table, errors="ignore")[:1] <= last
 
 
 # -- separators -----------------------------------------------------------------------------------
@@ -279,43 +262,36 @@ def find_separator(path: Path, encoding: str) -> str:
     if named is not None:
         return named
     usual = "\t" if path.suffix.lower() in TABS else ","
-    first: dict[str, list[list[str]]] = {}
-    for sign in (usual, *(s for s in SEPARATORS if s != usual)):
+    best, found = (0, 0.0, 0), usual
+    for sign in (usual, *SEPARATORS):
         with (
             contextlib.suppress(csv.Error, UnicodeError),  # the reader that follows reports it
             contextlib.closing(csv_rows(path, encoding, sign)) as lines,
         ):
-            first[sign] = [row for (_, row), _ in zip(lines, range(200)) if row]
-    share, found = _best_separator(first, usual)
-    if share < SURE:  # a title, in a single field, may precede the heading
-        tables = {
-            sign: list(itertools.dropwhile(lambda row: len(row) == 1, rows))
-            for sign, rows in first.items()
-        }
-        tables = {sign: rows for sign, rows in tables.items() if 2 * len(rows) > len(first[sign])}
-        share, below = _best_separator(tables, usual)
-        found = below if share >= SURE else found
+            fit = _fit([row for (_, row), _ in zip(lines, range(200)) if row])
+            if fit > best:
+                best, found = fit, sign
     return found
 
 
-def _best_separator(rows: dict[str, list[list[str]]], usual: str) -> tuple[float, str]:
-    """Return the sign that gives most rows the width of the first, and the share of these rows."""
-    best, found = (0.0, 0), usual
-    for sign, own in rows.items():
-        width = len(own[0]) if own else 0
-        if width < 2:
-            continue
-        share = sum(len(row) == width for row in own) / len(own)
-        if (share, width) > best:
-            best, found = (share, width), sign
-    return best[0], found
+def _fit(rows: list[list[str]]) -> tuple[int, float, int]:
+    """Return how sure a separator is (0 to 2), the share of rows of the same width, and the width.
+
+    A title, in a single field, may precede the heading; without a title the separator is surer.
+    """
+    table = list(itertools.dropwhile(lambda row: len(row) < 2, rows))
+    if 2 * len(table) <= len(rows):
+        return 0, 0.0, 0
+    share = sum(len(row) == len(table[0]) for row in table) / len(table)
+    whole = len(table) == len(rows)
+    if share < SURE:
+        return 0, share if whole else 0.0, len(table[0])
+    return 1 + whole, share, len(table[0])
 
 
-def text_format(path: Path, options: Options) -> tuple[str, str, tuple[str, ...]]:
-    """Return the given or detected encoding and separator, and a note if they are unusual."""
-    encoding = check_encoding(options.encoding) if options.encoding else find_encoding(path)
-    if encoding == "utf-8":
-        encoding = "utf-8-sig"
+def text_format(path: Path, options: Options) -> tuple[str, str]:
+    """Return the given or detected encoding and separator; note them if they are unusual."""
+    encoding = find_encoding(path, options.encoding)
     usual = "\t" if path.suffix.lower() in TABS else ","
     separator = options.separator or find_separator(path, encoding)
     separator = {"tab": "\t", "\\t": "\t"}.get(separator, separator)
@@ -326,5 +302,6 @@ def text_format(path: Path, options: Options) -> tuple[str, str, tuple[str, ...]
         said_so.append(f"as {said(encoding)}")
     if options.separator is None and separator != usual:
         said_so.append(f"with {SEPARATOR_NAMES.get(separator, separator)} between columns")
-    notes = (f"{path.name} was read {' '.join(said_so)}.",) if said_so else ()
-    return encoding, separator, notes
+    if said_so:
+        options.note(f"{path.name} was read {' '.join(said_so)}.")
+    return encoding, separator

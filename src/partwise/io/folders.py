@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from partwise.io._common import Options, shown
+
 
 def check_name(path: Path) -> None:
     """Raise if a name is not UTF-8, since no table, page or message could contain it."""
@@ -12,15 +14,11 @@ def check_name(path: Path) -> None:
 
 
 def _is_text(path: Path) -> bool:
-    try:
-        str(path).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return str(path).encode(errors="ignore").decode() == str(path)
 
 
-def listed(folder: Path) -> tuple[list[Path], tuple[str, ...]]:
-    """Return the visible files of a folder and its sub-folders, and notes on what is left out.
+def listed(folder: Path, options: Options) -> list[Path]:
+    """Return the visible files of a folder and its sub-folders; note what is left out.
 
     Files whose names are not UTF-8 are left out. Links to places outside of the folder are left
     out, too, because they could expose any file of this machine in a report.
@@ -39,16 +37,11 @@ def listed(folder: Path) -> tuple[list[Path], tuple[str, ...]]:
             files.append(file)
     notes = []
     if unnamed:
-        notes.append(f"Left out, since the name is not UTF-8: {_few(unnamed)}; rename them.")
+        notes.append(f"Rename these files, whose names are not UTF-8: {shown(unnamed, width=200)}.")
     if links:
-        notes.append(
-            f"Left out, since they are links out of the folder: {_few(links)}; copy what is meant."
-        )
+        notes.append(f"Links out of the folder were left out: {shown(links, width=200)}.")
     if notes and not files:
         raise ValueError(f"{folder} holds nothing to read. {' '.join(notes)}")
-    return files, tuple(notes)
-
-
-def _few(names: list[str], most: int = 3) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(name[:200] for name in names[:most]) + more
+    for note in notes:
+        options.note(note)
+    return files

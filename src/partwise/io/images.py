@@ -40,14 +40,13 @@ THUMBNAIL = 96
 def read_images(folder: Path, files: Sequence[Path], options: Options) -> Samples:
     """Read all images of a folder, grey or RGB, in one size, as rows of length one."""
     size, rgb, recipe = options.size, options.rgb, options.recipe
-    notes: tuple[str, ...] = ()
     if recipe is not None:
         height, width = (int(side) for side in recipe["size"])
         size, rgb = (height, width), bool(recipe["rgb"])
     if options.embeddings_only:  # they replace the pixels
         size = (8, 8)
     elif size is None:
-        size, notes = _common_size(folder, files, options)
+        size = _common_size(folder, files, options)
 
     def look(file: Path) -> tuple[np.ndarray, tuple[int, int], bool, bool, bool]:
         image, turned, more = _open(file)
@@ -57,26 +56,17 @@ def read_images(folder: Path, files: Sequence[Path], options: Options) -> Sample
     found, ids, failed = read_files(folder, files, options, "images", look)
     skipped = [(name, _reason(error)) for name, error in failed]
     if not found:
-        raise ValueError(
-            f"{folder}: none of the {len(files)} images can be read; {skipped[0][0]} "
-            f"{skipped[0][1]}."
-        )
-    if skipped:
-        notes += _skipped_notes(skipped, len(files))
-    rows, sizes, in_colour, on_side, in_pages = zip(*found)
-    X, n, coloured, turned = np.stack(rows), len(found), sum(in_colour), sum(on_side)
+        name, why = skipped[0]
+        raise ValueError(f"{folder}: none of the {len(files)} images can be read; {name} {why}.")
+    rows, sizes, coloured, turned, in_pages = zip(*found)
+    X = np.stack(rows)
     made: dict[str, Any] = {"kind": "images", "reader": "image files", "size": size, "rgb": rgb}
     scale = "unit" if options.scale == "auto" else options.scale
     made |= learn_scale(X, scale) if recipe is None else dict(recipe)
-    resized = set(sizes) != {size}
-    colour = "RGB" if rgb else "grey"
-    if turned:
-        notes += (f"{turned} of {n} images were turned upright, as their cameras noted.",)
-    if any(in_pages):
-        notes += (_pages_note([name for name, more in zip(ids, in_pages) if more], n),)
-    if coloured and recipe is None and not options.embeddings_only:
-        part = "all" if coloured == n else f"{coloured} of {n}"
-        notes += (f"The colours of {part} images were dropped; --rgb keeps them.",)
+    if skipped:
+        _note_skipped(skipped, len(files), options)
+    _note_oddities(ids, coloured, turned, in_pages, options)
+    resized = "of" if set(sizes) == {size} else "resized to"
     return Samples(
         apply_scale(X, made),
         ids,
@@ -84,31 +74,43 @@ def read_images(folder: Path, files: Sequence[Path], options: Options) -> Sample
         image_shape=(*size, 3) if rgb else size,
         thumbnails=_thumbnails([folder / name for name in ids]),
         source=str(folder),
-        preparation=f"Images {'resized to' if resized else 'of'} {_said(size)}, {colour}; "
+        preparation=f"Images {resized} {_said(size)}, {'RGB' if rgb else 'grey'}; "
         f"{SCALE_WORDS[made['scale']]}.",
         recipe=made,
-        notes=notes,
         skipped=tuple(skipped),
     )
 
 
-def _skipped_notes(skipped: Sequence[tuple[str, str]], n: int) -> tuple[str, ...]:
-    """Return notes on images that cannot be read."""
-    verb = "was" if len(skipped) == 1 else "were"
-    note = (
-        f"{len(skipped)} of {n} images cannot be read and {verb} skipped: "
+def _note_skipped(skipped: Sequence[tuple[str, str]], n: int, options: Options) -> None:
+    """Note the images that cannot be read."""
+    options.note(
+        f"Skipped, since they cannot be read: {len(skipped)} of {n} images, "
         f"{shown(name for name, _ in skipped)}; --strict stops there."
     )
-    heic = any(NEEDS_HEIC in why for _, why in skipped)
-    return (note, f"{NEEDS_HEIC}.") if heic else (note,)
+    if any(NEEDS_HEIC in why for _, why in skipped):
+        options.note(f"{NEEDS_HEIC}.")
 
 
-def _pages_note(names: Sequence[str], n: int) -> str:
-    """Return a note on images of several pages."""
-    return (
-        f"{len(names)} of {n} images have several pages ({shown(names)}); the first page was read. "
-        "Save the pages as files of their own, or as their maximum, to use the others."
-    )
+def _note_oddities(
+    ids: Sequence[str],
+    coloured: Sequence[bool],
+    turned: Sequence[bool],
+    in_pages: Sequence[bool],
+    options: Options,
+) -> None:
+    """Note the images that were turned, have several pages, or lost their colours."""
+    n = len(ids)
+    if any(turned):
+        options.note(f"{sum(turned)} of {n} images were turned upright, as their cameras noted.")
+    if any(in_pages):
+        names = shown(name for name, more in zip(ids, in_pages) if more)
+        options.note(
+            f"{sum(in_pages)} of {n} images have several pages ({names}); the first page was read. "
+            "Save the other pages as files of their own to use them."
+        )
+    if any(coloured) and options.recipe is None and not options.embeddings_only:
+        part = "all" if all(coloured) else f"{sum(coloured)} of {n}"
+        options.note(f"The colours of {part} images were dropped; --rgb keeps them.")
 
 
 def _said(size: Sequence[int]) -> str:
@@ -120,30 +122,30 @@ def _reason(error: ValueError) -> str:
     return str(error).partition("cannot be read")[1] + str(error).rpartition("as an image")[2][:-1]
 
 
-def _common_size(
-    folder: Path, files: Sequence[Path], options: Options
-) -> tuple[tuple[int, int], tuple[str, ...]]:
-    """Return one size for all images, the medians of both sides, and a note if they differ."""
+def _common_size(folder: Path, files: Sequence[Path], options: Options) -> tuple[int, int]:
+    """Return one size for all images, the medians of both sides; note if they differ."""
     sizes = {file: size for file in files if (size := _size(file)) is not None}
     if not sizes:
-        return (1, 1), ()  # the reader reports that no image can be read
+        return 1, 1  # the reader reports that no image can be read
     every = sorted(set(sizes.values()))
-    if len(every) == 1:
-        return _default_size(*every[0]), ()
-    if options.strict:
-        first, other = (next(f for f, size in sizes.items() if size == s) for s in every[:2])
+    if len(every) > 1 and options.strict:
+        first, other = (next(f.name for f, size in sizes.items() if size == s) for s in every[:2])
         raise ValueError(
-            f"{folder}: images differ in size ({first.name} is {_said(every[0])}, {other.name} "
+            f"{folder}: images differ in size ({first} is {_said(every[0])}, {other} "
             f"{_said(every[1])}, height x width); --size 32 brings all to 32x32."
         )
     heights, widths = np.array(list(sizes.values())).T
-    size = _default_size(int(np.median(heights)), int(np.median(widths)))
-    note = (
-        f"The images differ in size ({_said((heights.min(), widths.min()))} to "
-        f"{_said((heights.max(), widths.max()))}, height x width), so all were resized to "
-        f"{_said(size)}; --size 32 brings them to 32x32."
-    )
-    return size, (note,)
+    height, width = int(np.median(heights)), int(np.median(widths))
+    # The largest size of that shape with at most 64 x 64 pixels.
+    shrink = min(1.0, (MAX_PIXELS / (height * width)) ** 0.5)
+    common = max(1, int(height * shrink)), max(1, int(width * shrink))
+    if len(every) > 1:
+        options.note(
+            f"The images differ in size ({_said((heights.min(), widths.min()))} to "
+            f"{_said((heights.max(), widths.max()))}, height x width), so all were resized to "
+            f"{_said(common)}; --size 32 brings them to 32x32."
+        )
+    return common
 
 
 def _size(file: Path) -> tuple[int, int] | None:
@@ -157,12 +159,6 @@ def _size(file: Path) -> tuple[int, int] | None:
                 return sides[::-1] if image.getexif().get(0x0112, 1) > 4 else sides
     except Exception:  # the reader that follows reports the reason
         return None
-
-
-def _default_size(height: int, width: int) -> tuple[int, int]:
-    """Return the images' own size, or the largest of that shape with at most 64 x 64 pixels."""
-    shrink = min(1.0, (MAX_PIXELS / (height * width)) ** 0.5)
-    return max(1, int(height * shrink)), max(1, int(width * shrink))
 
 
 def _opener() -> Any:
@@ -309,13 +305,3 @@ def array_thumbnails(X: Any, shape: tuple[int, ...]) -> Callable[..., bytes]:
         return png(row.reshape(shape), row.max(initial=0.0))
 
     return thumbnail
-
-
-def left_out(folder: Path, files: Sequence[Path], kind: str) -> tuple[str, ...]:
-    """Return a note on the files of a folder that were not read."""
-    if not files:
-        return ()
-    names = shown(file.relative_to(folder).as_posix() for file in files)
-    if len(files) == 1:
-        return (f"1 of the files is no {kind[:-1]} and was left out: {names}.",)
-    return (f"{len(files)} of the files are no {kind} and were left out: {names}.",)

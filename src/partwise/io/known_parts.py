@@ -174,7 +174,6 @@ def read_known(path: Path, samples: Samples) -> NamedParts:
     """
     _text(path, "--known")
     encoding = find_encoding(path)
-    encoding = "utf-8-sig" if encoding == "utf-8" else encoding
     rows_ = csv_rows(path, encoding, find_separator(path, encoding))
     lines = [row for _, row in rows_ if any(cell.strip() for cell in row)]
     if len(lines) < 2:

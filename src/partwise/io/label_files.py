@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import itertools
 import json
@@ -10,6 +9,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote
@@ -23,8 +23,7 @@ from partwise.io.frames import read_frame
 from partwise.io.sheets import as_text, read_sheet, unquoted
 from partwise.knowledge.labels import says_unknown as says_unknown
 
-#: Numbered lines of cells, and notes on how they were read.
-Rows = tuple[list[tuple[int, list[str]]], tuple[str, ...]]
+Rows = list[tuple[int, list[str]]]  #: numbered lines of cells
 #: Samples that are files may also be listed by shorter names.
 FILES = images.SUFFIXES | texts.SUFFIXES
 SIMILAR = ("ask", "merge", "keep")
@@ -88,7 +87,7 @@ def read_labels(
     [None, 'cat']
     """
     path = Path(path)
-    y, _ = labels_of(path, ids, Options(), skip_unknown=skip_unknown, unknown=unknown)
+    y = labels_of(path, ids, Options(), skip_unknown=skip_unknown, unknown=unknown)
     return check_labels(y, str(path), similar, unknown)
 
 
@@ -100,27 +99,28 @@ def labels_of(
     skip_unknown: bool,
     unknown: str = "ask",
     skipped: Sequence[str] = (),
-) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return the labels of a file, and notes on how it was read."""
+) -> np.ndarray:
+    """Return the labels of a file, and note how it was read."""
     position, gone = find_names(ids), find_names(skipped)
     unit = _unit(path)
-    rows, notes = _rows(path, options) if unit == "line" else _tasks(path, position | gone)
-    (id_at, label_at), width, begin, found = _columns(path, rows, position | gone)
-    rows, notes = rows[begin:], (*notes, *found)
-    y = np.full(len(ids), None, dtype=object)
-    strange: list[tuple[int, str]] = []
-    lost: list[str] = []
+    rows = _rows(path, options) if unit == "line" else _tasks(path, position | gone)
+    width = max(2, len(rows[0][1]))
     for line, row in rows:
         if len(row) != width:
             raise ValueError(
                 f"{path}, {unit} {line}: {len(row)} fields, not {width}; each line is id,label."
             )
+    id_at, label_at, begin = _columns(path, rows, position | gone, options)
+    y = np.full(len(ids), None, dtype=object)
+    strange: Rows = []
+    lost: list[str] = []
+    for line, row in rows[begin:]:
         name, label = (unquoted(row[at].strip()) for at in (id_at, label_at))
         at = place(position, name)
         if at is None and place(gone, name) is not None:
             lost.append(name)
         elif at is None:
-            strange.append((line, name))
+            strange.append((line, [name]))
         elif label and not (unknown == "drop" and says_unknown(label)):
             if y[at] not in (None, label):
                 check_labels(np.array([y[at], label], dtype=object), str(path), "keep", unknown)
@@ -128,46 +128,55 @@ def labels_of(
                     f"{path}, {unit} {line}: {name!r} has two labels, {y[at]!r} and {label!r}."
                 )
             y[at] = label
-    if strange and not (skip_unknown and len(strange) < len(rows)):
-        raise ValueError(_no_such_id(path, strange, len(rows), list(ids), position))
-    if strange:
-        lines = shown((line for line, _ in strange), 5)
-        words = "1 id" if len(strange) == 1 else f"{len(strange)} ids"
-        verb, where = ("is", unit) if len(strange) == 1 else ("are", f"{unit}s")
-        notes += (f"{words} of {path.name} {verb} not in the data ({where} {lines}).",)
+    _check_strange(path, strange, skip_unknown, rows[begin:], list(ids), position, options)
     if lost:
-        notes += (f"Skipped samples that have a label in {path.name}: {shown(lost, 8)}.",)
+        options.note(f"Skipped samples that have a label in {path.name}: {shown(lost, 8)}.")
     if all(label is None for label in y):
         raise ValueError(f"{path} holds no label.")
-    return y, notes
+    return y
+
+
+def _check_strange(
+    path: Path, strange: Rows, skip: bool, rows: Rows, ids: list[str], known: dict[str, int],
+    options: Options,
+) -> None:  # fmt: skip
+    """Raise on ids that no sample has, or note them if they may be skipped."""
+    if strange and not (skip and len(strange) < len(rows)):
+        raise ValueError(_no_such_id(path, strange, len(rows), ids, known))
+    if strange:
+        lines = shown((line for line, _ in strange), 5)
+        options.note(
+            f"Ids of {path.name} that are not in the data: {len(strange)} ({_unit(path)} {lines})."
+        )
 
 
 def _columns(
-    path: Path, rows: list[tuple[int, list[str]]], known: dict[str, int]
-) -> tuple[tuple[int, int], int, int, tuple[str, ...]]:
-    """Find the columns of ids and labels; return also their number, the first line and a note."""
-    heading = rows[0][1]
-    first = [cell.strip().casefold() for cell in heading]
-    if "id" in first and "label" in first:
-        return (first.index("id"), first.index("label")), len(first), 1, ()
-    if len(first) > 2:
-        return _of_many(path, rows, known)
-    if not _is_heading(rows, known):
-        return (0, 1), 2, 0, ()
-    id_at = first.index("id") if len(first) == 2 and "id" in first else 0
-    note = f"{path.name}: its first line, {', '.join(heading)}, was taken as a heading."
-    return (id_at, 1 - id_at), 2, 1, (note,)
-
-
-def _of_many(
-    path: Path, rows: list[tuple[int, list[str]]], known: dict[str, int]
-) -> tuple[tuple[int, int], int, int, tuple[str, ...]]:
-    """Find ids and labels in a table of more than two columns, by its heading."""
+    path: Path, rows: Rows, known: dict[str, int], options: Options
+) -> tuple[int, int, int]:
+    """Find the columns of ids and labels, and the first line below a heading; note them."""
     heading = [cell.strip() for cell in rows[0][1]]
     first = [name.casefold() for name in heading]
-    some = [row for _, row in rows[1:501] if len(row) == len(first)]
+    if "id" in first and "label" in first:
+        return first.index("id"), first.index("label"), 1
+    if len(first) > 2:
+        id_at, label_at = _of_many(path, heading, rows[1:], known)
+    elif _is_heading(rows, known):
+        id_at = 1 if first[1] == "id" else 0
+        label_at = 1 - id_at
+    else:
+        return 0, 1, 0
+    options.note(
+        f"{path.name}: ids are those of the column {heading[id_at]!r}, labels those of "
+        f"{heading[label_at]!r}."
+    )
+    return id_at, label_at, 1
+
+
+def _of_many(path: Path, heading: list[str], rows: Rows, known: dict[str, int]) -> tuple[int, int]:
+    """Find ids and labels in a table of more than two columns, by its heading."""
+    first = [name.casefold() for name in heading]
     held = [
-        sum(place(known, unquoted(row[j].strip())) is not None for row in some)
+        sum(place(known, unquoted(row[j].strip())) is not None for _, row in rows[:500])
         for j in range(len(first))
     ]
     id_at = first.index("id") if "id" in first else int(np.argmax(held))
@@ -175,19 +184,15 @@ def _of_many(
     label_at = next((j for j in called if j != id_at), None)
     if label_at is None:
         raise ValueError(
-            f"{path}, line {rows[0][0]}: {len(first)} fields instead of 2, and no heading names "
-            f"the labels ({shown(heading, 8)}); name two columns id and label."
+            f"{path} has {len(first)} columns instead of 2, and none is called label "
+            f"({shown(heading, 8)}); name two columns id and label."
         )
     if "id" not in first and not held[id_at]:
         raise ValueError(
-            f"{path}: none of its columns ({shown(heading, 8)}) contains ids of the data, such as "
+            f"{path}: no column ({shown(heading, 8)}) contains ids of the data, such as "
             f"{next(iter(known), '')!r}; name the column with the ids id."
         )
-    note = (
-        f"{path.name}: ids are those of the column {heading[id_at]!r}, labels those of "
-        f"{heading[label_at]!r}."
-    )
-    return (id_at, label_at), len(first), 1, (note,)
+    return id_at, label_at
 
 
 def read_links(path: str | Path, ids: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
@@ -198,34 +203,32 @@ def read_links(path: str | Path, ids: Sequence[str]) -> dict[str, list[tuple[int
     """
     path = Path(path)
     position = find_names(ids)
-    rows, _ = _rows(path, Options())
+    rows = _rows(path, Options())
     words = {"must": "must_link", "cannot": "cannot_link"}
     first = [unquoted(cell.strip()) for cell in rows[0][1]]
     if first[-1].lower() not in words and all(place(position, name) is None for name in first[:2]):
         rows = rows[1:]  # a heading
     links: dict[str, list[tuple[int, int]]] = {"must_link": [], "cannot_link": []}
     for line, row in rows:
-        cells = [unquoted(cell.strip()) for cell in row]
-        kind = cells[-1].lower()
-        if len(cells) != 3 or kind not in words:
+        *pair, kind = (unquoted(cell.strip()) for cell in row)
+        if len(pair) != 2 or kind.lower() not in words:
             raise ValueError(
                 f"{path}, line {line}: {','.join(row)!r} is not id,id,must or id,id,cannot."
             )
-        unknown = [(line, name) for name in cells[:2] if place(position, name) is None]
-        if unknown:
+        a, b = (place(position, name) for name in pair)
+        if a is None or b is None:
+            unknown = [(line, [pair[0] if a is None else pair[1]])]
             raise ValueError(_no_such_id(path, unknown, len(rows), list(ids), position))
-        a, b = (place(position, name) for name in cells[:2])
-        assert a is not None and b is not None
-        links[words[kind]].append((a, b))
+        links[words[kind.lower()]].append((a, b))
     if not rows:
         raise ValueError(f"{path} holds no link.")
     return links
 
 
 def _no_such_id(
-    path: Path, unknown: list[tuple[int, str]], count: int, ids: list[str], known: dict[str, int]
+    path: Path, unknown: Rows, count: int, ids: list[str], known: dict[str, int]
 ) -> str:
-    line, name = unknown[0]
+    line, (name,) = unknown[0]
     others = ""
     if len(unknown) > 1:
         lines = shown((at for at, _ in unknown[1:]), 4)
@@ -237,20 +240,18 @@ def _no_such_id(
 
 def _id_hint(name: str, ids: list[str], known: dict[str, int]) -> str:
     """Return a hint at the id that may have been meant by an unknown id."""
-    from difflib import get_close_matches
-
     number = name.removesuffix(".0")
     if sum(name in (PurePosixPath(i).name, PurePosixPath(i).stem) for i in ids) > 1:
         return "several files have this name, give its folder."
-    if number.isdigit() and int(number) == len(ids) and ids == [str(i) for i in range(len(ids))]:
+    if number == str(len(ids)) and ids == [str(i) for i in range(len(ids))]:
         return "ids are row numbers here, and they are counted from 0."
-    near = [i for i in ids if i.casefold() == name.casefold()]
-    if not near and number.isdigit() and all(i.isdigit() for i in ids):
-        near = [min(ids, key=lambda i: abs(int(i) - int(number)))]  # the closest number
-    if not near:
-        folded = {own.casefold(): own for own in [*known, *ids][:20_000]}
-        near = [folded[own] for own in get_close_matches(name.casefold(), list(folded), 1)]
-    return f"did you mean {near[0]!r}?" if near else f"an id there is for example {ids[0]!r}."
+    folded = {own.casefold(): own for own in [*known, *ids][:20_000]}
+    near = folded.get(name.casefold())
+    if near is None and number.isdigit() and all(i.isdigit() for i in ids):
+        near = min(ids, key=lambda i: abs(int(i) - int(number)))
+    if near is None:
+        near = next((folded[i] for i in get_close_matches(name.casefold(), folded, 1)), None)
+    return f"an id there is for example {ids[0]!r}." if near is None else f"did you mean {near!r}?"
 
 
 def check_labels(
@@ -261,25 +262,19 @@ def check_labels(
     counts = Counter(label for label in y if label is not None)
     numbers = all(label.lstrip("+-").isdigit() for label in counts)
     if "-1" in counts and len(counts) > 1 and not numbers:
-        raise ValueError(
-            f"{source}: {counts['-1']} samples have the label '-1', and others have names; leave "
-            "unknown labels empty."
-        )
+        raise ValueError(f"{source}: leave unknown labels empty instead of '-1'.")
     groups: dict[str, list[str]] = {}
-    for label in counts:
+    for label in sorted(counts, key=lambda label: (-counts[label], label)):
         groups.setdefault("".join(label.split()).casefold(), []).append(label)
-    twins = [sorted(g, key=lambda label: (-counts[label], label)) for g in groups.values()]
-    twins = [group for group in twins if len(group) > 1]
-    if not twins or similar == "keep":
-        return y
-    if similar == "ask":
+    twins = [group for group in groups.values() if len(group) > 1]
+    if twins and similar == "ask":
         said = " and ".join(f"{label!r} ({counts[label]})" for label in twins[0])
         more = f", and {len(twins) - 1} more such labels" if len(twins) > 1 else ""
         raise ValueError(
             f"{source}: {said} may be the same label{more}. --similar-labels merge joins them as "
             f"{twins[0][0]!r}, --similar-labels keep treats them as different."
         )
-    same = {label: group[0] for group in twins for label in group}
+    same = {label: group[0] for group in twins for label in group if similar == "merge"}
     return np.array([same.get(label, label) for label in y], dtype=object)
 
 
@@ -321,13 +316,11 @@ def _tasks(path: Path, known: dict[str, int]) -> Rows:
         values += [value for value in data.values() if isinstance(value, str)]
         names = [name for value in values for name in names_in(value)]
         found = [name for name in names if place(known, name) is not None]
-        rows += [
-            (number, [next(iter(found + names), ""), choice])
-            for choice in _choices(task, f"{path}, task {number}")
-        ]
+        for choice in _choices(task, f"{path}, task {number}"):
+            rows.append((number, [next(iter(found + names), ""), choice]))
     if len(rows) == 1:
         raise ValueError(f"{path}: none of its {len(tasks)} tasks has a choice.")
-    return rows, ()
+    return rows
 
 
 def _choices(task: dict[str, Any], where: str) -> Iterator[str]:
@@ -350,27 +343,23 @@ def names_in(value: str) -> list[str]:
 def _rows(path: Path, options: Options) -> Rows:
     suffix = path.suffix.lower()
     if suffix in (".jsonl", ".parquet"):
-        frame, notes, _ = read_frame(path, options)
+        frame, _ = read_frame(path, options)
         cells = frame.astype(object).where(frame.notna(), None).itertuples(index=False)
-        below = [(at, [as_text(cell) for cell in row]) for at, row in enumerate(cells, 1)]
-        return [(0, list(frame.columns)), *below], notes
+        return list(enumerate([list(frame.columns), *([as_text(c) for c in row] for row in cells)]))
     if suffix == ".xlsx":
-        held, notes = read_sheet(path)
-        rows = [(line, [as_text(cell) for cell in row]) for line, row in enumerate(held, 1)]
-        rows = [(line, row) for line, row in rows if any(row)]
-        if not rows:
-            raise ValueError(f"{path} is empty.")
-        titles = itertools.takewhile(lambda row: sum(map(bool, row[1])) == 1, rows)
-        return rows[len(list(titles)) :], notes
-    encoding, separator, notes = text_format(path, options)
-    try:
-        with contextlib.closing(csv_rows(path, encoding, separator)) as lines:
-            rows = [(line, row) for line, row in lines if any(cell.strip() for cell in row)]
-    except (UnicodeError, csv.Error) as error:
-        raise ValueError(f"{path} is no CSV file in {encoding} ({error}).") from error
+        held = enumerate(read_sheet(path, Options(note=options.note)), 1)
+        rows = [(line, [as_text(cell) for cell in row]) for line, row in held]
+        rows = list(itertools.dropwhile(lambda row: sum(map(bool, row[1])) < 2, rows))
+    else:
+        encoding, separator = text_format(path, options)
+        try:
+            rows = list(csv_rows(path, encoding, separator))
+        except (UnicodeError, csv.Error) as error:
+            raise ValueError(f"{path} is no CSV file in {encoding} ({error}).") from error
+    rows = [(line, row) for line, row in rows if any(cell.strip() for cell in row)]
     if not rows:
         raise ValueError(f"{path} is empty.")
-    return rows, notes
+    return rows
 
 
 def _is_heading(rows: list[tuple[int, list[str]]], position: dict[str, int]) -> bool:
@@ -383,8 +372,7 @@ def _is_heading(rows: list[tuple[int, list[str]]], position: dict[str, int]) -> 
         return False
     if first[0].isdigit() or PurePosixPath(first[0]).suffix.lower() in FILES:
         return False
-    others = {unquoted(row[1].strip()) for _, row in rows[1:] if len(row) > 1}
-    return len(first) < 2 or first[1] not in others
+    return first[1] not in {unquoted(row[1].strip()) for _, row in rows[1:]}
 
 
 def _composed(name: str) -> str:
@@ -397,12 +385,11 @@ def find_names(ids: Sequence[str]) -> dict[str, int]:
     position: dict[str, int] = {}
     paths = [PurePosixPath(_composed(name)) for name in ids]
     for part in ("stem", "name"):  # later keys win
-        short: dict[str, int] = {}
+        short: dict[str, list[int]] = {}
         for at, path in enumerate(paths):
             if path.suffix.lower() in FILES:  # "3.5" and "2019/12" have no shorter name
-                key = getattr(path, part)
-                short[key] = -1 if key in short else at
-        position |= {key: at for key, at in short.items() if at >= 0}
+                short.setdefault(getattr(path, part), []).append(at)
+        position |= {key: own[0] for key, own in short.items() if len(own) == 1}
     position |= {_composed(name): at for at, name in enumerate(ids)}
     return position | {name: at for at, name in enumerate(ids)}
 

@@ -114,13 +114,12 @@ def _dataset(path: Path, options: Options) -> Samples:
 def _of_dataset(found: Any, options: Options) -> Samples:
     y, shape = None, found.image_shape or options.image_shape
     by_columns = found.image_shape is not None and found.image_order == "F"
-    notes: tuple[str, ...] = ()
     if found.image_shape is None and shape is not None:
         by_columns = str(found.source).lower().endswith(".mat")
         if by_columns and options.image_order == "auto":
-            notes = (
+            options.note(
                 "Pixels were read column by column, as MATLAB stores them. If images lie on their "
-                "side, use --image-order rows.",
+                "side, use --image-order rows."
             )
     if options.image_order != "auto":
         by_columns = options.image_order == "columns"
@@ -140,7 +139,6 @@ def _of_dataset(found: Any, options: Options) -> Samples:
         by_columns,
         feature_names=None if found.terms is None else [str(term) for term in found.terms],
         y=y,
-        notes=notes,
     )
 
 
@@ -153,13 +151,12 @@ def _h5ad(path: Path, options: Options) -> Samples:
         adata = read_quietly(path)
     with named(path):
         cells = from_anndata(adata, label_key=options.label_column, layer=options.layer)
-    notes = cells.notes
-    if options.layer is None and cells.kind != "counts" and "counts" in adata.layers:
-        notes += ("X holds no counts, but the layer 'counts' may: use --layer counts.",)
-    elif options.layer is None and cells.kind != "counts" and adata.raw is not None:
-        held = "holds" if is_counts(check_matrix(adata.raw.X, path)) else "may hold"
-        notes += (f"X holds no counts, but .raw {held} them: use --layer raw.",)
-    return replace(cells, source=str(path), notes=notes)
+    if options.layer is None and cells.kind != "counts":
+        if "counts" in adata.layers:
+            options.note("X holds no counts, but the layer 'counts' may: use --layer counts.")
+        elif adata.raw is not None:
+            options.note("X holds no counts, but .raw may: use --layer raw.")
+    return replace(cells, source=str(path))
 
 
 def finish(samples: Samples, options: Options) -> Samples:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from inspect import signature
 from pathlib import Path, PurePosixPath
@@ -45,6 +45,13 @@ CHOICES: dict[str, tuple[str | None, ...]] = {
     "similar_labels": SIMILAR,
     "unknown_labels": UNKNOWN,
 }
+#: The suffixes and the reader of each kind of files in a folder.
+READERS: dict[str, tuple[set[str], Callable[[Path, list[Path], Options], Samples]]] = {
+    "images": (images.SUFFIXES, images.read_images),
+    "texts": (texts.SUFFIXES, texts.read_text_files),
+}
+#: Readers whose samples may contain only zeros.
+MAY_BE_ZERO = ("a matrix", "image files")
 #: Maximum number of texts (such as notes) per image in a folder of images, and the reverse.
 STRAY = 0.2
 
@@ -217,24 +224,27 @@ def read_samples(
     if isinstance(recipe, (str, Path)):
         recipe = recipe_of(recipe)
     given: dict[str, Any] = dict(locals())
-    options = _options(given)
+    notes: list[str] = []
+    options = replace(_options(given), note=notes.append)
     path = Path(path)
     check_name(path)
-    if labels is not None:
-        _check_labels_early(path, given, options)
+    if labels is not None and path.is_dir():
+        # An invalid file of labels is an error before thousands of images are read.
+        names = [file.relative_to(path).as_posix() for file in listed(path, Options())]
+        _labels(names, (), given, replace(options, note=len))
     samples = _read_views(path, embeddings, encoder, options)
     if samples.n_samples == 1 and recipe is None:
         lost = f" ({shown(name for name, _ in samples.skipped)} skipped)" if samples.skipped else ""
         raise ValueError(f"{path} holds a single sample{lost}; a factorization needs more.")
-    samples = replace(samples, notes=(*samples.notes, *_zero_rows(samples)))
-    samples = _with_labels(samples, path, given, options)
+    _note_zero_rows(samples, options)
+    y = _all_labels(samples, path, given, options)
     usual = signature(read_samples).parameters
     changed = {
         name: str(value) if isinstance(value, Path) else value
         for name, value in given.items()
         if name not in ("path", "recipe", "step") and value != usual[name].default
     }
-    return replace(samples, options=changed)
+    return replace(samples, y=y, notes=(*samples.notes, *notes), options=changed)
 
 
 def _options(given: dict[str, Any]) -> Options:
@@ -253,44 +263,36 @@ def _options(given: dict[str, Any]) -> Options:
     return Options(**{name: given[name] for name in kept})
 
 
-def _check_labels_early(path: Path, given: Mapping[str, Any], options: Options) -> None:
-    """Raise on an invalid file of labels before thousands of images are read."""
-    if path.is_dir():
-        names = [file.relative_to(path).as_posix() for file in listed(path)[0]]
-        _labels(names, (), given, options)
-
-
 def _labels(
     ids: Sequence[str], skipped: Sequence[str], given: Mapping[str, Any], options: Options
-) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return labels of the file for samples with these ids, and notes on how they were read."""
-    path = Path(given["labels"])
-    y, notes = labels_of(
-        path,
-        ids,
-        options,
-        skip_unknown=given["skip_unknown"],
-        unknown=given["unknown_labels"],
-        skipped=skipped,
-    )
-    return check_labels(y, str(path), given["similar_labels"], given["unknown_labels"]), notes
+) -> np.ndarray:
+    """Return labels of the file for samples with these ids."""
+    path, unknown = Path(given["labels"]), given["unknown_labels"]
+    how = {"skip_unknown": given["skip_unknown"], "unknown": unknown, "skipped": skipped}
+    y = labels_of(path, ids, options, **how)
+    return check_labels(y, str(path), given["similar_labels"], unknown)
 
 
-def _with_labels(
+def _all_labels(
     samples: Samples, path: Path, given: Mapping[str, Any], options: Options
-) -> Samples:
-    """Add the labels of a file, or check the samples' own ones."""
+) -> np.ndarray | None:
+    """Return the labels of a file, or check the samples' own ones."""
     labels = given["labels"]
     if labels is None:
         if samples.y is None:
-            return samples
-        y = check_labels(samples.y, str(path), given["similar_labels"], given["unknown_labels"])
-        return replace(samples, y=y)
+            return None
+        return check_labels(samples.y, str(path), given["similar_labels"], given["unknown_labels"])
     if samples.unjoinable:
         raise ValueError(f"{labels} cannot be joined by id: {samples.unjoinable}")
-    y, notes = _labels(samples.ids, [name for name, _ in samples.skipped], given, options)
-    notes += _by_number(samples, y, Path(labels))
-    return replace(samples, y=y, notes=(*samples.notes, *notes))
+    y = _labels(samples.ids, [name for name, _ in samples.skipped], given, options)
+    if samples.ids == [str(i) for i in range(samples.n_samples)]:  # show how numbers were joined
+        at = next(i for i, label in enumerate(y) if label is not None)
+        what = f", {samples.texts[at][:60]!r}" if samples.texts else ""
+        options.note(
+            f"The ids of {Path(labels).name} were taken as row numbers from 0: {at}, labelled "
+            f"{y[at]!r}, is sample {at + 1} of {samples.n_samples}{what}."
+        )
+    return y
 
 
 def recipe_of(model: str | Path) -> Mapping[str, Any]:
@@ -332,11 +334,9 @@ def _fitted_encoder(
         if given != "--embeddings None":
             raise ValueError(f"{given}: this model was fitted without embeddings.")
         return None
+    if "encoder" not in fitted and embeddings is None:
+        raise ValueError(f"{path}: this model was fitted to embeddings; pass --embeddings FILE.")
     if "encoder" not in fitted:
-        if embeddings is None:
-            raise ValueError(
-                f"{path}: this model was fitted to embeddings; pass --embeddings FILE."
-            )
         return None
     name, revision = str(fitted["encoder"]["name"]), fitted["encoder"]["revision"]
     if embeddings is not None or encoder not in (None, name):
@@ -344,112 +344,94 @@ def _fitted_encoder(
     known = find_encoder(name).revision
     if known != revision:
         raise ValueError(
-            f"This model was fitted with revision {revision} of the encoder {name}, and this "
-            f"version of Partwise has {known}; fit the model again."
+            f"This model needs revision {revision} of {name}, and this version of Partwise has "
+            f"{known}; fit the model again."
         )
     return name
 
 
 def _read(path: Path, options: Options) -> Samples:
-    recipe = options.recipe
+    recipe, suffix = options.recipe, path.suffix.lower()
+    kind = None if recipe is None else recipe["kind"]
     if path.is_dir():
         samples = _read_folder(path, options)
-    elif path.is_file():
-        suffix = path.suffix.lower()
-        one = {"images": images.SUFFIXES, "texts": texts.SUFFIXES}
-        if recipe is not None and suffix in one.get(recipe["kind"], ()):
-            reader = images.read_images if recipe["kind"] == "images" else texts.read_text_files
-            samples = reader(path.parent, [path], options)
-        elif suffix in TABLES:
-            samples = read_table(path, options)
-        elif suffix in MATRICES:
-            samples = read_matrix(path, options)
-        else:
-            if suffix in images.SUFFIXES:
-                raise ValueError(f"{path} is one image; give the folder that holds the images.")
-            if suffix in ELSE:
-                raise ValueError(f"{path} cannot be read as it is; {ELSE[suffix]}.")
-            raise ValueError(
-                f"{path}: a folder of images or texts, or a file that ends in "
-                f"{', '.join((*TABLES, *MATRICES))}, is expected."
-            )
-    else:
+    elif not path.is_file():
         from partwise.io.datasets.catalogue import CATALOGUE
 
         if str(path) not in CATALOGUE:
             raise FileNotFoundError(f"There is no file or folder {path}.")
         samples = read_named(str(path), options)
-    if recipe is not None and samples.kind != recipe["kind"]:
-        raise ValueError(f"{path} contains {samples.kind}; the model needs {recipe['kind']}.")
+    elif kind in READERS and suffix in READERS[kind][0]:
+        samples = READERS[kind][1](path.parent, [path], options)
+    elif suffix in TABLES:
+        samples = read_table(path, options)
+    elif suffix in MATRICES:
+        samples = read_matrix(path, options)
+    elif suffix in images.SUFFIXES:
+        raise ValueError(f"{path} is one image; give the folder that holds the images.")
+    elif suffix in ELSE:
+        raise ValueError(f"{path} cannot be read as it is; {ELSE[suffix]}.")
+    else:
+        known = ", ".join((*TABLES, *MATRICES))
+        raise ValueError(f"{path}: expected a folder of images or texts, or one of {known}.")
+    if recipe is not None and samples.kind != kind:
+        raise ValueError(f"{path} contains {samples.kind}; the model needs {kind}.")
     return samples
 
 
 def _read_folder(folder: Path, options: Options) -> Samples:
     """Read all images, or all texts, of a folder and its sub-folders."""
-    recipe = options.recipe
-    files, strange = listed(folder)
+    files = listed(folder, options)
     found = {
-        "images": [file for file in files if file.suffix.lower() in images.SUFFIXES],
-        "texts": [file for file in files if file.suffix.lower() in texts.SUFFIXES],
+        kind: [file for file in files if file.suffix.lower() in suffixes]
+        for kind, (suffixes, _) in READERS.items()
     }
-    kind = options.kind if recipe is None else recipe["kind"]
-    if kind is None:
-        stray = min(len(own) for own in found.values()) / max(1, *map(len, found.values()))
-        if stray > (0 if options.strict else STRAY):
-            raise ValueError(
-                f"{folder} holds {len(found['images'])} images and {len(found['texts'])} texts; "
-                "choose one with --kind."
-            )
-        kind = max(found, key=lambda name: len(found[name]))
-    if recipe is not None and recipe["reader"] not in ("image files", "texts"):
-        raise ValueError(f"{folder} is a folder; the model needs {recipe['reader']}.")
-    if kind not in found or not found[kind]:
-        raise ValueError(f"{folder} holds no {kind if kind in found else 'images and no texts'}.")
+    kind = _kind_of_folder(folder, found, options)
     chosen = found[kind]
-    reader = images.read_images if kind == "images" else texts.read_text_files
-    samples = reader(folder, chosen, options)
+    samples = READERS[kind][1](folder, chosen, options)
     used = set(chosen)
-    others = [file for file in files if file not in used]
-    notes = images.left_out(folder, others, kind)
-    left = [(file.relative_to(folder).as_posix(), f"is no {kind[:-1]}") for file in others]
-    return replace(
-        samples,
-        y=_folder_labels(samples.ids),
-        notes=samples.notes + notes + strange,
-        skipped=(*samples.skipped, *left),
-    )
+    others = [file.relative_to(folder).as_posix() for file in files if file not in used]
+    if others:
+        options.note(f"Left out, since they are no {kind}: {len(others)} files, {shown(others)}.")
+    left = [(name, f"is no {kind[:-1]}") for name in others]
+    return replace(samples, y=_folder_labels(samples.ids), skipped=(*samples.skipped, *left))
 
 
-def _zero_rows(samples: Samples) -> tuple[str, ...]:
-    """Return a note on samples whose values are all zero, which no method can distinguish."""
-    if samples.recipe.get("reader") not in ("a matrix", "image files"):
-        return ()
-    if isinstance(samples.X, np.memmap):  # the check would read the whole file again
-        return ()
-    X = samples.X
+def _kind_of_folder(folder: Path, found: Mapping[str, list[Path]], options: Options) -> str:
+    """Return "images" or "texts", whichever the options ask for or most of the files are."""
+    counts = {kind: len(files) for kind, files in found.items()}
+    kind = options.kind
+    if options.recipe is not None:
+        kind = str(options.recipe["kind"])
+        if options.recipe["reader"] not in ("image files", "texts"):
+            raise ValueError(f"{folder} is a folder; the model needs {options.recipe['reader']}.")
+    elif kind is None:
+        stray = 0.0 if options.strict else STRAY
+        if min(counts.values()) > stray * max(counts.values()):
+            raise ValueError(
+                f"{folder} holds {counts['images']} images and {counts['texts']} texts; choose one "
+                "with --kind."
+            )
+        kind = max(counts, key=lambda name: counts[name])
+    if not counts.get(kind):
+        raise ValueError(f"{folder} holds no {kind if kind in counts else 'images and no texts'}.")
+    return kind
+
+
+def _note_zero_rows(samples: Samples, options: Options) -> None:
+    """Note samples whose values are all zero, which no method can distinguish."""
+    X, n = samples.X, samples.n_samples
+    # The check would read a whole file on disk again.
+    if samples.recipe.get("reader") not in MAY_BE_ZERO or isinstance(X, np.memmap):
+        return
     held = np.diff(X.indptr) > 0 if samples.is_sparse else X.any(axis=1)
     zero = np.flatnonzero(~held).tolist()
-    if not zero:
-        return ()
-    kind = "cells" if samples.source.lower().endswith(".h5ad") else "samples"
-    verb = "is" if len(zero) == 1 else "are"
-    names = shown(samples.ids[i] for i in zero)
-    return (
-        f"{len(zero)} of the {samples.n_samples} {kind} {verb} all zero ({names}), so their "
-        "predicted labels mean nothing.",
-    )
-
-
-def _by_number(samples: Samples, y: np.ndarray, labels: Path) -> tuple[str, ...]:
-    """Return a note that shows how row numbers were joined, so that a shift by one is visible."""
-    if samples.ids[0] != "0" or samples.ids != [str(i) for i in range(samples.n_samples)]:
-        return ()
-    at = next(i for i, label in enumerate(y) if label is not None)
-    what = f", {samples.texts[at][:60]!r}" if samples.texts else ""
-    return (
-        f"The ids of {labels.name} were taken as row numbers from 0: {at}, labelled {y[at]!r}, is "
-        f"sample {at + 1} of {samples.n_samples}{what}.",
-    )
+    if zero:
+        kind = "cells" if samples.source.lower().endswith(".h5ad") else "samples"
+        options.note(
+            f"{len(zero)} of the {n} {kind} contain only zeros "
+            f"({shown(samples.ids[i] for i in zero)}), so their predicted labels mean nothing."
+        )
 
 
 def _folder_labels(ids: list[str]) -> np.ndarray | None:

@@ -12,29 +12,28 @@ import csv
 import io
 import json
 import re
-import zipfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from partwise.io._common import Options, need, shown
-from partwise.io.archives import check_unpacked, whole
-from partwise.io.encoding import check_encoding, find_encoding
+from partwise.io._common import Options, named, need, shown
+from partwise.io.archives import check_zip, whole
+from partwise.io.encoding import find_encoding
 
 #: Number of rows of a sheet that are read to estimate how much it contains.
 SOME = 200
 
 
-def read_sheet(path: Path, sheet: str | None = None) -> tuple[list[list[Any]], tuple[str, ...]]:
-    """Return the cells of a workbook's sheet, None where empty, and a note on other sheets.
+def read_sheet(path: Path, options: Options) -> list[list[Any]]:
+    """Return the cells of a workbook's sheet, None where empty.
 
     The sheet is selected by its name or its number from 1. The default is the first one, unless it
-    is hidden or contains less than a tenth of another one.
+    is hidden or contains less than a tenth of another one; a note lists the other sheets.
     """
+    sheet = options.sheet
     openpyxl = need("openpyxl", ".xlsx files", extra="excel")
     with whole(path, ".xlsx file"):
-        with zipfile.ZipFile(path) as archive:
-            check_unpacked(path, sum(member.file_size for member in archive.infolist()))
+        check_zip(path)
         book = openpyxl.load_workbook(path, read_only=True, data_only=True)
         with contextlib.closing(book):
             names = [own.title for own in book.worksheets]
@@ -45,24 +44,21 @@ def read_sheet(path: Path, sheet: str | None = None) -> tuple[list[list[Any]], t
         raise ValueError(f"{path} has no sheet {sheet!r}; it has {shown(map(repr, names), 8)}.")
     width = max((len(row) for row in rows), default=0)
     rows = [[*row, *[None] * (width - len(row))] for row in rows]
-    if len(names) == 1 or sheet is not None:
-        return rows, ()
-    others = shown((repr(name) for i, name in enumerate(names) if i != at), 8)
-    return rows, (
-        f"{path.name} has {len(names)} sheets; {names[at]!r} was read. --sheet reads another one "
-        f"({others}).",
-    )
+    if len(names) > 1 and sheet is None:
+        others = shown((repr(name) for i, name in enumerate(names) if i != at), 8)
+        options.note(
+            f"{path.name} has {len(names)} sheets; {names[at]!r} was read. --sheet reads another "
+            f"one ({others})."
+        )
+    return rows
 
 
 def _named_sheet(names: list[str], sheet: str) -> int | None:
     """Return the index of a sheet that was given by name or by number."""
-    wanted = str(sheet).strip()
-    if wanted in names:
-        return names.index(wanted)
-    found = [i for i, name in enumerate(names) if name.casefold() == wanted.casefold()]
-    if not found and wanted.isdigit() and 0 < int(wanted) <= len(names):
-        return int(wanted) - 1
-    return found[0] if found else None
+    wanted, folded = str(sheet).strip().casefold(), [name.casefold() for name in names]
+    if wanted in folded:
+        return folded.index(wanted)
+    return int(wanted) - 1 if wanted.isdigit() and 0 < int(wanted) <= len(names) else None
 
 
 def _likely_sheet(sheets: Sequence[Any]) -> int:
@@ -94,40 +90,30 @@ def flat(record: dict[str, Any], before: str = "") -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for key, value in record.items():
-        name = f"{before}{key}"
         if isinstance(value, dict):
-            inner = flat(value, f"{name}.")
-        elif isinstance(value, list):
-            inner = {name: json.dumps(value, ensure_ascii=False)}
+            inner = flat(value, f"{before}{key}.")
         else:
-            inner = {name: value}
+            is_list = isinstance(value, list)
+            inner = {f"{before}{key}": json.dumps(value, ensure_ascii=False) if is_list else value}
         twice = found.keys() & inner.keys()
         if twice:
-            raise ValueError(f"the field {min(twice)!r} occurs more than once")
+            raise ValueError(f"the field {min(twice)!r} occurs more than once.")
         found |= inner
     return found
 
 
 def read_json_lines(path: Path, options: Options, *, nested: bool = False) -> list[dict[str, Any]]:
     """Return one object per line; nested objects stay as they are, or are flattened by `flat`."""
-    encoding = check_encoding(options.encoding) if options.encoding else find_encoding(path)
     records = []
-    with path.open(encoding="utf-8-sig" if encoding == "utf-8" else encoding) as file:
+    with path.open(encoding=find_encoding(path, options.encoding)) as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
-            try:
+            with named(f"{path}, line {number}"):
                 record = json.loads(line.strip())
-            except ValueError as error:
-                raise ValueError(f"{path}, line {number}: no JSON ({error}).") from error
-            if not isinstance(record, dict):
-                raise ValueError(
-                    f'{path}, line {number}: each line is an object, as {{"id": 1, "text": "..."}}.'
-                )
-            try:
+                if not isinstance(record, dict):
+                    raise ValueError('each line must be an object, as {"id": 1, "text": "..."}.')
                 records.append(record if nested else flat(record))
-            except ValueError as error:
-                raise ValueError(f"{path}, line {number}: {error}.") from error
     return records
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -29,6 +28,7 @@ from partwise.io.columns import (
 from partwise.io.frames import NAMELESS, read_frame, sum_row
 from partwise.io.numbers import ENOUGH, decimal_sign
 from partwise.io.samples import Samples, repeated
+from partwise.io.sheets import as_text
 from partwise.io.texts import text_samples
 
 #: Value of --id-column that numbers the rows from 0 instead of using a column.
@@ -51,22 +51,24 @@ def read_table(path: Path, options: Options) -> Samples:
             raise ValueError(f"{path} is a table; the model needs {recipe['reader']}.")
         kind = recipe["kind"]
         options = replace(options, text_column=options.text_column or recipe.get("text_column"))
-    frame, notes, usual = read_frame(path, options)
-    total, found = sum_row(frame, usual)
+    frame, usual = read_frame(path, options)
+    total = sum_row(frame, usual, options)
     whole = frame.iloc[:-1] if total else frame
     if len(whole) == 1 and recipe is None:
         raise ValueError(f"{path} holds a single sample; a factorization needs more.")
-    frame, ids, id_column, said, unjoinable = _take_ids(whole, path, options)
+    frame, ids, id_column, unjoinable = _take_ids(whole, path, options)
     frame, y = _take_labels(frame, path, options)
-    notes = (*said, *notes, *found)
-    frame, found = _without_ours(frame, options)
-    notes += found
-    text_column, found = _text_column(frame, kind, options)
-    notes += found
-    if kind == "texts" and text_column is None:
-        raise ValueError(f"{path}: choose the column with the texts by --text-column.")
+    frame = _without_ours(frame, options)
+    text_column = options.text_column
+    if text_column is None and kind in (None, "texts") and recipe is None and not options.columns:
+        text_column = _find_texts(frame, options)
     if text_column is not None and kind in (None, "texts"):
-        samples = _texts(frame, text_column, ids, y, path, options)
+        column = _column(frame, text_column, path, "--text-column")
+        texts = ["" if gap else str(v) for v, gap in zip(column, column.isna())]
+        samples = text_samples(texts, ids, str(path), options, y=y)
+        samples = replace(samples, recipe={**samples.recipe, "text_column": text_column})
+    elif kind == "texts":
+        raise ValueError(f"{path}: choose the column with the texts by --text-column.")
     else:
         samples = _features(frame, ids, y, path, options, usual)
     options.step(1, 1, "reading the table")
@@ -78,74 +80,53 @@ def read_table(path: Path, options: Options) -> Samples:
     return replace(
         samples,
         table=whole if samples.rows is None else whole.iloc[samples.rows],
-        notes=(*notes, *samples.notes),
         recipe={**samples.recipe, **how},
         unjoinable=unjoinable,
     )
 
 
-def _without_ours(frame: Any, options: Options) -> tuple[Any, tuple[str, ...]]:
+def _without_ours(frame: Any, options: Options) -> Any:
     """Leave out columns with earlier predictions, unless chosen or needed by a model."""
     ours = [c for c in frame.columns if c.startswith(OURS) and c not in options.columns]
     if not ours or options.recipe is not None or options.text_column in ours:
-        return frame, ()
-    note = f"Columns of an earlier answer were left out: {shown(ours, 8)}."
-    return frame.drop(columns=ours), (note,)
+        return frame
+    options.note(f"Columns of an earlier answer were left out: {shown(ours, 8)}.")
+    return frame.drop(columns=ours)
 
 
-def _texts(
-    frame: Any, name: str, ids: list[str], y: np.ndarray | None, path: Path, options: Options
-) -> Samples:
-    """Return samples of the texts in a column."""
-    column = _column(frame, name, path, "--text-column")
-    texts = ["" if unknown else str(v) for v, unknown in zip(column, column.isna())]
-    samples = text_samples(texts, ids, str(path), options, y=y)
-    return replace(samples, recipe={**samples.recipe, "text_column": name})
-
-
-def _text_column(
-    frame: Any, kind: str | None, options: Options
-) -> tuple[str | None, tuple[str, ...]]:
-    """Return the given or detected column of texts, and a note if it was detected."""
-    known = options.text_column is not None or options.recipe is not None or options.columns
-    if known or kind not in (None, "texts"):
-        return options.text_column, ()
-    return find_texts(frame.drop(columns=list(options.exclude), errors="ignore"))
-
-
-def find_texts(frame: Any) -> tuple[str | None, tuple[str, ...]]:
-    """Find the main column of texts in a table, or None; also return a note on it.
+def _find_texts(frame: Any, options: Options) -> str | None:
+    """Find the main column of texts in a table, or None, and note it.
 
     The main column is the one with the longest texts. If there are columns of numbers, they are
     used instead, and the note lists the columns of texts that are left out.
     """
     lengths: dict[str, float] = {}
-    numbers = []
-    for name in frame.columns:
-        if frame[name].dtype.kind in "biuf":
-            numbers.append(name)
-            continue
-        texts = [v for v in frame[name] if isinstance(v, str) and v.strip()]
-        if decimal_sign(texts[:200]) is not None:
-            numbers.append(name)
+    has_numbers = False
+    for name in frame.columns.difference(options.exclude, sort=False):
+        is_number = frame[name].dtype.kind in "biuf"
+        texts = [] if is_number else [v for v in frame[name] if isinstance(v, str) and v.strip()]
+        if is_number or decimal_sign(texts[:200]) is not None:
+            has_numbers = True
         elif len(texts) > ENOUGH * len(frame) / 2 and len(set(texts)) > len(texts) / 2:
             words = np.mean([len(text.split()) for text in texts])
             length = float(np.mean([len(text) for text in texts]))
             if length >= LONG_TEXT and words >= WORDS:
                 lengths[name] = length
     if not lengths:
-        return None, ()
+        return None
     longest = max(lengths, key=lambda name: lengths[name])
     about = f"{lengths[longest]:.0f} characters on average"
-    if numbers:
-        return None, (
+    if has_numbers:
+        options.note(
             f"The column {longest!r} contains texts ({about}), which are left out because of the "
-            f"columns of numbers;  --text-column {longest} uses the texts instead.",
+            f"columns of numbers; --text-column {longest} uses the texts instead."
         )
-    return longest, (
+        return None
+    options.note(
         f"The texts of the column {longest!r} ({about}) were used and no other column; "
-        "--kind table uses the others instead.",
+        "--kind table uses the others instead."
     )
+    return longest
 
 
 # -- ids and labels ------------------------------------------------------------------------------
@@ -163,33 +144,30 @@ def _column(frame: Any, name: str, path: Path, option: str) -> Any:
     raise ValueError(f"{path} has no column {name!r} ({option}); it has {shown(frame, 8)}.{hint}")
 
 
-def _take_ids(
-    frame: Any, path: Path, options: Options
-) -> tuple[Any, list[str], str | None, tuple[str, ...], str]:
+def _take_ids(frame: Any, path: Path, options: Options) -> tuple[Any, list[str], str | None, str]:
     """Return ids from --id-column, else from a detected column, else row numbers.
 
     The last value explains why labels cannot be joined to row numbers. A column called id with a
     blank or repeated value is an error, because row numbers could be confused with it.
     """
-    name, notes = options.id_column, ()  # type: str | None, tuple[str, ...]
-    numbers, recipe = [str(i) for i in range(len(frame))], options.recipe
+    name, recipe = options.id_column, options.recipe or {}
+    numbers = [str(i) for i in range(len(frame))]
     if name == NUMBERED and name not in frame.columns:
-        return frame, numbers, None, (), ""
+        return frame, numbers, None, ""
     if name is not None:
         _column(frame, name, path, "--id-column")
-    elif recipe is not None and recipe.get("id_column") in frame.columns:
+    elif recipe.get("id_column") in frame.columns:
         name = recipe["id_column"]
     else:
         name, why = _find_ids(frame, options)
         if name is None:
-            return frame, numbers, None, (), f"{path}: {why}{_GO_ON}" if why else ""
+            return frame, numbers, None, f"{path}: {why}{_GO_ON}" if why else ""
         called = "without a heading" if name == NAMELESS else repr(name)
-        notes = (f"The column {called} was taken as the samples' ids and left out.",)
-    assert name is not None
-    fault = _id_fault(frame, name)
+        options.note(f"The column {called} was taken as the samples' ids and left out.")
+    fault = _id_fault(frame, str(name))
     if fault:
         raise ValueError(f"{path}: {fault}{_GO_ON}")
-    return frame.drop(columns=name), _id_texts(frame[name]), name, notes, ""
+    return frame.drop(columns=name), _id_texts(frame[name]), name, ""
 
 
 def _find_ids(frame: Any, options: Options) -> tuple[str | None, str]:
@@ -224,21 +202,15 @@ def _mostly_own(column: Any) -> bool:
 
 
 def _id_texts(column: Any) -> list[str]:
-    """Return ids as text; floats without fraction become whole numbers."""
-    whole = column.dtype.kind == "f" and not (column.dropna() % 1).any()
-    return [
-        "" if gap else str(int(value) if whole else value).strip()
-        for value, gap in zip(column, column.isna())
-    ]
+    return ["" if gap else as_text(value) for value, gap in zip(column, column.isna())]
 
 
 def _id_fault(frame: Any, name: str) -> str:
     """Return the fault of a column of ids, or ""."""
     ids = _id_texts(frame[name])
-    blank = [row for row, own in enumerate(ids, 1) if not own]
-    if blank:
-        more = f" and {len(blank) - 1} more" if len(blank) > 1 else ""
-        return f"the id column {name!r} is blank in row {blank[0]}{more}"
+    if "" in ids:
+        more = f" and {ids.count('') - 1} more" if ids.count("") > 1 else ""
+        return f"the id column {name!r} is blank in row {ids.index('') + 1}{more}"
     return f"in the column {name!r} {repeated(ids)}" if len(set(ids)) < len(ids) else ""
 
 
@@ -247,11 +219,8 @@ def _take_labels(frame: Any, path: Path, options: Options) -> tuple[Any, np.ndar
     if name is None:
         return frame, None
     column = _column(frame, name, path, "--label-column")
-    y = np.full(len(frame), None, dtype=object)
-    for at, (value, unknown) in enumerate(zip(column, column.isna())):
-        if not unknown and str(value).strip():
-            y[at] = str(value).strip()
-    return frame.drop(columns=name), y
+    texts = ["" if gap else str(value).strip() for value, gap in zip(column, column.isna())]
+    return frame.drop(columns=name), np.array([text or None for text in texts], dtype=object)
 
 
 # -- values ---------------------------------------------------------------------------------------
@@ -260,51 +229,43 @@ def _take_labels(frame: Any, path: Path, options: Options) -> tuple[Any, np.ndar
 def _features(
     frame: Any, ids: list[str], y: np.ndarray | None, path: Path, options: Options, usual: str
 ) -> Samples:
-    counts = options.kind == "counts"
-    scale, recipe = options.scale, options.recipe
+    recipe, scale = options.recipe, options.scale
+    kind = "counts" if options.kind == "counts" else "table"
     if scale == "auto":
-        scale = "total" if counts else "range"
+        scale = "total" if kind == "counts" else "range"
     columns, specs = _specs(frame, path, options, usual, ranged=scale == "range")
     with named(path):
-        strange = () if recipe is None else strange_values(frame, specs)
+        for note in () if recipe is None else strange_values(frame, specs):
+            options.note(note)
         values, names, fills = encode_columns(frame, specs)
     missing = options.missing
     if missing == "auto" and recipe is not None:
         missing = recipe.get("missing", "auto")
-    values, rows, notes, fills = _fill(values, names, fills, path, missing, recipe)
-    notes = (*strange, *notes)
-    skipped: tuple[tuple[str, str], ...] = ()
-    if rows is not None:
-        skipped = tuple((ids[i], "a value is missing") for i in np.setdiff1d(range(len(ids)), rows))
-        ids, y = [ids[i] for i in rows], None if y is None else y[rows]
-    X = check_matrix(values, path)
+    values, fills = _fill(values, names, fills, path, missing, options)
+    kept = ~np.isnan(values).any(axis=1)
+    skipped = [(ids[i], "a value is missing") for i in np.flatnonzero(~kept)]
+    X = check_matrix(values[kept] if skipped else values, path)
     if recipe is None:
-        made = {
-            "kind": "counts" if counts else "table",
-            "reader": "a table",
-            "columns": specs,
-            "missing": missing,
-            "fill": fills,
-            **learn_scale(X, scale),
-        }
+        made: dict[str, Any] = {"kind": kind, "reader": "a table"}
+        made |= {"columns": specs, "missing": missing}
+        made |= {"fill": fills, **learn_scale(X, scale)}
     else:
         made = dict(recipe)
     left = [name for name, kind, _ in columns if kind == "left out"]
     if left:
-        notes += (f"Columns left out: {shown(left, 8)}.",)
+        options.note(f"Columns left out: {shown(left, 8)}.")
     return Samples(
         apply_scale(X, made),
-        ids,
+        [name for name, is_kept in zip(ids, kept) if is_kept],
         made["kind"],
         feature_names=names,
-        y=y,
+        y=None if y is None else y[kept],
         source=str(path),
         preparation=f"{len(specs)} columns; {SCALE_WORDS[made['scale']]}.",
         recipe=made,
-        notes=notes,
         columns=tuple(columns),
-        skipped=skipped,
-        rows=rows,
+        skipped=tuple(skipped),
+        rows=np.flatnonzero(kept) if skipped else None,
     )
 
 
@@ -323,8 +284,7 @@ def _specs(
         columns, specs = learn_columns(chosen, usual=usual, ranged=ranged)
     if not specs:
         raise ValueError(
-            f"{path} has no column of numbers, dates or categories; --text-column NAME reads one "
-            "of texts."
+            f"{path} has no column of numbers, dates or categories; --text-column reads texts."
         )
     return columns, specs
 
@@ -346,36 +306,35 @@ def _fill(
     fills: np.ndarray,
     path: Path,
     missing: str,
-    recipe: Mapping[str, Any] | None,
-) -> tuple[np.ndarray, np.ndarray | None, tuple[str, ...], np.ndarray]:
-    """Fill missing values, refuse them, or drop their rows."""
-    holes = np.isnan(values)
+    options: Options,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Fill missing values, refuse them, or leave them to be dropped; return the fills, too."""
+    holes, recipe = np.isnan(values), options.recipe
     if recipe is not None:
         fills = np.asarray(recipe["fill"])
     elif missing == "mean":
         fills = np.where(holes, 0, values).sum(axis=0) / np.maximum((~holes).sum(axis=0), 1)
     if not holes.any():
-        return values, None, (), fills
-    count, rows = int(holes.sum()), int(holes.any(axis=1).sum())
+        return values, fills
+    rows = int(holes.any(axis=1).sum())
     if missing == "error":
         row, column = (int(i) for i in np.argwhere(holes)[0])
         raise ValueError(
-            f"{path}: {count} values are missing, the first in column {names[column]!r} of row "
-            f"{row}; --missing median or mean fills them, --missing drop leaves their rows out."
+            f"{path}: {int(holes.sum())} values are missing, the first in column {names[column]!r} "
+            f"of row {row}; --missing median fills them, --missing drop leaves their rows out."
         )
     if missing == "drop":
-        whole = np.flatnonzero(~holes.any(axis=1))
-        if not whole.size:
+        if rows == len(values):
             raise ValueError(f"{path}: every row has a missing value; --missing median fills them.")
         one, many = "1 row with a missing value was", f"{rows} rows with missing values were"
-        return values[whole], whole, (f"{one if rows == 1 else many} left out.",), fills
+        options.note(f"{one if rows == 1 else many} left out.")
+        return values, fills
     # New samples are filled with the values of the training data for every option.
     asked = missing if recipe is None else recipe.get("missing", missing)
-    what = "mean" if asked == "mean" else "median"
     where = dict.fromkeys(names[j].partition(" = ")[0] for j in np.flatnonzero(holes.any(axis=0)))
-    note = (
+    options.note(
         f"Missing values in {rows} of {len(values)} rows ({shown(map(repr, where), 5)}) were "
-        f"filled with their column's {what} (a category's shares); --missing drop leaves such rows "
-        "out."
+        f"filled with their column's {'mean' if asked == 'mean' else 'median'} (a category's "
+        "shares); --missing drop leaves such rows out."
     )
-    return np.where(holes, fills, values), None, (note,), fills
+    return np.where(holes, fills, values), fills

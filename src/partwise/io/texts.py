@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from partwise.io._common import Options, read_files, shown
+from partwise.io._common import Options, named, read_files, shown
 from partwise.io.encoding import check_encoding, decode, said
 from partwise.io.samples import Samples
 from partwise.io.tokens import by_characters, cutter, find_stop_words
@@ -39,20 +39,15 @@ def read_text_files(folder: Path, files: Sequence[Path], options: Options) -> Sa
     if not found:
         raise failed[0][1]
     odd = Counter(encoding for _, encoding in found if not encoding.startswith("utf-8"))
-    notes = tuple(
-        f"{count} of the texts {'is' if count == 1 else 'are'} not UTF-8 and "
-        f"{'was' if count == 1 else 'were'} read as {said(encoding)}."
-        for encoding, count in odd.items()
-        if options.encoding is None
-    )
+    for encoding, count in odd.items() if options.encoding is None else ():
+        options.note(f"Texts that are not UTF-8 were read as {said(encoding)}: {count}.")
     skipped = [(name, "is no text") for name, _ in failed]
     if skipped:
-        notes += (
+        options.note(
             f"No text and skipped: {len(skipped)} of {len(files)} files, "
-            f"{shown(name for name, _ in skipped)}; --strict stops there.",
+            f"{shown(name for name, _ in skipped)}; --strict stops there."
         )
-    texts = [text for text, _ in found]
-    samples = text_samples(texts, ids, str(folder), options, notes=notes)
+    samples = text_samples([text for text, _ in found], ids, str(folder), options)
     return replace(samples, rows=None, skipped=tuple(sorted([*samples.skipped, *skipped])))
 
 
@@ -62,10 +57,8 @@ def _read(file: Path, options: Options) -> tuple[str, str]:
     if options.encoding is None:
         return decode(data, str(file))
     encoding = check_encoding(options.encoding)
-    try:
+    with named(file):
         return data.decode(encoding), encoding
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{file} is no text in {options.encoding} ({error}).") from error
 
 
 def text_samples(
@@ -75,7 +68,6 @@ def text_samples(
     options: Options,
     *,
     y: np.ndarray | None = None,
-    notes: tuple[str, ...] = (),
 ) -> Samples:
     """Return texts as tf-idf rows of length one, with the papers' weights (1 + log tf) log(N/df).
 
@@ -86,67 +78,63 @@ def text_samples(
     plain = [without_markup(text) for text in texts]
     tagged = sum(text is not old for text, old in zip(plain, texts, strict=True))
     if tagged:
-        notes += (f"HTML tags were removed from {tagged:,} of {len(texts):,} texts.",)
-        texts = plain
-    written = np.array([bool(text.strip()) for text in texts])
-    empty = [name for name, there in zip(ids, written) if not there]
+        options.note(f"HTML tags were removed from {tagged:,} of {len(texts):,} texts.")
+    written = np.flatnonzero([bool(text.strip()) for text in plain])
+    empty = [ids[i] for i in np.setdiff1d(range(len(ids)), written).tolist()]
     if empty:
-        notes += (_empty_note(source, empty, len(texts), options),)
-        y = None if y is None else y[written]
-        ids = [name for name, there in zip(ids, written) if there]
-        texts = [text for text, there in zip(texts, written) if there]
-        if len(texts) == 1 and options.recipe is None:
-            raise ValueError(f"{source} holds a single text that is not empty ({ids[0]!r}).")
-    made, words = dict(options.recipe or ()), ""
-    if options.embeddings_only:  # they replace the words
-        made = {"kind": "texts", "reader": "texts", "scale": "none", "words": [""], "idf": [1.0]}
-        X = sp.csr_array((len(texts), 1))
-    else:
-        if options.recipe is None:
-            made, words = learn_words(texts, source, options)
-        X = weigh(texts, made)
-        notes += _no_word_note(source, ids, X)
+        _note_empty(source, empty, len(ids), options)
+    texts, ids = [plain[i] for i in written.tolist()], [ids[i] for i in written]
+    X, made, words = _weights(texts, ids, source, options)
     what = "words" if made.get("tokens", "words") == "words" else "groups of characters"
+    words = f"{len(made['words']):,} {what}{words and ', '}{words}"
     return Samples(
         X,
-        list(ids),
+        ids,
         "texts",
         feature_names=list(made["words"]),
         texts=[" ".join(text[: 2 * HOVER].split())[:HOVER] for text in texts],
         whole_texts=texts,
-        y=y,
+        y=None if y is None else y[written],
         source=source,
-        preparation=f"Texts as tf-idf weights of {len(made['words']):,} {what}"
-        f"{', ' + words if words else ''}, each scaled to length one.",
+        preparation=f"Texts as tf-idf weights of {words}, each scaled to length one.",
         recipe=made,
-        notes=notes,
         skipped=tuple((name, "the text is empty") for name in empty),
-        rows=np.flatnonzero(written) if empty else None,
+        rows=written if empty else None,
     )
 
 
-def _empty_note(source: str, empty: list[str], n: int, options: Options) -> str:
-    """Return a note on empty texts that are skipped, or raise an error if none may be."""
-    more = f" and {len(empty) - 1} more" if len(empty) > 1 else ""
-    if options.strict or options.missing == "error" or len(empty) == n:
-        raise ValueError(f"{source}: the text {empty[0]!r} is empty{more}; leave it out.")
-    verbs = ("are", "were") if more else ("is", "was")
-    return (
-        f"{len(empty)} of {n} texts {verbs[0]} empty and {verbs[1]} skipped: {shown(empty)}; "
-        "--missing error stops there."
-    )
-
-
-def _no_word_note(source: str, ids: Sequence[str], X: sp.csr_array) -> tuple[str, ...]:
-    """Return a note on texts without a word of the vocabulary; raise if this is so for all."""
-    bare = [name for name, total in zip(ids, X.sum(axis=1).tolist()) if total == 0]
+def _weights(
+    texts: Sequence[str], ids: Sequence[str], source: str, options: Options
+) -> tuple[sp.csr_array, dict[str, Any], str]:
+    """Return the tf-idf rows of texts, their recipe, and a description of omitted words."""
+    if options.embeddings_only:  # they replace the words
+        made = {"kind": "texts", "reader": "texts", "scale": "none", "words": [""], "idf": [1.0]}
+        return sp.csr_array((len(texts), 1)), made, ""
+    recipe, words = options.recipe, ""
+    if recipe is None:
+        if len(texts) == 1:
+            raise ValueError(f"{source} holds a single text that is not empty ({ids[0]!r}).")
+        recipe, words = learn_words(texts, source, options)
+    X = weigh(texts, recipe)
+    bare = [ids[i] for i in np.flatnonzero(X.sum(axis=1) == 0).tolist()]
     if len(bare) == len(ids):
         raise ValueError(f"{source}: no text has a word of the vocabulary.")
-    if not bare:
-        return ()
-    return (
-        f"{len(bare)} of the texts have no word of the vocabulary ({shown(bare)}); their rows are "
-        "zero.",
+    if bare:
+        options.note(
+            f"{len(bare)} of the texts have no word of the vocabulary ({shown(bare)}); their rows "
+            "are zero."
+        )
+    return X, dict(recipe), words
+
+
+def _note_empty(source: str, empty: list[str], n: int, options: Options) -> None:
+    """Note the empty texts that are skipped, or raise an error if none may be."""
+    if options.strict or options.missing == "error" or len(empty) == n:
+        more = f" and {len(empty) - 1} more" if len(empty) > 1 else ""
+        raise ValueError(f"{source}: the text {empty[0]!r} is empty{more}; leave it out.")
+    options.note(
+        f"Empty texts were skipped: {len(empty)} of {n}, {shown(empty)}; --missing error stops "
+        "there."
     )
 
 

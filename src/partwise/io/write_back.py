@@ -104,9 +104,9 @@ def _text(path: Path, columns: dict[str, list[Any]], n: int, options: Options) -
 def _cells(path: Path, options: Options) -> tuple[list[list[str]], str, str]:
     """Return the rows of a table with its encoding and separator; CSV for a workbook."""
     if path.suffix.lower() == ".xlsx":
-        cells = read_sheet(path, options.sheet)[0]
+        cells = read_sheet(path, options)
         return [[as_text(cell) for cell in row] for row in cells], "utf-8-sig", ","
-    encoding, separator, _ = text_format(path, options)
+    encoding, separator = text_format(path, options)
     rows = [row for _, row in csv_rows(path, encoding, separator)]
     marked = path.read_bytes()[:3] == codecs.BOM_UTF8
     return rows, "utf-8" if encoding == "utf-8-sig" and not marked else encoding, separator

@@ -15,7 +15,7 @@ from scipy import sparse
 
 from partwise.backends.compressed import csr_of
 from partwise.io._common import check_matrix
-from partwise.io.archives import check_mat, check_npz, check_shape
+from partwise.io.archives import check_mat, check_shape, check_zip
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def _one_line(error: BaseException) -> str:
 
 
 def _read_npz(path: Path) -> dict[str, Any]:
-    check_npz(path)
+    check_zip(path)
     parts: dict[str, Any] = _parse(path, lambda: _load_arrays(path))
     if "indptr" in parts:
         missing = {"data", "indices", "shape"} - parts.keys()
