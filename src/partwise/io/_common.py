@@ -129,9 +129,9 @@ def mapped(X: np.memmap, change: Callable[[Any], Any]) -> np.memmap:
     place = tempfile.gettempdir()
     need, free = X.size * dtype.itemsize, shutil.disk_usage(place).free
     if need > free:
+        sizes = f"needs {need / 1e9:.1f} GB, and {place} has {free / 1e9:.1f} GB"
         raise OSError(
-            f"{X.filename} stays on disk, and its scaled copy needs {need / 1e9:.1f} GB: {place} "
-            f"has {free / 1e9:.1f} GB; set TMPDIR to a larger folder, or use --scale none."
+            f"The scaled copy {sizes}; set TMPDIR to a larger folder, or use --scale none."
         )
     folder = tempfile.mkdtemp(prefix="partwise-")
     try:

@@ -145,9 +145,7 @@ def to_anndata(adata: Any, model: Any, *, genes: Sequence[str] | None = None) ->
 
     V = np.asarray(model.embedding_)
     if V.shape[0] != adata.n_obs:
-        raise ValueError(
-            f"the model was fitted to {len(V)} samples, adata has {adata.n_obs} cells."
-        )
+        raise ValueError(f"the model has {len(V)} samples, adata has {adata.n_obs} cells.")
     H = getattr(model, "components_", None)
     markers = {}
     if H is not None:

@@ -33,7 +33,8 @@ def whole(path: Path, kind: str) -> Iterator[None]:
     except (FileNotFoundError, PermissionError, MemoryError, TooLarge, Elsewhere, Warning):
         raise  # the user's filter may turn warnings into errors; the file is not at fault
     except Exception as error:  # damaged files raise nearly any exception
-        raise ValueError(f"{path} is no {kind}, or damaged ({str(error)[:200]}).") from error
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(f"{path}: no {kind}, or damaged ({reason}).") from error
 
 
 def check_unpacked(path: Path, size: int) -> None:
@@ -163,8 +164,6 @@ def _elements(data: bytes, order: Any) -> Iterator[tuple[int, bytes]]:
             at += 8
             continue
         if at + 8 + length > len(data):
-            raise ValueError(
-                f"damaged: an element claims {length} bytes, {len(data) - at - 8} are there"
-            )
+            raise ValueError(f"damaged: an element of {length} bytes is cut short")
         yield kind, data[at + 8 : at + 8 + length]
         at += 8 + length + (-length % 8)

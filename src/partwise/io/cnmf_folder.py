@@ -7,10 +7,9 @@ pickles names, so only ``data`` is read from its own files. Our files hold names
 from __future__ import annotations
 
 import csv
-import glob
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,9 +52,7 @@ class CnmfFolder:
 
     def numbers(self) -> list[int]:
         """Return the numbers of parts k that have runs, or a table of all runs."""
-        found = self.home.glob(f"cnmf_tmp/{glob.escape(self.name)}.spectra.k_*.df.npz")
-        parts = [file.name[len(self.name) :].split(".") for file in found]
-        return sorted({int(p[2][2:]) for p in parts if p[2][2:].isdigit() and len(p) > 4})
+        return sorted({int(found[1]) for found in self._spectra(r"(\d+)\..+")})
 
     def loss(self) -> str | None:
         """Return the loss of the runs; None if the folder does not name it."""
@@ -66,9 +63,13 @@ class CnmfFolder:
 
     def runs(self, k: int) -> list[int]:
         """Return the numbers of the existing runs."""
-        found = self.home.glob(f"cnmf_tmp/{glob.escape(self.name)}.spectra.k_{k}.iter_*.df.npz")
-        ends = [file.name.removesuffix(".df.npz").rpartition("_")[2] for file in found]
-        return sorted(int(end) for end in ends if end.isdigit())
+        return sorted(int(found[1]) for found in self._spectra(rf"{k}\.iter_(\d+)"))
+
+    def _spectra(self, pattern: str) -> Iterator[re.Match[str]]:
+        whole = re.compile(rf"{re.escape(self.name)}\.spectra\.k_{pattern}\.df\.npz")
+        for file in self.home.glob("cnmf_tmp/*.df.npz"):
+            if found := whole.fullmatch(file.name):
+                yield found
 
     def write_run(self, k: int, number: int, H: AnyArray, genes: list[str]) -> None:
         self._write(f"spectra.k_{k}.iter_{number}", H, _numbers(k), genes)
@@ -81,14 +82,10 @@ class CnmfFolder:
         numbers, merged = self.runs(k), self.path(f"spectra.k_{k}.merged.df.npz")
         if not numbers:
             return _data(merged)
-        pooled = np.concatenate(
-            [_data(self.path(f"spectra.k_{k}.iter_{n}.df.npz")) for n in numbers]
-        )
+        files = [self.path(f"spectra.k_{k}.iter_{n}.df.npz") for n in numbers]
+        pooled = np.concatenate([_data(file) for file in files])
         if pooled.shape != (len(numbers) * k, len(genes)):
-            raise ValueError(
-                f"{self.home}: the runs of k={k} have {pooled.shape[1]} genes and the prepared "
-                f"counts {len(genes)}."
-            )
+            raise ValueError(f"{self.home}: the runs of k={k} do not have {len(genes)} genes.")
         self._write(f"spectra.k_{k}.merged", pooled, _topics(numbers, k), genes)
         return pooled
 
@@ -133,10 +130,7 @@ class CnmfFolder:
         """Return the matrix, cells and genes of ``norm_counts`` or ``tpm``."""
         path = self.path(f"{kind}.h5ad")
         if not path.is_file():
-            raise FileNotFoundError(
-                f"{path} does not exist. Write it with `cnmf prepare`, or with "
-                "`partwise consensus --counts`."
-            )
+            raise FileNotFoundError(f"{path} does not exist; write it with `cnmf prepare`.")
         need("anndata", "a folder of cnmf", extra="cells")
         adata = read_quietly(path)
         X = check_matrix(adata.X, path)
@@ -200,9 +194,7 @@ def write_cnmf(
     n, k = result.usages.shape
     p = result.spectra.shape[1]
     if genes is None and result.parts.shape[1] != p:
-        raise ValueError(
-            f"parts and spectra must have the same features; got {result.parts.shape[1]} and {p}."
-        )
+        raise ValueError(f"parts have {result.parts.shape[1]} features, spectra have {p}.")
     rows = _names(samples, n, "samples")
     columns = _names(features, p, "features")
     every = columns if genes is None else _names(genes, result.parts.shape[1], "genes")
@@ -277,16 +269,9 @@ def read_cnmf(
     hidden = home / "cnmf_tmp"
     pooled = unit_rows(_data(hidden / f"{name}.spectra.k_{k}.merged.df.npz"))
     density = _data(hidden / f"{name}.local_density_cache.k_{k}.merged.df.npz").ravel()
-    fits = {
-        "spectra": spectra.shape[0] == k,
-        "usages": usages.shape[1] == k,
-        "gene_spectra_tpm": parts.shape[0] == k,
-        f"spectra.k_{k}.merged": pooled.shape[1] == spectra.shape[1],
-        f"local_density_cache.k_{k}.merged": density.size == len(pooled),
-    }
-    for what, right in fits.items():
-        if not right:
-            raise ValueError(f"{home}: {what} does not fit the other tables of k={k}.")
+    fits = len(spectra) == usages.shape[1] == len(parts) == k and density.size == len(pooled)
+    if not fits or pooled.shape[1] != spectra.shape[1]:
+        raise ValueError(f"{home}: the tables of k={k} do not fit each other.")
     nearest = (pooled @ unit_rows(spectra).T).argmax(axis=1)
     groups = np.where(density < density_threshold, nearest, -1)
     kept = groups >= 0
@@ -339,23 +324,17 @@ def _text(data: AnyArray, index: list[str], columns: list[str]) -> bytes:
 
 
 def _table(path: Path) -> tuple[AnyArray, list[str], list[str]]:
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            head, *rows = csv.reader(file, delimiter="\t")
+    with whole(path, "table of numbers"), path.open(encoding="utf-8", newline="") as file:
+        head, *rows = csv.reader(file, delimiter="\t")
         values = np.array([row[1:] for row in rows], dtype=np.float64)
-    except (ValueError, csv.Error) as error:  # other values, ragged lines, other encodings
-        raise ValueError(f"{path} is no table of numbers, or damaged ({error}).") from error
     return _sound(values, path, len(head) - 1), [row[0] for row in rows], head[1:]
 
 
 def _data(path: Path) -> AnyArray:
-    check_zip(path)
-    with (
-        whole(path, "table of cnmf"),
-        path.open("rb") as opened,
-        np.load(opened, allow_pickle=False) as file,
-    ):
-        values = np.asarray(file["data"], dtype=np.float64)
+    with whole(path, "table of cnmf"):
+        check_zip(path)
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            values = np.asarray(file["data"], dtype=np.float64)
     return _sound(values, path)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from partwise.io._common import Options, Step, silent
 from partwise.io.images import read_images
+from partwise.io.read import read_samples
 from partwise.io.samples import Samples
 
 #: Maximum number of labelled images to compare; more would hardly change the two accuracies.
@@ -66,7 +67,8 @@ def choose_colour(
             f"greyscale; {'--grey drops' if wanted else '--rgb keeps'} them."
         )
     if wanted != in_colour:
-        samples = _read_again(samples, rgb=wanted, step=step)
+        how = {**samples.options, "rgb": wanted}
+        samples = read_samples(samples.source, step=step, **how)
     notes = (note for note in samples.notes if "--rgb" not in note and "--grey" not in note)
     return replace(samples, notes=(*notes, sentence)), sentence
 
@@ -75,6 +77,8 @@ def _accuracies(
     samples: Samples, labels: Sequence[Any] | None, step: Step
 ) -> tuple[int, float, float] | None:
     """Return the scored labels and the accuracies in greyscale and in colour."""
+    from sklearn.neighbors import NearestNeighbors
+
     known = [] if labels is None else [i for i, label in enumerate(labels) if label is not None]
     if len(known) > MOST:
         known = np.random.RandomState(0).permutation(known)[:MOST].tolist()
@@ -89,20 +93,7 @@ def _accuracies(
     found = []
     for rgb in (False, True):
         X = read_images(folder, files, Options(size=size, rgb=rgb, strict=True, step=step)).X
-        found.append(float((names[_nearest(X)] == names)[scored].mean()))
+        # The closest row other than the row itself.
+        closest = NearestNeighbors(n_neighbors=1).fit(X).kneighbors(return_distance=False)
+        found.append(float((names[closest.ravel()] == names)[scored].mean()))
     return int(scored.sum()), found[0], found[1]
-
-
-def _nearest(X: np.ndarray) -> np.ndarray:
-    """Return the closest other row of each row."""
-    from sklearn.neighbors import NearestNeighbors
-
-    closest = NearestNeighbors(n_neighbors=1).fit(X).kneighbors(return_distance=False)
-    return np.asarray(closest).ravel()
-
-
-def _read_again(samples: Samples, *, rgb: bool, step: Step) -> Samples:
-    """Read the same source with the same options, in colour or greyscale."""
-    from partwise.io.read import read_samples
-
-    return read_samples(samples.source, step=step, **{**samples.options, "rgb": rgb})

@@ -45,8 +45,14 @@ STYLES = {".": "1,234.5", ",": "1.234,5"}
 TOP = 2.0
 
 
-#: Type of a column, a description of its conversion, and how to repeat it on new rows.
-Learned = tuple[str, str, dict[str, Any] | None]
+#: A description of a column's conversion, and how to repeat it; None if it is left out.
+Learned = tuple[str, dict[str, Any] | None]
+#: Descriptions of the two values that become 0 and 1.
+ENDS = {
+    "number": "{:,.6g} and {:,.6g} to 0 and 1",
+    "date": "{} and {} to 0 and 1",
+    "time": "{:,.4g} and {:,.4g} hours to 0 and 1",
+}
 
 
 # -- learning -------------------------------------------------------------------------------------
@@ -66,10 +72,10 @@ def learn_columns(
     common = max(set(clear), key=clear.count) if clear else usual
     columns, specs = [], []
     for name in frame.columns:
-        kind, done, spec = _learn(frame[name], name, common, ranged)
-        columns.append((name, kind, done))
-        if spec is not None:
-            specs.append({"name": name, "as": kind, **spec})
+        done, spec = _learn(frame[name], name, common, ranged)
+        columns.append((name, spec["as"] if spec else "left out", done))
+        if spec:
+            specs.append({"name": name, **spec})
     return columns, specs
 
 
@@ -86,65 +92,71 @@ def _cells(column: Any) -> list[Any]:
     ]
 
 
-def _left_out(reason: str) -> Learned:
-    return "left out", reason, None
-
-
 def _learn(column: Any, name: str, common: str, ranged: bool) -> Learned:
-    """Detect yes/no, dates, times and numbers; columns of other texts go to `_learn_text`."""
-    kinds = (list, tuple, dict, bytes, complex, np.ndarray)
-    strange = next((type(value).__name__ for value in column if isinstance(value, kinds)), None)
-    if strange is not None:
-        return _left_out(f"holds values of the type {strange}")
+    """Detect the type of a column, and learn how to convert it."""
     cells = _cells(column)
     known = [as_text(value) for value in cells]
-    gaps = 1 - len(known) / len(column)
-    if not known or gaps > MAX_GAPS:
-        return _left_out(f"empty in {gaps:.0%} of the rows")
-    if len({folded(value) for value in known}) == 1:
-        return _left_out(f"always {shown(set(known))}")
+    useless = _useless(column, known)
+    if useless:
+        return useless, None
     low = {value.lower() for value in known}
     if low <= YES | NO and low & YES and low & NO:
         share = float(np.mean([value.lower() in YES for value in known]))
-        return "yes/no", f"1 for yes ({share:.0%} of the rows)", {"fill": share}
+        return f"1 for yes ({share:.0%} of the rows)", {"as": "yes/no", "fill": share}
+    spec = _quantity(column, cells, known, common)
+    if spec is None:
+        return _category(known)
+    values = _converted(column, spec)
+    if spec["as"] == "number" and _numbers_rows(values, name):
+        return "numbers the rows", None
+    odd = [as_text(value) for value in _cells(column[np.isnan(values)])]
+    unread = f"{_rows(len(odd))} as {odd[0]!r} taken as missing" if odd else ""
+    if spec["as"] == "number":
+        return _number(values, known, spec, unread, ranged)
+    return _scaled(values, spec, FORMATS.get(spec.get("format") or "", ""), unread)
+
+
+def _useless(column: Any, known: list[str]) -> str:
+    """Return why a column cannot be used: its type, missing values, or a single value; else ""."""
+    kinds = (list, tuple, dict, bytes, complex, np.ndarray)
+    strange = next((type(value).__name__ for value in column if isinstance(value, kinds)), None)
+    if strange is not None:
+        return f"holds values of the type {strange}"
+    gaps = 1 - len(known) / len(column)
+    if not known or gaps > MAX_GAPS:
+        return f"empty in {gaps:.0%} of the rows"
+    is_constant = len({folded(value) for value in known}) == 1
+    return f"always {shown(set(known))}" if is_constant else ""
+
+
+def _quantity(
+    column: Any, cells: list[Any], known: list[str], common: str
+) -> dict[str, Any] | None:
+    """Return how to read a column of dates, times or numbers; None for other columns."""
     if column.dtype.kind == "M":
-        return _date(column, known, None)
-    hours = to_hours(cells)
-    if np.isfinite(hours).mean() >= ENOUGH:
-        odd = _unread([v for v, gap in zip(known, np.isnan(hours)) if gap])
-        return _scaled("time", to_hours(column), {}, "{:,.4g} and {:,.4g} hours", odd)
-    if _is_text(column):
-        return _learn_text(column, name, cells, common, ranged)
-    if _numbers_rows(column, name):
-        return _left_out("numbers the rows")
-    return _number(np.asarray(column, dtype=np.float64), {}, "", "", ranged)
-
-
-def _learn_text(column: Any, name: str, cells: list[Any], common: str, ranged: bool) -> Learned:
-    """Detect numbers and dates written as text, categories, and text to leave out."""
-    known = [as_text(value) for value in cells]
-    code = next((value for value in known if is_code(value)), None)
-    sign = decimal_sign(cells, usual=common) if code is None else None
+        return {"as": "date", "format": None}
+    if np.isfinite(to_hours(cells)).mean() >= ENOUGH:
+        return {"as": "time"}
+    if not _is_text(column):
+        return {"as": "number"}
+    sign = None if any(map(is_code, known)) else decimal_sign(cells, usual=common)
     if sign is not None:
-        numbers = to_numbers(column, sign)
-        if _numbers_rows(numbers, name):
-            return _left_out("numbers the rows")
-        # The description mentions the number format only if it is unusual.
-        unusual = any("," in value or value.count(".") > 1 for value in known)
-        style = f"written as {STYLES[sign]}; " if unusual else ""
-        odd = _unread([v for v, x in zip(known, to_numbers(cells, sign)) if x != x])
-        return _number(numbers, {"sign": sign}, style, odd, ranged)
+        return {"as": "number", "sign": sign}
     form = date_format(known)
-    if form is not None:
-        return _date(column, known, form)
-    values = set(known)
-    repeated = len(values) < len(known) and len(values) <= max(2, len(known) / 2)
-    codes = "" if code is None else f"codes with a leading zero, as {code}"
-    if codes and not repeated:
-        return _left_out(f"{codes}; --id-column takes them as ids")
-    if not codes and (not repeated or np.mean([len(v) for v in values]) > LONG):
-        return _left_out(f"text with {len(values)} values; --text-column reads such a column")
-    return _category(known, codes)
+    return None if form is None else {"as": "date", "format": form}
+
+
+def _converted(column: Any, spec: Mapping[str, Any]) -> np.ndarray:
+    """Return numbers, days, hours or 1 for yes; NaN if missing or in another format."""
+    kind = spec["as"]
+    if kind == "yes/no":
+        words = [str(value).strip().lower() for value in column]
+        return np.array([1.0 if w in YES else 0.0 if w in NO else np.nan for w in words])
+    if kind == "time":
+        return to_hours(column)
+    if kind == "date":
+        return to_days(column, spec["format"])
+    return to_numbers(column, spec.get("sign", ".")) if _is_text(column) else column.to_numpy(float)
 
 
 def is_code(value: str) -> bool:
@@ -155,11 +167,6 @@ def is_code(value: str) -> bool:
 def folded(value: str) -> str:
     """Return a category without accidental differences in case and spaces."""
     return " ".join(value.split()).casefold()
-
-
-def _unread(odd: Sequence[str]) -> str:
-    """Return a note on values that could not be read as the type of the column."""
-    return f"{_rows(len(odd))} as {odd[0]!r} taken as missing" if odd else ""
 
 
 def _rows(count: int) -> str:
@@ -204,33 +211,36 @@ def _joined(*words: str) -> str:
     return "; ".join(word for word in words if word)
 
 
-def _scaled(
-    kind: str, values: np.ndarray, spec: dict[str, Any], words: str, odd: str, show: Any = float
+def _number(
+    values: np.ndarray, known: list[str], spec: dict[str, Any], unread: str, ranged: bool
 ) -> Learned:
-    """Learn the robust range of values; ``words`` describes its ends, which ``show`` converts."""
+    """Learn how to convert numbers; their format is described only if it is unusual."""
+    values, words, gaps = _without_codes(values)
+    if not np.isfinite(values).any():
+        return f"nothing but {words}", None
+    unusual = any("," in value or value.count(".") > 1 for value in known)
+    style = f"written as {STYLES[spec['sign']]}" if unusual and "sign" in spec else ""
+    spec |= {"gaps": gaps} if gaps else {}
+    if ranged:
+        return _scaled(values, spec, style, _joined(words, unread))
+    fill = float(np.nanmedian(values))
+    return _joined(style, "as it is", words, unread), {**spec, "fill": fill}
+
+
+def _scaled(values: np.ndarray, spec: dict[str, Any], style: str, remark: str) -> Learned:
+    """Learn the robust range of values."""
     low, high = _robust(values)
-    done = f"{words.format(show(low), show(high))} to 0 and 1"
+    ends = np.array([low, high]).astype("M8[D]") if spec["as"] == "date" else (low, high)
+    done = ENDS[spec["as"]].format(*ends)
     for end, beyond in (
         (f"{TOP:g}", np.nanmean(values > low + TOP * (high - low))),
         ("0", np.nanmean(values < low - (high - low))),  # 5% are below low
     ):
         if beyond > 0:
             done += f", cut at {end} ({max(beyond, 0.001):.1%} of the rows)"
-    spec = {"low": low, "high": high, **spec}
-    return kind, _joined(done, odd), {**spec, "fill": float(np.nanmedian(_range(values, spec)))}
-
-
-def _number(
-    values: np.ndarray, spec: dict[str, Any], style: str, odd: str, ranged: bool
-) -> Learned:
-    values, words, gaps = _without_codes(values)
-    if not np.isfinite(values).any():
-        return _left_out(f"nothing but {words}")
-    spec |= {"gaps": gaps} if gaps else {}
-    odd = _joined(words, odd)
-    if ranged:
-        return _scaled("number", values, spec, style + "{:,.6g} and {:,.6g}", odd)
-    return "number", _joined(f"{style}as it is", odd), {"fill": float(np.nanmedian(values)), **spec}
+    spec = {**spec, "low": low, "high": high}
+    spec["fill"] = float(np.nanmedian(_range(values, spec)))
+    return _joined(style, done, remark), spec
 
 
 def _without_codes(values: np.ndarray) -> tuple[np.ndarray, str, list[float]]:
@@ -258,16 +268,16 @@ def _without_codes(values: np.ndarray) -> tuple[np.ndarray, str, list[float]]:
     return values, ", ".join(said), codes
 
 
-def _date(column: Any, known: list[str], form: str | None) -> Learned:
-    words = _joined(FORMATS[form] if form else "", "{} and {}")
-    odd = _unread([v for v, day in zip(known, to_days(_cells(column), form)) if day != day])
-    days = to_days(column, form)
-    return _scaled(
-        "date", days, {"format": form}, words, odd, lambda day: np.datetime64(int(day), "D")
-    )
-
-
-def _category(known: Sequence[str], codes: str) -> Learned:
+def _category(known: Sequence[str]) -> Learned:
+    """Learn the categories of a column; leave out codes that all differ, and long texts."""
+    values = set(known)
+    repeated = len(values) < len(known) and len(values) <= max(2, len(known) / 2)
+    code = next(filter(is_code, known), "")
+    codes = code and f"codes with a leading zero, as {code}"
+    if codes and not repeated:
+        return f"{codes}; --id-column takes them as ids", None
+    if not codes and (not repeated or np.mean([len(value) for value in values]) > LONG):
+        return f"text with {len(values)} values; --text-column reads such a column", None
     spelt: dict[str, Counter[str]] = {}
     for value in known:
         spelt.setdefault(folded(value), Counter())[value] += 1
@@ -275,19 +285,14 @@ def _category(known: Sequence[str], codes: str) -> Learned:
     counts = Counter(names[folded(value)] for value in known)
     kept = sorted(sorted(counts, key=lambda value: (-counts[value], value))[:MAX_VALUES])
     rarer = len(counts) - len(kept)
-    merged = shown(
-        f"{value!r} is {names[key]!r}"
-        for key, own in spelt.items()
-        for value in own
-        if value != names[key]
-    )
     done = _joined(
         f"one feature for each of {len(kept)} values",
         f"{rarer} rarer ones count as none of them" if rarer else "",
-        merged,
+        shown(f"{v!r} is {names[folded(v)]!r}" for v in sorted(values - set(names.values()))),
         codes,
     )
-    return "category", done, {"values": kept, "fill": [counts[v] / len(known) for v in kept]}
+    fill = [counts[value] / len(known) for value in kept]
+    return done, {"as": "category", "values": kept, "fill": fill}
 
 
 # -- conversion -----------------------------------------------------------------------------------
@@ -332,39 +337,27 @@ def _encode(column: Any, spec: Mapping[str, Any]) -> tuple[np.ndarray, list[str]
 
 
 def _values_of(column: Any, spec: Mapping[str, Any]) -> tuple[np.ndarray, str]:
-    """Return numbers, days, hours or 1 for yes (NaN if missing), and a note on a different format.
+    """Return converted values, NaN if missing, and a note on a different format.
 
     New rows may have another decimal sign or date format than the rows of the model.
     """
-    kind, style = spec["as"], ""
-    if kind == "yes/no":
-        words = [str(value).strip().lower() for value in column]
-        return np.array([1.0 if w in YES else 0.0 if w in NO else np.nan for w in words]), ""
-    if kind == "time":
-        return to_hours(column), ""
-    if kind == "date":
-        return _days_of(column, spec["format"])
-    if not _is_text(column):
-        values = np.asarray(column, dtype=np.float64)
-    else:
-        own = spec.get("sign", ".")
-        sign = decimal_sign(_cells(column), usual=own) or own
-        style = "" if sign == own else f"as {STYLES[sign]}"
-        values = to_numbers(column, sign)
+    own, style = {**spec}, ""
+    if spec["as"] == "number" and _is_text(column):
+        usual = spec.get("sign", ".")
+        own["sign"] = decimal_sign(_cells(column), usual=usual) or usual
+        style = "" if own["sign"] == usual else f"as {STYLES[own['sign']]}"
+    elif spec["as"] == "date" and column.dtype.kind != "M":
+        found = list(date_formats(map(str, _cells(column)))) or [spec["format"]]
+        own["format"] = spec["format"] if spec["format"] in found else found[0]
+        style = "" if own["format"] == spec["format"] else f"as {FORMATS[own['format']]}"
+        readings = [to_days(column, form) for form in found] if style else []
+        if own["format"] is None or not all(
+            np.array_equal(readings[0], reading, equal_nan=True) for reading in readings
+        ):  # day and month may be exchanged
+            return np.full(len(column), np.nan), ""
+    values = _converted(column, own)
     gaps = np.isinf(values) | np.isin(values, spec.get("gaps", ()))
     return np.where(gaps, np.nan, values), style
-
-
-def _days_of(column: Any, form: str | None) -> tuple[np.ndarray, str]:
-    """Return days, NaN if missing, and a note if the dates are in another format than ``form``."""
-    is_date = column.dtype.kind == "M"
-    found = [] if is_date else list(date_formats(map(str, _cells(column))))
-    if is_date or form in found or (form and not found):
-        return to_days(column, form), ""
-    readings = [to_days(column, own) for own in found]
-    if readings and all(np.array_equal(readings[0], own, equal_nan=True) for own in readings):
-        return readings[0], f"as {FORMATS[found[0]]}"
-    return np.full(len(column), np.nan), ""  # day and month may be exchanged
 
 
 def strange_values(frame: Any, specs: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:

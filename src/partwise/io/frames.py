@@ -116,10 +116,7 @@ def _read_text(path: Path, options: Options) -> tuple[Any, str]:
     encoding, separator = text_format(path, options)
     heading, coded = _check_shape(path, separator, encoding, options)
     if path.suffix.lower() == ".txt" and len(heading.names) == 1:
-        raise ValueError(
-            f"{path} is no table with several columns. Give the folder if each file is one text; "
-            "name it .csv if each line is one."
-        )
+        raise ValueError(f"{path} is no table. Give a folder of texts, or name it .csv.")
     usual = "," if separator == ";" else "."
     asked = {options.id_column, options.label_column, options.text_column, NAMELESS}
     as_written = {c for c in heading.names if c in asked or looks_like_id(c) or may_be_id(c)}
@@ -176,21 +173,15 @@ def _check_shape(
             width = len(heading.names)
             for line, row in itertools.chain(first[heading.titles :], lines):
                 if row and len(row) != width:
-                    raise ValueError(
-                        f"{path}, line {line}: {len(row)} fields, but the heading has {width}."
-                    )
+                    raise ValueError(f"{path}, line {line}: {len(row)} fields instead of {width}.")
                 codes |= {j for j, cell in enumerate(row) if cell[:1] == "0" and is_code(cell)}
                 text = "".join(row)
                 if "\0" in text:
-                    raise ValueError(
-                        f"{path}, line {line}: a cell contains a zero byte; delete it."
-                    )
+                    raise ValueError(f"{path}, line {line}: a cell contains a zero byte.")
                 if "\n" in text and any(_swallows_rows(cell, delimiter, width) for cell in row):
                     swallowed.append(line)
     except (UnicodeError, csv.Error) as error:
-        raise ValueError(
-            f"{path} is not a table in {said(encoding)} ({error}); pass another --encoding."
-        ) from error
+        raise ValueError(f"{path} is not in {said(encoding)} ({error}); see --encoding.") from error
     if swallowed:
         options.note(
             f"A cell of {path.name} that ends in line {swallowed[0]} spans lines that look like "

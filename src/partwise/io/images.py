@@ -54,10 +54,9 @@ def read_images(folder: Path, files: Sequence[Path], options: Options) -> Sample
         return _pixels(image, size, rgb), (image.height, image.width), coloured, turned, more
 
     found, ids, failed = read_files(folder, files, options, "images", look)
-    skipped = [(name, _reason(error)) for name, error in failed]
+    skipped = [(name, str(error).partition(": ")[2]) for name, error in failed]
     if not found:
-        name, why = skipped[0]
-        raise ValueError(f"{folder}: none of the {len(files)} images can be read; {name} {why}.")
+        raise ValueError(f"{folder}: none of the {len(files)} images can be read; {failed[0][1]}.")
     rows, sizes, coloured, turned, in_pages = zip(*found)
     X = np.stack(rows)
     made: dict[str, Any] = {"kind": "images", "reader": "image files", "size": size, "rgb": rgb}
@@ -117,11 +116,6 @@ def _said(size: Sequence[int]) -> str:
     return f"{size[0]}x{size[1]}"
 
 
-def _reason(error: ValueError) -> str:
-    """Return the reason why an image was skipped, without its name."""
-    return str(error).partition("cannot be read")[1] + str(error).rpartition("as an image")[2][:-1]
-
-
 def _common_size(folder: Path, files: Sequence[Path], options: Options) -> tuple[int, int]:
     """Return one size for all images, the medians of both sides; note if they differ."""
     sizes = {file: size for file in files if (size := _size(file)) is not None}
@@ -151,14 +145,12 @@ def _common_size(folder: Path, files: Sequence[Path], options: Options) -> tuple
 def _size(file: Path) -> tuple[int, int] | None:
     """Return height and width of an image as displayed, from its header alone, or None."""
     image_module = _opener()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            with image_module.open(file, formats=FORMATS) as image:
-                sides = image.height, image.width
-                return sides[::-1] if image.getexif().get(0x0112, 1) > 4 else sides
-    except Exception:  # the reader that follows reports the reason
-        return None
+    with contextlib.suppress(Exception), warnings.catch_warnings():  # the reader reports the reason
+        warnings.simplefilter("error")
+        with image_module.open(file, formats=FORMATS) as image:
+            sides = image.height, image.width
+            return sides[::-1] if image.getexif().get(0x0112, 1) > 4 else sides
+    return None
 
 
 def _opener() -> Any:
@@ -193,7 +185,7 @@ def _open(file: Path) -> tuple[Any, bool, bool]:
         reason = "" if type(error).__name__ == "UnidentifiedImageError" else f" ({error})"
         if file.suffix.lower() in HEIC and "HEIF" not in image_module.OPEN:
             reason = f" ({NEEDS_HEIC})"
-        raise ValueError(f"{file} cannot be read as an image{reason}.") from error
+        raise ValueError(f"{file.name}: cannot be read{reason}") from error
 
 
 def _has_colour(image: Any) -> bool:
@@ -255,13 +247,18 @@ def _deep_pixels(image: Any, size: tuple[int, int], rgb: bool) -> np.ndarray:
 
 def _stretched(image: Any) -> Any:
     """Stretch a deep image to eight bits for display; return others unchanged."""
-    from PIL import Image
-
     if not _is_deep(image):
         return image
     values = np.asarray(image, dtype=np.float64).clip(0)
-    top = float(values.max(initial=0))
-    return Image.fromarray(np.rint(values / (top or 1.0) * 255).astype(np.uint8))
+    return _eight_bits(values, float(values.max(initial=0)))
+
+
+def _eight_bits(values: np.ndarray, white: float) -> Any:
+    """Return an image of values from 0 to `white`."""
+    from PIL import Image
+
+    shares = values / (white if white > 0 else 1.0)
+    return Image.fromarray(np.rint(255 * shares.clip(0, 1)).astype(np.uint8))
 
 
 def _thumbnails(files: list[Path]) -> Callable[..., bytes]:
@@ -278,22 +275,20 @@ def small_file(image: Any) -> bytes:
     """Encode an image as WebP, a fifth of the size of PNG for photographs; tiny ones as PNG."""
     from PIL import features
 
-    buffer = io.BytesIO()
     if max(image.size) <= 32 or not features.check("webp"):
-        image.save(buffer, format="PNG", optimize=True)
-    else:
-        image.save(buffer, format="WEBP", quality=80, method=4)
-    return buffer.getvalue()
+        return _encoded(image, format="PNG", optimize=True)
+    return _encoded(image, format="WEBP", quality=80, method=4)
 
 
 def png(pixels: ArrayLike, white: float = 1.0) -> bytes:
     """Encode values from 0 to `white`, (height, width[, 3]), as a PNG file."""
-    from PIL import Image  # comes with matplotlib
+    image = _eight_bits(np.asarray(pixels, dtype=np.float64), white)
+    return _encoded(image, format="PNG", optimize=True)
 
-    shares = np.asarray(pixels, dtype=np.float64) / (white if white > 0 else 1.0)
+
+def _encoded(image: Any, **how: Any) -> bytes:
     buffer = io.BytesIO()
-    levels = np.rint(255 * shares.clip(0, 1)).astype(np.uint8)
-    Image.fromarray(levels).save(buffer, format="PNG", optimize=True)
+    image.save(buffer, **how)
     return buffer.getvalue()
 
 

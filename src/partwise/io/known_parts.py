@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from partwise.io._common import named
 from partwise.io.encoding import csv_rows, find_encoding, find_separator
 from partwise.io.samples import Samples
 
-__all__ = ["NamedParts", "read_known", "read_topics", "seed_parts"]
+TOPIC = 'a topic is a line such as sport = ["match", "player"]'
 
 
 @dataclass(frozen=True)
@@ -93,9 +93,8 @@ def without_features(
     array([[ 0., nan,  0.],
            [nan, nan,  0.]])
     """
-    names = None if isinstance(features, int) else [str(name) for name in features]
     p = features if isinstance(features, int) else len(features)
-    at = {} if names is None else {name: j for j, name in enumerate(names)}
+    at = {} if isinstance(features, int) else {str(name): j for j, name in enumerate(features)}
     H = np.full((len(excluded), p), np.nan)
     for row, some in enumerate(excluded):
         if isinstance(some, str):
@@ -103,9 +102,7 @@ def without_features(
         for feature in some:
             column = at.get(feature, -1) if isinstance(feature, str) else int(feature)
             if not 0 <= column < p:
-                raise ValueError(
-                    f"excluded[{row}] names {feature!r}, which is none of the {p} features."
-                )
+                raise ValueError(f"excluded[{row}] names {feature!r}, none of the {p} features.")
             H[row, column] = 0
         if not np.isnan(H[row]).any():
             raise ValueError(f"excluded[{row}] leaves that part no feature.")
@@ -120,16 +117,13 @@ def read_topics(path: Path, samples: Samples) -> NamedParts:
     columns, notes = [], []
     topics = _topics(path)
     for name, words in topics.items():
-        found = [word for word in words if word in vocabulary]
+        found = [word for word in dict.fromkeys(words) if word in vocabulary]
         lost = [word for word in words if word not in vocabulary]
         if not found:
-            raise ValueError(
-                f"{path}: no word of {name!r} is among the words that count "
-                f"({_closest(lost, vocabulary)})."
-            )
+            raise ValueError(f"{path}: {name!r} has no known word: {_closest(lost, vocabulary)}.")
         if lost:
             notes.append(f"{path}: {name!r} goes without {_closest(lost, vocabulary)}.")
-        columns.append([vocabulary[word] for word in dict.fromkeys(found)])
+        columns.append([vocabulary[word] for word in found])
     return NamedParts(list(topics), seed_parts(samples.X, columns), tuple(notes))
 
 
@@ -137,22 +131,18 @@ def _topics(path: Path) -> dict[str, list[str]]:
     """Return names and words in lower case, as in the vocabulary."""
     import tomllib
 
+    _check_file(path, "--seed-words")
     try:
-        held = tomllib.loads(_text(path, "--seed-words"))
+        held = tomllib.loads(path.read_text(encoding=find_encoding(path)))
     except tomllib.TOMLDecodeError as error:
-        raise ValueError(
-            f'{path} cannot be read ({error}); a topic is a line as sport = ["match", "player"].'
-        ) from error
+        raise ValueError(f"{path} cannot be read ({error}); {TOPIC}.") from error
     if not held:
-        raise ValueError(f'{path} has no topic; one is a line as sport = ["match", "player"].')
+        raise ValueError(f"{path} is empty; {TOPIC}.")
     topics = {}
     for name, value in held.items():
         words = value.get("words") if isinstance(value, Mapping) else value
         if not isinstance(words, list) or not words or not all(isinstance(w, str) for w in words):
-            raise ValueError(
-                f"{path}: {name!r} must be a list of words, as {name} = "
-                f'["match", "player"]; got {value!r}.'
-            )
+            raise ValueError(f"{path}: {name!r} must be a list of words, got {value!r}; {TOPIC}.")
         topics[name] = [word.strip().lower() for word in words]
     return topics
 
@@ -172,92 +162,65 @@ def read_known(path: Path, samples: Samples) -> NamedParts:
     The first line lists the names of the features in any order. Empty cells and features that are
     not listed are free. If the features have no names, each line has a number for each feature.
     """
-    _text(path, "--known")
+    _check_file(path, "--known")
     encoding = find_encoding(path)
-    rows_ = csv_rows(path, encoding, find_separator(path, encoding))
-    lines = [row for _, row in rows_ if any(cell.strip() for cell in row)]
+    rows = csv_rows(path, encoding, find_separator(path, encoding))
+    lines = [[cell.strip() for cell in row] for _, row in rows]
+    lines = [row for row in lines if any(row)]
     if len(lines) < 2:
-        raise ValueError(
-            f"{path}: the file needs a line with the feature names and one line per part."
-        )
-    heading, rows = [cell.strip() for cell in lines[0]], lines[1:]
-    columns = _columns(path, heading[1:], samples)
-    H = np.full((len(rows), samples.X.shape[1]), np.nan)
-    names = []
-    for number, row in enumerate(rows, 2):
-        if len(row) != len(heading):
-            raise ValueError(
-                f"{path}, line {number}: {len(row)} cells, and {len(heading)} in the first line."
-            )
-        names.append(row[0].strip() or f"known {number - 1}")
-        H[number - 2, columns] = [
-            _number(cell, path, number, name) for cell, name in zip(row[1:], heading[1:])
-        ]
+        raise ValueError(f"{path} needs a line with the features and one line per part.")
+    features = lines[0][1:]
+    columns = _columns(path, features, samples)
+    H = np.full((len(lines) - 1, samples.X.shape[1]), np.nan)
+    for at, row in enumerate(lines[1:]):
+        with named(f"{path}, line {at + 2}"):
+            if len(row) != len(lines[0]):
+                raise ValueError(f"{len(row)} cells instead of {len(lines[0])}.")
+            H[at, columns] = [_number(cell, name) for cell, name in zip(row[1:], features)]
+    names = [row[0] or f"known {at + 1}" for at, row in enumerate(lines[1:])]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise ValueError(f"{path}: two parts are called {twice!r}.")
-    return NamedParts(names, _like_samples(H, path, samples))
+    return NamedParts(names, _like_samples(H, samples))
 
 
-def _columns(path: Path, heading: Sequence[str], samples: Samples) -> list[int]:
+def _columns(path: Path, heading: list[str], samples: Samples) -> list[int]:
+    """Return the positions of the features in the heading of a file."""
     p = samples.X.shape[1]
     if samples.feature_names is None:
         if len(heading) != p:
-            raise ValueError(
-                f"{path} has {len(heading)} numbers per part, but {samples.source} has {p} "
-                "features; give one number per feature after the name of each part."
-            )
+            raise ValueError(f"{path} has {len(heading)} features, {samples.source} has {p}.")
         return list(range(p))
-    at = {str(name): j for j, name in enumerate(samples.feature_names)}
+    names = [str(name) for name in samples.feature_names]
+    at = {name: j for j, name in enumerate(names)}
     unknown = [name for name in heading if name not in at]
     if unknown:
-        raise ValueError(
-            f"{path}: no feature is called {_closest(unknown[:3], at)}"
-            + (f", nor {len(unknown) - 3} others" if len(unknown) > 3 else "")
-            + f"; the first line is the word name, then features of {samples.source}."
-        )
-    counts = Counter(str(name) for name in samples.feature_names)
-    shared = next((name for name in heading if counts[name] > 1), None)
-    if shared is not None:
-        raise ValueError(
-            f"{path}: {shared!r} is the name of {counts[shared]} features of {samples.source}; "
-            "give each feature its own name there."
-        )
-    twice = next((name for name in heading if list(heading).count(name) > 1), None)
+        raise ValueError(f"{path}: no feature is called {_closest(unknown[:3], at)}.")
+    twice = next((n for n in heading if names.count(n) > 1 or heading.count(n) > 1), None)
     if twice is not None:
-        raise ValueError(f"{path}: the feature {twice!r} comes twice.")
+        raise ValueError(f"{path}: the feature {twice!r} comes twice, here or in {samples.source}.")
     return [at[name] for name in heading]
 
 
-def _number(cell: str, path: Path, line: int, name: str) -> float:
+def _number(cell: str, feature: str) -> float:
     """Parse a number >= 0; an empty cell is NaN."""
-    cell = cell.strip()
-    if cell.lower() in ("", "nan", "na"):
-        return np.nan
     try:
-        value = float(cell)
+        value = np.nan if cell.lower() in ("", "na") else float(cell)
     except ValueError:
-        raise ValueError(f"{path}, line {line}, {name!r}: {cell!r} is no number.") from None
-    if not 0 <= value < np.inf:
-        raise ValueError(
-            f"{path}, line {line}, {name!r}: {cell} is not a number >= 0; leave a cell empty where "
-            "nothing is known."
-        )
+        value = -1.0
+    if value < 0 or value == np.inf:
+        raise ValueError(f"{feature!r}: {cell!r} is no number >= 0; leave unknown numbers empty.")
     return value
 
 
-def _like_samples(H: np.ndarray, path: Path, samples: Samples) -> np.ndarray:
+def _like_samples(H: np.ndarray, samples: Samples) -> np.ndarray:
     """Convert numbers from the units of the data to those of the prepared samples."""
     scale = samples.recipe.get("scale", "none")
     if scale in ("range", "log"):
-        raise ValueError(
-            f"--known {path} needs --scale none, unit, max or std: with --scale {scale} the "
-            "samples are no longer sums of parts in the units of the data."
-        )
+        raise ValueError(f"--known needs --scale none, unit, max or std, not {scale}.")
     return H / np.asarray(samples.recipe["divide"]) if scale in ("max", "std") else H
 
 
-def _text(path: Path, option: str) -> str:
+def _check_file(path: Path, option: str) -> None:
     if not path.is_file():
         raise ValueError(f"{option} {path}: there is no such file.")
-    return path.read_text(encoding=find_encoding(path))

@@ -107,9 +107,7 @@ def labels_of(
     width = max(2, len(rows[0][1]))
     for line, row in rows:
         if len(row) != width:
-            raise ValueError(
-                f"{path}, {unit} {line}: {len(row)} fields, not {width}; each line is id,label."
-            )
+            raise ValueError(f"{path}, {unit} {line}: {len(row)} fields instead of {width}.")
     id_at, label_at, begin = _columns(path, rows, position | gone, options)
     y = np.full(len(ids), None, dtype=object)
     strange: Rows = []
@@ -124,9 +122,8 @@ def labels_of(
         elif label and not (unknown == "drop" and says_unknown(label)):
             if y[at] not in (None, label):
                 check_labels(np.array([y[at], label], dtype=object), str(path), "keep", unknown)
-                raise ValueError(
-                    f"{path}, {unit} {line}: {name!r} has two labels, {y[at]!r} and {label!r}."
-                )
+                both = f"{y[at]!r} and {label!r}"
+                raise ValueError(f"{path}, {unit} {line}: {name!r} has two labels, {both}.")
             y[at] = label
     _check_strange(path, strange, skip_unknown, rows[begin:], list(ids), position, options)
     if lost:

@@ -29,20 +29,13 @@ from partwise.io.samples import Samples
 def read_matrix(path: Path, options: Options) -> Samples:
     """Read a matrix file with one sample per row."""
     options.step(0, 1, "reading the matrix")
-    readers = {
-        ".npy": _npy,
-        ".mtx": _mtx,
-        ".npz": _dataset,
-        ".mat": _dataset,
-        ".h5ad": _h5ad,
-    }
-    samples = readers[path.suffix.lower()](path, options)
+    readers = {".npy": _npy, ".mtx": _mtx, ".h5ad": _h5ad}
+    samples = readers.get(path.suffix.lower(), _dataset)(path, options)
     if options.transpose:
         if samples.image_shape is not None:
             raise ValueError(f"{path} holds images; --transpose is for matrices.")
         X = sp.csr_array(samples.X.T) if samples.is_sparse else np.ascontiguousarray(samples.X.T)
-        ids = [str(i) for i in range(X.shape[0])]
-        samples = Samples(X, ids, samples.kind, source=samples.source)
+        samples = replace(_plain(X, samples.source, None), kind=samples.kind)
     options.step(1, 1, "reading the matrix")
     return finish(samples, options)
 
@@ -65,10 +58,7 @@ def _npy(path: Path, options: Options) -> Samples:
         raise ValueError(f"{path} is an archive of arrays; rename it to .npz.")
     if array.ndim in (3, 4):  # images, channels last
         if array.ndim == 4 and array.shape[3] not in (1, 3):
-            raise ValueError(
-                f"{path}: images must be (height, width) or (height, width, 3), got "
-                f"{array.shape[1:]}."
-            )
+            raise ValueError(f"{path}: images must have 1 or 3 channels, got {array.shape[1:]}.")
         inner = array.shape[1:] if array.shape[-1] != 1 else array.shape[1:3]
         X = check_matrix(array.reshape(len(array), -1), path)
         return _plain(X, path, tuple(int(s) for s in inner))
@@ -112,34 +102,25 @@ def _dataset(path: Path, options: Options) -> Samples:
 
 
 def _of_dataset(found: Any, options: Options) -> Samples:
-    y, shape = None, found.image_shape or options.image_shape
-    by_columns = found.image_shape is not None and found.image_order == "F"
-    if found.image_shape is None and shape is not None:
-        by_columns = str(found.source).lower().endswith(".mat")
-        if by_columns and options.image_order == "auto":
+    source = found.source or found.name
+    shape, order = found.image_shape or options.image_shape, options.image_order
+    by_columns = order == "columns" or (order == "auto" and found.image_order == "F")
+    if found.image_shape is None and order == "auto":
+        by_columns = shape is not None and str(source).lower().endswith(".mat")
+        if by_columns:
             options.note(
                 "Pixels were read column by column, as MATLAB stores them. If images lie on their "
                 "side, use --image-order rows."
             )
-    if options.image_order != "auto":
-        by_columns = options.image_order == "columns"
-    if options.label_column is not None and options.label_column not in ("y", "gnd"):
-        raise ValueError(
-            f"{found.source or found.name}: its labels are called y or gnd, got --label-column "
-            f"{options.label_column!r}."
-        )
-    if found.y is not None:
-        y = np.array([found.class_names[code] for code in found.y], dtype=object)
-    elif options.label_column is not None:
-        raise ValueError(f"{found.source or found.name} has no labels for --label-column.")
-    return _plain(
-        found.X,
-        found.source if Path(found.source).is_file() else found.name,
-        shape,
-        by_columns,
-        feature_names=None if found.terms is None else [str(term) for term in found.terms],
-        y=y,
-    )
+    if options.label_column not in (None, "y", "gnd"):
+        wrong = f"--label-column {options.label_column!r}"
+        raise ValueError(f"{source}: its labels are called y or gnd, got {wrong}.")
+    if found.y is None and options.label_column is not None:
+        raise ValueError(f"{source} has no labels for --label-column.")
+    y = None if found.y is None else np.array(found.class_names, dtype=object)[found.y]
+    terms = None if found.terms is None else list(map(str, found.terms))
+    source = found.source if Path(found.source).is_file() else found.name
+    return _plain(found.X, source, shape, by_columns, feature_names=terms, y=y)
 
 
 def _h5ad(path: Path, options: Options) -> Samples:
@@ -163,52 +144,46 @@ def finish(samples: Samples, options: Options) -> Samples:
     """Choose the kind and scale of the numbers, or use those of a recipe, and scale them."""
     X, shape = samples.X, samples.image_shape
     if shape is not None and np.prod(shape) != X.shape[1]:
-        raise ValueError(
-            f"{samples.source}: images of {'x'.join(map(str, shape))} have {np.prod(shape)} "
-            f"values, its rows have {X.shape[1]}."
-        )
+        size = f"{'x'.join(map(str, shape))} have {np.prod(shape)} values"
+        raise ValueError(f"{samples.source}: images of {size}, its rows have {X.shape[1]}.")
     if options.kind == "texts":
         raise ValueError(f"{samples.source} holds numbers; --kind texts needs texts.")
     if options.scale == "range":
         raise ValueError(f"{samples.source}: --scale range is for tables; use max or std.")
-    learn = _learn if options.recipe is None else _repeat
-    samples, made = learn(samples, options)
-    X, kind = samples.X, made["kind"]
-    known = made.get("genes")
-    what = {"images": "Images as rows", "counts": "Counts"}.get(kind, "A matrix")
-    if made["scale"] == "log":
-        what = "Counts" if known is None else f"Counts of the {len(known):,} most variable genes"
-    if isinstance(X, np.memmap):
-        what += ", read from disk by blocks of rows"
-    return replace(
-        samples,
-        X=apply_scale(X, made),
-        kind=kind,
-        preparation=f"{what}; {SCALE_WORDS[made['scale']]}.",
-        recipe=made,
+    samples, made = (
+        _learn(samples, options) if options.recipe is None else _repeat(samples, options)
     )
+    what = {"images": "Images as rows", "counts": "Counts"}.get(made["kind"], "A matrix")
+    if made["scale"] == "log":
+        genes = made.get("genes")
+        what = f"Counts of the {len(genes):,} most variable genes" if genes else "Counts"
+    if isinstance(samples.X, np.memmap):
+        what += ", read from disk by blocks of rows"
+    words = f"{what}; {SCALE_WORDS[made['scale']]}."
+    X = apply_scale(samples.X, made)
+    return replace(samples, X=X, kind=made["kind"], preparation=words, recipe=made)
 
 
 def _learn(samples: Samples, options: Options) -> tuple[Samples, dict[str, Any]]:
     """Return the samples with the genes to keep, and the recipe with their kind and scale."""
-    X, cells = samples.X, samples.source.lower().endswith(".h5ad")
+    X, cells, scale = samples.X, samples.source.lower().endswith(".h5ad"), options.scale
     kind = options.kind or samples.kind
-    if options.kind is None and kind != "images" and (samples.is_sparse or kind == "counts"):
-        kind = "counts" if is_counts(X) else "table" if kind == "counts" else kind
     if kind == "images" and samples.image_shape is None:
         raise ValueError(f"{samples.source}: --kind images needs --image-shape, such as 32x32.")
-    scale = options.scale
+    if options.kind is None and kind != "images" and (samples.is_sparse or kind == "counts"):
+        kind = "counts" if is_counts(X) else "table"
     if scale == "auto":
-        counted_scale = "log" if cells else "total"
-        scale = "none" if lowest(X) < 0 else counted_scale if kind == "counts" else "unit"
-    samples, genes = _variable(samples, options, cells and kind == "counts")
-    return samples, {
+        usual = {"counts": "log" if cells else "total"}.get(kind, "unit")
+        scale = "none" if lowest(X) < 0 else usual
+    genes = _variable(samples, options, cells and kind == "counts")
+    samples = samples if genes is None else _with_genes(samples, genes)
+    made = {
         "kind": "table" if scale == "log" else kind,  # logarithms are not counts
         "reader": "a matrix",
         "features": int(samples.X.shape[1]),
-        **genes,
         **learn_scale(samples.X, scale),
     }
+    return samples, made if genes is None else {**made, "genes": genes}
 
 
 def _repeat(samples: Samples, options: Options) -> tuple[Samples, dict[str, Any]]:
@@ -217,41 +192,31 @@ def _repeat(samples: Samples, options: Options) -> tuple[Samples, dict[str, Any]
     if made["reader"] != "a matrix":
         raise ValueError(f"{samples.source} is a matrix; the model was fitted to {made['reader']}.")
     if "genes" in made:
-        samples = _known_genes(samples, made["genes"])
+        samples = _with_genes(samples, made["genes"])
     p = samples.X.shape[1]
     if made.get("features", p) != p:
-        raise ValueError(
-            f"{samples.source} has {p} features; the model was fitted to {made['features']}."
-        )
+        raise ValueError(f"{samples.source} has {p} features; the model has {made['features']}.")
     return samples, made
 
 
-def _variable(
-    samples: Samples, options: Options, counts: bool
-) -> tuple[Samples, dict[str, list[str]]]:
-    """Keep the most variable genes of cells if there are many, or as many as --genes asks for."""
+def _variable(samples: Samples, options: Options, counts: bool) -> list[str] | None:
+    """Return the most variable genes if there are many, or as many as --genes asks for."""
     from partwise.io.genes import GENES, MANY, variable_genes
 
-    p = samples.X.shape[1]
-    wanted = options.genes
+    p, wanted, names = samples.X.shape[1], options.genes, samples.feature_names
     if wanted is None:
         wanted = GENES if counts and p > MANY else 0
     if not wanted or wanted >= p:
-        return samples, {}
-    if not counts or samples.feature_names is None:
+        return None
+    if not counts or names is None:
         raise ValueError(f"{samples.source}: --genes is for counts in a .h5ad file.")
-    kept = variable_genes(samples.X, wanted)
-    names = [samples.feature_names[j] for j in kept]
-    return replace(samples, X=samples.X[:, kept], feature_names=names), {"genes": names}
+    return [names[j] for j in variable_genes(samples.X, wanted)]
 
 
-def _known_genes(samples: Samples, genes: list[str]) -> Samples:
-    """Return the genes that the model was fitted to, in its order."""
+def _with_genes(samples: Samples, genes: list[str]) -> Samples:
+    """Return the samples with these genes, in this order."""
     at = {name: j for j, name in enumerate(samples.feature_names or ())}
     gone = [name for name in genes if name not in at]
     if gone:
-        raise ValueError(
-            f"{samples.source} lacks {len(gone)} of the {len(genes)} genes that the model was "
-            f"fitted to ({shown(gone)})."
-        )
+        raise ValueError(f"{samples.source} lacks genes of the model: {shown(gone)}.")
     return replace(samples, X=samples.X[:, [at[g] for g in genes]], feature_names=list(genes))

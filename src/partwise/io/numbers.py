@@ -60,39 +60,31 @@ def decimal_sign(values: Iterable[Any], *, usual: str = ".") -> str | None:
     >>> decimal_sign(["blue", "red"])
     """
     point = comma = count = 0
-    only_point = only_comma = 0
     for value in values:
         if not isinstance(value, str):  # numbers in workbooks have no decimal sign
             point, comma, count = point + 1, comma + 1, count + 1
-            continue
-        if value.strip().lower() in NOTHING:
-            continue
-        text = bare(value)
-        count += 1
-        a, b = bool(text and _POINT.match(text)), bool(text and _COMMA.match(text))
-        point, comma = point + a, comma + b
-        only_point, only_comma = only_point + (a and not b), only_comma + (b and not a)
+        elif value.strip().lower() not in NOTHING:
+            text = bare(value)
+            point += bool(text and _POINT.match(text))
+            comma += bool(text and _COMMA.match(text))
+            count += 1
     if not count or max(point, comma) < ENOUGH * count:
         return None
-    if only_point == only_comma:
-        return usual
-    return "." if only_point > only_comma else ","
+    return usual if point == comma else "." if point > comma else ","
 
 
 def to_numbers(values: Iterable[Any], decimal: str) -> np.ndarray:
     """Convert values to floats; values that are not numbers become NaN."""
     pattern, drop = (_POINT, ",") if decimal == "." else (_COMMA, ".")
-    out = []
-    for value in values:
+
+    def number(value: Any) -> float:
         if isinstance(value, Real):
-            out.append(float(value))
-            continue
+            return float(value)
         text = bare(value) if isinstance(value, str) else ""
-        if text and pattern.match(text):
-            out.append(float(text.replace(drop, "").replace(",", ".")))
-        else:
-            out.append(np.nan)
-    return np.array(out, dtype=np.float64)
+        is_number = text and pattern.match(text)
+        return float(text.replace(drop, "").replace(",", ".")) if is_number else np.nan
+
+    return np.array([number(value) for value in values], dtype=np.float64)
 
 
 def date_format(values: Any) -> str | None:

@@ -283,9 +283,7 @@ def _specs(
     with named(path):
         columns, specs = learn_columns(chosen, usual=usual, ranged=ranged)
     if not specs:
-        raise ValueError(
-            f"{path} has no column of numbers, dates or categories; --text-column reads texts."
-        )
+        raise ValueError(f"{path} has no usable column; --text-column reads a column of texts.")
     return columns, specs
 
 

@@ -83,7 +83,7 @@ def text_samples(
     empty = [ids[i] for i in np.setdiff1d(range(len(ids)), written).tolist()]
     if empty:
         _note_empty(source, empty, len(ids), options)
-    texts, ids = [plain[i] for i in written.tolist()], [ids[i] for i in written]
+    texts, ids = ([some[i] for i in written.tolist()] for some in (plain, ids))
     X, made, words = _weights(texts, ids, source, options)
     what = "words" if made.get("tokens", "words") == "words" else "groups of characters"
     words = f"{len(made['words']):,} {what}{words and ', '}{words}"
@@ -173,9 +173,7 @@ def learn_words(texts: Sequence[str], source: str, options: Options) -> tuple[di
         )
         counts = counter.fit_transform(texts)
     except ValueError as error:
-        raise ValueError(
-            f"{source}: the texts share too few words to compare them ({error})."
-        ) from error
+        raise ValueError(f"{source}: the texts share too few words ({error}).") from error
     df = np.bincount(counts.indices, minlength=counts.shape[1])
     idf = np.log(n / df)
     words = counter.get_feature_names_out()

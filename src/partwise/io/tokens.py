@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from partwise.io.encoding import decode
 from partwise.io.languages import find_languages, stop_lists, words_of
 
 #: "frequent": words of more than this share of the texts are stop words.
@@ -44,35 +45,30 @@ def find_stop_words(texts: Sequence[str], asked: str, *, characters: bool) -> tu
         return [], "no stop words"
     if asked not in ("auto", "frequent"):
         names = [name.strip().lower() for name in asked.split(",")]
-        if all(name in lists for name in names):
-            return sorted(set().union(*(lists[name] for name in names))), f"{asked} stop words"
-        return _own(asked)
+        return _of_languages(names) if lists.keys() >= {*names} else _own(asked)
     if characters:
         return sorted(_GRAMMAR), "without characters of grammar"
     if asked == "auto":
+        # Otherwise only max_df: with few topics, informative words are frequent, too.
         found = find_languages(texts)
-        if found:
-            words = sorted(set().union(*(lists[name] for name in found)))
-            *some, last = (name.capitalize() for name in found)
-            named = f"{', '.join(some)} and {last}" if some else last
-            return words, f"without {named} stop words"
-        return [], ""  # only max_df: with few topics, informative words are frequent, too
+        return _of_languages(found) if found else ([], "")
     seen = Counter(word for text in texts for word in set(words_of(text)))
     limit = FREQUENT * len(texts)
     common = sorted(word for word, count in seen.items() if count > limit)
     return common, f"without {len(common)} words that more than {FREQUENT:.0%} of the texts share"
 
 
-def _own(path: str) -> tuple[list[str], str]:
-    from partwise.io.encoding import decode
+def _of_languages(names: Sequence[str]) -> tuple[list[str], str]:
+    words = sorted(set().union(*(stop_lists()[name] for name in names)))
+    return words, f"without {' and '.join(name.capitalize() for name in names)} stop words"
 
+
+def _own(path: str) -> tuple[list[str], str]:
     if not Path(path).is_file():
-        raise ValueError(
-            f"stop_words={path!r} is no file and no language; it can be auto, off, frequent, "
-            f"{', '.join(stop_lists())}, or a file with a word a line."
-        )
+        known = ", ".join(("auto", "off", "frequent", *stop_lists()))
+        raise ValueError(f"stop_words={path!r} is no file and none of {known}.")
     text, _ = decode(Path(path).read_bytes(), path)
-    words = sorted({word for line in text.splitlines() for word in words_of(line)})
+    words = sorted(set(words_of(text)))
     return words, f"without the {len(words)} stop words of {Path(path).name}"
 
 

@@ -22,12 +22,11 @@ class Entry:
     image_shape: tuple[int, int] | None = None
     image_order: str = "F"
     class_names: tuple[str, ...] | None = None
-    fetcher: str | None = None  # a name in `fetch.FETCHERS`
+    fetched: str = ""  # description of the set that scikit-learn downloads
 
 
 def _entry(table: dict[str, Any]) -> Entry:
-    fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
-    return Entry(**fields)
+    return Entry(**{k: tuple(v) if isinstance(v, list) else v for k, v in table.items()})
 
 
 _TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))

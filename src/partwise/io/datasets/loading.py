@@ -6,9 +6,12 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
 
 from partwise.io.datasets.catalogue import CATALOGUE, Entry, canonical
-from partwise.io.datasets.fetch import FETCHERS
 from partwise.io.datasets.matrix_files import Dataset, read
 
 
@@ -60,8 +63,8 @@ def load(name: str, *, data_home: str | Path | None = None, download: bool = Fal
     if path is not None:
         dataset = read(path)
         return _described(dataset, key, entry) if entry else replace(dataset, name=key)
-    if download and entry and entry.fetcher:
-        return FETCHERS[entry.fetcher]()
+    if download and entry and entry.fetched:
+        return _fetch(key, entry.fetched)
     raise FileNotFoundError(_how_to_get(key, entry, folders, download))
 
 
@@ -120,15 +123,12 @@ def _folders(data_home: str | Path | None) -> list[Path]:
 
 def _find(stems: tuple[str, ...], folders: list[Path]) -> Path | None:
     """Return the first match: by folder, then by stem, then .npz before .mat."""
-    for folder in folders:
-        if not folder.is_dir():
-            continue
-        files = {path.name.lower(): path for path in sorted(folder.iterdir())}
-        for stem in stems:
-            for suffix in (".npz", ".mat"):
-                path = files.get(stem + suffix)
-                if path is not None and path.is_file():
-                    return path
+    names = [stem + suffix for stem in stems for suffix in (".npz", ".mat")]
+    for folder in filter(Path.is_dir, folders):
+        files = {path.name.lower(): path for path in sorted(folder.iterdir()) if path.is_file()}
+        found = next((files[name] for name in names if name in files), None)
+        if found is not None:
+            return found
     return None
 
 
@@ -159,20 +159,51 @@ def _digits() -> Dataset:
     return _described(digits, "digits", CATALOGUE["digits"])
 
 
+def _fetch(name: str, description: str) -> Dataset:
+    """Let scikit-learn download a data set; pictures get grey values from 0 to 255."""
+    from sklearn import datasets
+
+    terms, shape = None, (32, 32)
+    if name == "news20":
+        found = datasets.fetch_20newsgroups_vectorized(subset="all", normalize=False)
+        X, names = sparse.csr_array(found.data).astype(np.float64), found.target_names
+        terms, shape = np.asarray(found.feature_names, dtype=str), None
+    elif name == "orl":
+        found = datasets.fetch_olivetti_faces()
+        small = found.images.reshape(-1, 32, 2, 32, 2).mean(axis=(2, 4), dtype=np.float64)
+        X, names = _pixels(small), np.unique(found.target)
+    else:
+        centre = slice(61, 189)
+        how = {"min_faces_per_person": 20, "slice_": (centre, centre), "resize": 0.25}
+        found = datasets.fetch_lfw_people(**how)
+        X, names = _pixels(found.images), found.target_names
+    return Dataset(
+        X,
+        np.asarray(found.target, dtype=np.intp),
+        name,
+        image_shape=shape,
+        class_names=tuple(map(str, names)),
+        terms=terms,
+        description=description,
+        source="scikit-learn",
+    )
+
+
+def _pixels(images: Any) -> np.ndarray:
+    """Return images from 0 to 1 as rows of grey values from 0 to 255, column by column."""
+    columns = np.asarray(images, dtype=np.float64).transpose(0, 2, 1)
+    return 255 * columns.reshape(len(columns), -1)
+
+
 def _how_to_get(key: str, entry: Entry | None, folders: list[Path], download: bool) -> str:
     places = ", ".join(str(folder) for folder in folders)
     if entry is None:
-        return (
-            f"Unknown data set {key!r}. Choose one of {', '.join(CATALOGUE)}, or put {key}.npz or "
-            f"{key}.mat into one of {places}."
-        )
-    stem = entry.stems[0]
+        known = ", ".join(CATALOGUE)
+        return f"Unknown data set {key!r}. Choose one of {known}, or put {key}.npz into {places}."
     message = (
-        f"Data set {key!r} ({entry.description}) was not found in {places}. "
-        f"Get it from {entry.get_from}, and put it into one of these folders as {stem}.npz or "
-        f"{stem}.mat (partwise.datasets.read describes such a file). The environment variable "
-        "PARTWISE_DATA adds a folder of your own."
+        f"Data set {key!r} was not found in {places}. Get it from {entry.get_from}, and put it "
+        f"there as {entry.stems[0]}.npz or .mat; PARTWISE_DATA adds a folder of your own."
     )
-    if entry.fetcher and not download:
+    if entry.fetched and not download:
         message += f" Or let scikit-learn download it: load({key!r}, download=True)."
     return message

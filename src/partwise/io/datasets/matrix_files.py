@@ -15,7 +15,7 @@ from scipy import sparse
 
 from partwise.backends.compressed import csr_of
 from partwise.io._common import check_matrix
-from partwise.io.archives import check_mat, check_shape, check_zip
+from partwise.io.archives import check_mat, check_shape, check_zip, whole
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,8 @@ class Dataset:
         height, width = self.image_shape
         pixels = np.atleast_2d(np.asarray(rows))
         if pixels.shape[1] != height * width:
-            raise ValueError(
-                f"images() needs rows of {height} x {width} = {height * width} values, "
-                f"got {pixels.shape[1]}."
-            )
+            wanted = f"{height} x {width} = {height * width}"
+            raise ValueError(f"images() needs {wanted} values per row, got {pixels.shape[1]}.")
         if self.image_order == "C":
             return pixels.reshape(-1, height, width)
         return pixels.reshape(-1, width, height).transpose(0, 2, 1)
@@ -116,53 +114,38 @@ def read(path: str | Path) -> Dataset:
     array([0, 0, 1, 1])
     """
     path = Path(path)
-    readers: dict[str, Callable[[Path], dict[str, Any]]] = {".npz": _read_npz, ".mat": _read_mat}
-    reader = readers.get(path.suffix.lower())
+    reader = {".npz": _read_npz, ".mat": _read_mat}.get(path.suffix.lower())
     if reader is None:
         raise ValueError(f"{path}: expected a .npz or .mat file.")
-    try:
+    with whole(path, "data set"):
         parts = reader(path)
         X = check_matrix(parts.pop("X"), path).astype(np.float64)
         y, class_names = _as_codes(parts.pop("y", None), parts, X.shape[0])
         terms = parts.pop("terms", None)
         if terms is not None and terms.shape != (X.shape[1],):
             raise ValueError(f"{X.shape[1]} features but terms of shape {terms.shape}")
-    except ValueError as error:
-        text = _one_line(error)
-        raise ValueError(text if str(path) in text else f"{path}: {text}") from error
-    return Dataset(
-        X, y, path.stem, class_names=class_names, terms=terms, source=str(path), extra=parts
-    )
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    about = {"class_names": class_names, "terms": terms, "source": str(path), "extra": parts}
+    return Dataset(X, y, path.stem, **about)
 
 
 def _read_npz(path: Path) -> dict[str, Any]:
     check_zip(path)
-    parts: dict[str, Any] = _parse(path, lambda: _load_arrays(path))
+    with path.open("rb") as file:  # numpy would not close its file after an error
+        archive = np.load(file, allow_pickle=False)
+        if isinstance(archive, np.ndarray):
+            raise ValueError("a single array, not an archive of arrays")
+        parts = dict(archive)
     if "indptr" in parts:
         missing = {"data", "indices", "shape"} - parts.keys()
         if missing:
             raise ValueError(f"a sparse matrix also needs {', '.join(sorted(missing))}")
         parts["X"] = _sparse(path, parts)
     elif "X" not in parts:
-        raise ValueError(
-            f"needs X, or data, indices, indptr and shape; it holds {', '.join(parts) or 'nothing'}"
-        )
+        raise ValueError(f"needs X, or data, indices, indptr and shape; it has {list(parts)}")
     scale = parts.pop("scale", None)
     if scale is not None:
         parts["X"] = parts["X"] / float(scale)
     return parts
-
-
-def _load_arrays(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:  # numpy would not close its file after an error
-        archive = np.load(file, allow_pickle=False)
-        if isinstance(archive, np.ndarray):
-            raise ValueError("a single array, not an archive of arrays")
-        return dict(archive)
 
 
 def _sparse(path: Path, parts: dict[str, Any]) -> sparse.csr_array:
@@ -182,12 +165,9 @@ def _read_mat(path: Path) -> dict[str, Any]:
     check_mat(path, names)
     how = sparse_arrays(scipy.io.loadmat)
     try:
-        found = _parse(path, lambda: scipy.io.loadmat(path, variable_names=names, **how))
+        found = scipy.io.loadmat(path, variable_names=names, **how)
     except NotImplementedError as error:
-        raise ValueError(
-            "MATLAB 7.3 files are not read; in MATLAB, save it again with "
-            "save('file.mat', 'fea', 'gnd', '-v7')"
-        ) from error
+        raise ValueError("MATLAB 7.3 files are not read; save it with the option -v7") from error
     if "fea" not in found:
         held = ", ".join(name for name, _, _ in scipy.io.whosmat(path)) or "nothing"
         raise ValueError(f"needs fea (samples in rows) and, where known, gnd; it holds {held}")
@@ -201,17 +181,6 @@ def _read_mat(path: Path) -> dict[str, Any]:
 def sparse_arrays(reader: Callable[..., Any]) -> dict[str, bool]:
     """Return the option of scipy's readers for sparse arrays, if this scipy has it."""
     return {"spmatrix": False} if "spmatrix" in inspect.signature(reader).parameters else {}
-
-
-def _parse(path: Path, parser: Callable[[], Any]) -> Any:
-    """Run a parser of files and turn any error of it into a ValueError."""
-    try:
-        return parser()
-    except (NotImplementedError, MemoryError, FileNotFoundError, PermissionError, Warning):
-        raise  # the user's filter may turn warnings into errors; the file is not at fault
-    except Exception as error:  # damaged files cause zlib, struct, zip, EOF and type errors
-        reason = _one_line(error)[:200]
-        raise ValueError(f"damaged, or not a {path.suffix} file ({reason})") from error
 
 
 def _as_codes(

@@ -61,10 +61,7 @@ def tfidf(X: Any) -> Any:
     counts.sum_duplicates()
     counts.eliminate_zeros()
     if counts.nnz and counts.data.min() < 1:
-        raise ValueError(
-            f"tfidf needs counts (0, or at least 1), got {counts.data.min():g}; "
-            "use unit_rows for values that are weights already."
-        )
+        raise ValueError(f"tfidf needs counts (0, or at least 1), got {counts.data.min():g}.")
     df = np.bincount(counts.indices, minlength=counts.shape[1])
     idf = np.log(counts.shape[0] / np.maximum(df, 1)).astype(counts.dtype)
     counts.data = (1 + np.log(counts.data)) * idf[counts.indices]
