@@ -103,7 +103,7 @@ def test_one_long_text_does_not_decide_for_all():
 
 def test_every_language_that_has_a_share_is_found():
     texts = [*(ENGLISH * 12), *(GERMAN * 6), *(FRENCH * 2)]
-    assert found_languages(texts) == "without English, German and French stop words"
+    assert found_languages(texts) == "without English, German, French stop words"
     lists = stop_lists()
     stops = set(find_stop_words(texts, "auto", characters=False)[0])
     assert stops == lists["english"] | lists["german"] | lists["french"]

@@ -218,5 +218,6 @@ def _with_genes(samples: Samples, genes: list[str]) -> Samples:
     at = {name: j for j, name in enumerate(samples.feature_names or ())}
     gone = [name for name in genes if name not in at]
     if gone:
-        raise ValueError(f"{samples.source} lacks genes of the model: {shown(gone)}.")
+        missing = f"{len(gone)} of the model's {len(genes)} genes: {shown(gone)}"
+        raise ValueError(f"{samples.source} lacks {missing}.")
     return replace(samples, X=samples.X[:, [at[g] for g in genes]], feature_names=list(genes))

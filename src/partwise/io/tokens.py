@@ -60,7 +60,7 @@ def find_stop_words(texts: Sequence[str], asked: str, *, characters: bool) -> tu
 
 def _of_languages(names: Sequence[str]) -> tuple[list[str], str]:
     words = sorted(set().union(*(stop_lists()[name] for name in names)))
-    return words, f"without {' and '.join(name.capitalize() for name in names)} stop words"
+    return words, f"without {', '.join(name.capitalize() for name in names)} stop words"
 
 
 def _own(path: str) -> tuple[list[str], str]:

@@ -26,7 +26,8 @@ class Entry:
 
 
 def _entry(table: dict[str, Any]) -> Entry:
-    return Entry(**{k: tuple(v) if isinstance(v, list) else v for k, v in table.items()})
+    made: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
+    return Entry(**made)
 
 
 _TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))

@@ -163,11 +163,11 @@ def _fetch(name: str, description: str) -> Dataset:
     """Let scikit-learn download a data set; pictures get grey values from 0 to 255."""
     from sklearn import datasets
 
-    terms, shape = None, (32, 32)
+    terms = None
     if name == "news20":
         found = datasets.fetch_20newsgroups_vectorized(subset="all", normalize=False)
         X, names = sparse.csr_array(found.data).astype(np.float64), found.target_names
-        terms, shape = np.asarray(found.feature_names, dtype=str), None
+        terms = np.asarray(found.feature_names, dtype=str)
     elif name == "orl":
         found = datasets.fetch_olivetti_faces()
         small = found.images.reshape(-1, 32, 2, 32, 2).mean(axis=(2, 4), dtype=np.float64)
@@ -181,7 +181,7 @@ def _fetch(name: str, description: str) -> Dataset:
         X,
         np.asarray(found.target, dtype=np.intp),
         name,
-        image_shape=shape,
+        image_shape=None if name == "news20" else (32, 32),
         class_names=tuple(map(str, names)),
         terms=terms,
         description=description,
