@@ -58,7 +58,7 @@ def samples(folder: Path, name: str, most: int) -> tuple[Any, Any]:
     return X[rows], y[rows]
 
 
-def given(y: Any, way: str, m: int, seed: int) -> Any:
+def draw_labels(y: Any, way: str, m: int, seed: int) -> Any:
     """Return labels drawn evenly or at random; -1 marks all other samples.
 
     There are m labels per class, or half of the class if that is less; or as many labels of random
@@ -75,7 +75,7 @@ def given(y: Any, way: str, m: int, seed: int) -> Any:
     return known
 
 
-def asked(model: Any, y: Any, seed: int) -> Any:
+def labels_by_suggest(model: Any, y: Any, seed: int) -> Any:
     """Yield the labels after each budget, where samples are added in the order of `suggest`."""
     rng, c = np.random.RandomState(seed), int(y.max()) + 1
     known = np.full(y.size, -1)
@@ -93,7 +93,7 @@ def asked(model: Any, y: Any, seed: int) -> Any:
         yield m, known.copy()
 
 
-def judged(model: Any, known: Any, y: Any) -> dict[str, float] | None:
+def estimates_and_truth(model: Any, known: Any, y: Any) -> dict[str, float] | None:
     """Return the model's estimates of the accuracy, and the true values."""
     model.relabel(known)
     rest = known < 0
@@ -131,17 +131,17 @@ def draw(folder: str, name: str, seed: int, most: int) -> dict[str, Any]:
     for way in WAYS:
         if way == "queue":
             if y.max() < 30:  # the studio's page has no room for more classes
-                for m, known in asked(model, y, seed):
+                for m, known in labels_by_suggest(model, y, seed):
                     if np.unique(known[known >= 0]).size < 2:
                         continue
-                    found[f"{name}/{way}/{m}/{seed}"] = judged(model, known, y)
+                    found[f"{name}/{way}/{m}/{seed}"] = estimates_and_truth(model, known, y)
             continue
         truth = np.random.RandomState(seed).permutation(y) if way == "noise" else y
         for m in BUDGETS:
-            known = given(truth, way, m, seed)
+            known = draw_labels(truth, way, m, seed)
             few = (known >= 0).sum() <= min(LABELS, 0.6 * y.size)
             if few and np.unique(known[known >= 0]).size > 1:
-                found[f"{name}/{way}/{m}/{seed}"] = judged(model, known, truth)
+                found[f"{name}/{way}/{m}/{seed}"] = estimates_and_truth(model, known, truth)
     return {key: value for key, value in found.items() if value is not None}
 
 
@@ -151,7 +151,7 @@ def half_labelled(folder: str, name: str, seed: int, most: int) -> dict[str, flo
 
     warnings.simplefilter("ignore")
     X, y = samples(Path(folder), name, most)
-    known = given(y, "even", 5, seed)
+    known = draw_labels(y, "even", 5, seed)
     use = np.random.RandomState(seed).permutation(y.max() + 1)[: (y.max() + 2) // 2]
     known[~np.isin(known, use)] = -1
     model = PartsClassifier().fit(X, known)
@@ -183,7 +183,9 @@ def others(tasks: list[tuple[str, str, int, int]], workers: Any) -> str:
     return "\n".join(lines)
 
 
-def doubted(folder: str, name: str, seed: int, most: int) -> list[tuple[float, float, float, bool]]:
+def reported_wrong_labels(
+    folder: str, name: str, seed: int, most: int
+) -> list[tuple[float, float, float, bool]]:
     """Make some labels wrong, and return those that the model reports as wrong.
 
     Each item is (share of wrong labels, reported probability, count, is wrong). Labels that are not
@@ -194,8 +196,8 @@ def doubted(folder: str, name: str, seed: int, most: int) -> list[tuple[float, f
     warnings.simplefilter("ignore")
     X, y = samples(Path(folder), name, most)
     model, c = PartsClassifier(warm_start=True).prepare(X), int(y.max()) + 1
-    drawn = [given(y, way, m, seed) for way in ("even", "random") for m in (5, 10)]
-    drawn += [known for m, known in asked(model, y, seed) if m == 5 and c < 30]
+    drawn = [draw_labels(y, way, m, seed) for way in ("even", "random") for m in (5, 10)]
+    drawn += [known for m, known in labels_by_suggest(model, y, seed) if m == 5 and c < 30]
     found = []
     for known in drawn:
         rows = np.flatnonzero(known >= 0)
@@ -380,7 +382,7 @@ def main() -> None:
             print(others(tasks, workers))
             return
         if chosen.doubts:
-            found = workers.map(doubted, *zip(*tasks, strict=True))
+            found = workers.map(reported_wrong_labels, *zip(*tasks, strict=True))
             print(doubts_table([row for rows in found for row in rows]))
             return
         for task, done in zip(tasks, workers.map(draw, *zip(*tasks, strict=True)) if tasks else ()):

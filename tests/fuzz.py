@@ -89,7 +89,7 @@ class Case:
 # -- drawing random cases -------------------------------------------------------------------------
 
 
-def beyond(number: int) -> Any:
+def module_of(number: int) -> Any:
     """Return the module that draws and runs the case `number`, or None if it is this file."""
     import fuzz_classifier
     import fuzz_others
@@ -99,7 +99,7 @@ def beyond(number: int) -> Any:
 
 def draw(number: int) -> Any:
     """Return the random case that a number determines."""
-    if (other := beyond(number)) is not None:
+    if (other := module_of(number)) is not None:
         return other.draw(number)
     rng = np.random.default_rng([20260, number])
     choice = LATER if kind_of(number) == NEWER else ESTIMATORS
@@ -467,7 +467,7 @@ def partwise_class(name: str) -> Any:
 
 def run(number: int) -> str:
     """Run one case; return "ok" or "refused", or raise the error."""
-    if (other := beyond(number)) is not None:
+    if (other := module_of(number)) is not None:
         return other.run(number)
     case = draw(number)
     case.kind = available(case.kind)
@@ -721,7 +721,7 @@ def kind_of(number: int) -> int:
     return number % ROUND // TURN * TURN
 
 
-def nth(kind: int, index: int) -> int:
+def number_of(kind: int, index: int) -> int:
     """Return the number of the case with this index in a kind of cases."""
     return kind + index // TURN * ROUND + index % TURN
 
@@ -759,7 +759,7 @@ def blocks(first: int, count: int, every: bool) -> list[list[int]]:
     counts = {kind: round(share * count) for kind, share in EVERY.items()} if every else {0: count}
     cut = []
     for kind, n in counts.items():
-        found = [nth(kind, i) if every else i for i in range(first, first + n)]
+        found = [number_of(kind, i) if every else i for i in range(first, first + n)]
         cut += [(at / n, found[at : at + 20]) for at in range(0, n, 20)]
     return [block for _, block in sorted(cut)]
 
@@ -784,7 +784,7 @@ def main() -> None:
     end = time.time() + given.seconds
     bad, ran = 0, dict.fromkeys(EVERY, 0)
     with ProcessPoolExecutor(given.n, get_context("spawn")) as pool:
-        jobs = [pool.submit(before, end, block) for block in todo]
+        jobs = [pool.submit(failures_in_time, end, block) for block in todo]
         for block, job in zip(todo, jobs):
             lines = job.result()
             if lines is not None:
@@ -798,7 +798,7 @@ def main() -> None:
     sys.exit(bad > 0)
 
 
-def before(end: float, block: list[int]) -> list[str] | None:
+def failures_in_time(end: float, block: list[int]) -> list[str] | None:
     """Return the result of `failures_among`, or None if the time is over."""
     return None if time.time() > end else failures_among(block)
 

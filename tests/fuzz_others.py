@@ -418,7 +418,7 @@ def check_company(drawn: Any, model: Any, new: np.ndarray, codes: Any, one: Any)
     # a start that is the mean over the samples.
     exact = drawn.params.get("beta_loss", "frobenius") == "frobenius"
     exact = exact and drawn.params.get("solver") not in ("mu", "nesterov")
-    if _flat(model) or not (exact or drawn.params["max_iter"] >= 15):
+    if _parts_are_similar(model) or not (exact or drawn.params["max_iter"] >= 15):
         return
     off = np.abs(one - codes).max() / max(float(codes.max()), np.finfo(float).tiny)
     if exact and off > 1e-3 and hasattr(model, "inverse_transform"):
@@ -438,7 +438,7 @@ def check_company(drawn: Any, model: Any, new: np.ndarray, codes: Any, one: Any)
     assert off <= (1e-3 if exact else 0.2), f"alone a sample is coded by {off:.2g} off"
 
 
-def _flat(model: Any) -> bool:
+def _parts_are_similar(model: Any) -> bool:
     """Return whether parts are so similar, or so many, that part weights are not determined."""
     H = np.asarray(getattr(model, "components_", np.eye(1)), dtype=float)
     values = np.linalg.svd(H, compute_uv=False)

@@ -156,7 +156,7 @@ def name_of(call: ast.Call) -> str:
     return getattr(call.func, "attr", getattr(call.func, "id", ""))
 
 
-def changed(node: ast.AST) -> Iterator[ast.AST]:
+def wrong_versions(node: ast.AST) -> Iterator[ast.AST]:
     """Yield wrong versions of a syntax node."""
     new = copy.deepcopy(node)
     if isinstance(new, ast.Compare) and len(new.ops) == 1:
@@ -191,7 +191,7 @@ def changed(node: ast.AST) -> Iterator[ast.AST]:
         yield ast.Pass()
 
 
-def quiet(node: ast.AST) -> bool:
+def is_message_or_type(node: ast.AST) -> bool:
     """Return whether a node is a message or a type, whose change gives no wrong result."""
     return (
         isinstance(node, (ast.Raise, ast.Assert, ast.JoinedStr, ast.Import, ast.ImportFrom))
@@ -209,14 +209,14 @@ class Swap(ast.NodeTransformer):
         self.found: list[tuple[int, int, ast.AST, ast.AST]] = []
 
     def visit(self, node: ast.AST) -> Any:
-        if quiet(node):
+        if is_message_or_type(node):
             return node
         number, self.count = self.count, self.count + 1
         if self.wanted is None:
-            for which, new in enumerate(changed(node)):
+            for which, new in enumerate(wrong_versions(node)):
                 self.found.append((number, which, node, new))
         elif number == self.wanted:
-            new = list(changed(node))[self.which]
+            new = list(wrong_versions(node))[self.which]
             return ast.copy_location(new, node)
         return getattr(self, f"visit_{type(node).__name__}", self.generic_visit)(node)
 
@@ -569,7 +569,7 @@ def noticed_in(mutant: dict[str, Any]) -> Path:
 # -- reporting results ----------------------------------------------------------------------------
 
 
-def explained() -> dict[tuple[str, str, str], str]:
+def undetectable() -> dict[tuple[str, str, str], str]:
     """Return the mutants that no test can detect, each with the reason."""
     if not EQUIVALENT.exists():
         return {}
@@ -598,7 +598,7 @@ def sample(modules: list[str], count: int, seed: int) -> list[dict[str, Any]]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    why = explained()
+    why = undetectable()
     lines = [
         "| module | tried | killed | survived | of them explained |",
         "|---|---:|---:|---:|---:|",
@@ -674,12 +674,12 @@ def main() -> None:
     kept.write_text(json.dumps(old, indent=0))
     for row in rows:
         if row["end"] in LEFT:
-            reason = explained().get((row["module"], row["source"], row["change"]), "")
+            reason = undetectable().get((row["module"], row["source"], row["change"]), "")
             print(f"{row['end']} {row['module']}:{row['line']}  {row['source']}\n"
                   f"      {row['change']}  {reason}", flush=True)  # fmt: skip
     print(table(rows))
     left = [row for row in rows if row["end"] in LEFT]
-    unexplained = [r for r in left if (r["module"], r["source"], r["change"]) not in explained()]
+    unexplained = [r for r in left if (r["module"], r["source"], r["change"]) not in undetectable()]
     sys.exit(len(unexplained) > (1 - WANTED) * len(rows))
 
 

@@ -125,12 +125,12 @@ def test_every_number_has_a_kind():
     """Check that every number has a kind of case, and that old numbers keep their cases."""
     for kind in fuzz.EVERY:
         for index in (0, 7, 999_999):
-            assert fuzz.nth(kind, index) == kind + index
-        found = [fuzz.nth(kind, i) for i in range(999_990, 1_000_010)]
+            assert fuzz.number_of(kind, index) == kind + index
+        found = [fuzz.number_of(kind, i) for i in range(999_990, 1_000_010)]
         assert {fuzz.kind_of(number) for number in found} == {kind}
         assert len(set(found)) == 20
-    later = fuzz.nth(fuzz.CLASSIFIER, 12_345_678)
-    assert fuzz.beyond(later) is fuzz_classifier and fuzz.draw(later).number == later
+    later = fuzz.number_of(fuzz.CLASSIFIER, 12_345_678)
+    assert fuzz.module_of(later) is fuzz_classifier and fuzz.draw(later).number == later
     blocks = fuzz.blocks(999_950, 200, every=True)
     assert sorted(map(len, blocks)) == [20] * 10
     assert {fuzz.kind_of(block[0]) for block in blocks[:6]} == set(fuzz.EVERY)

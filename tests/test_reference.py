@@ -389,7 +389,7 @@ def test_graph_system_with_l2(problem):
 # --------------------------------------------------------------------------------------------
 
 
-def agree(problem, one, two, n_iter=N_ITER):
+def assert_equal_runs(problem, one, two, n_iter=N_ITER):
     """Check that two functions, given as (name, keywords), return the same V, U and history."""
     X, V0, U0 = problem["X"], problem["V"], problem["U"]
     results = [getattr(ref, name)(X, V0, U0, n_iter, **terms) for name, terms in (one, two)]
@@ -416,7 +416,7 @@ def test_named_methods_are_combinations(problem, order):
             ("cdnmf", {"D": D, "class_reg": 2.0}, {"D": D, "class_reg": 2.0}),
             ("nsnmf", {"delta": 0.5}, {"S": S}),
         ]:
-            agree(problem, (f"{named}_{loss}", own | o), (combined, terms | o))
+            assert_equal_runs(problem, (f"{named}_{loss}", own | o), (combined, terms | o))
 
 
 @pytest.mark.parametrize("loss", ["frobenius", "kl"])
@@ -435,9 +435,9 @@ def test_limits_give_plain_nmf(problem, loss):
         ("nsnmf", {"delta": 0.0}),
         ("nmf", {"gamma": np.ones(N)}),
     ]:
-        agree(problem, plain, (f"{name}_{loss}", terms | {"order": "UV"}))
+        assert_equal_runs(problem, plain, (f"{name}_{loss}", terms | {"order": "UV"}))
     beta = {"frobenius": 2, "kl": 1}[loss]
-    agree(problem, plain, ("nmf_beta", {"beta": beta, "order": "UV"}))
+    assert_equal_runs(problem, plain, ("nmf_beta", {"beta": beta, "order": "UV"}))
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.5, 1.0, 1.5, 2.0, 3.0])
@@ -469,7 +469,7 @@ def test_scikit_learn_agrees(problem, beta):
 
 def test_gradient_descent_view(problem):
     terms = {"W": problem["W"], "lam": 4.0}
-    agree(problem, ("gnmf_frobenius", terms), ("gnmf_gradient_descent", terms))
+    assert_equal_runs(problem, ("gnmf_frobenius", terms), ("gnmf_gradient_descent", terms))
 
 
 def test_lcf_literal_and_linear_kernel(problem):
@@ -508,7 +508,7 @@ def test_signed_split_of_the_linear_kernel():
 def test_nmfdc_one_label_a_class_is_plain_and_inner_steps_help(problem):
     X, V0, U0 = problem["X"], problem["V"], problem["U"]
     one_each = ref.label_matrix(np.where(np.arange(N) < 3, np.arange(N), -1))
-    agree(problem, ("nmfdc_nesterov", {"A": one_each}), ("nmfdc_nesterov", {}))
+    assert_equal_runs(problem, ("nmfdc_nesterov", {"A": one_each}), ("nmfdc_nesterov", {}))
     ends = [
         ref.nmfdc_nesterov(X, V0, U0, 3, A=problem["A"], inner_iter=inner)[2][-1]
         for inner in (1, 5, 20)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(crew.os.name != "posix", reason="threads of the 
 
 
 @nb.njit(nogil=True)
-def told(small, large, whole, yes, matrix, turned, out, own, lo, hi):
+def copy_arguments(small, large, whole, yes, matrix, turned, out, own, lo, hi):
     """Copy the arguments of the kernel into its outputs."""
     for i in range(lo, hi):
         out[i, 0], out[i, 1], out[i, 2], out[i, 3] = small, large, whole, yes
@@ -63,7 +63,9 @@ def test_a_kernel_gets_what_it_would_get(count, rng, use_threads):
         matrix = matrix.astype(kind)
         turned = np.asfortranarray(matrix).T[:, ::1]
         out, own = np.zeros((n, 6)), np.full((len(cuts), 5), -1)
-        crew.run(told, (small, -2.5, -7, True, matrix, turned, out), cuts, count, own=(own,))
+        crew.run(
+            copy_arguments, (small, -2.5, -7, True, matrix, turned, out), cuts, count, own=(own,)
+        )
         expected = np.zeros((n, 6))
         expected[:, :4] = small, -2.5, -7, 1
         expected[:, 4], expected[:, 5] = matrix[:, 1], turned[1]

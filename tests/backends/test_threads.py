@@ -353,7 +353,7 @@ def test_threads_stay_and_let_go_of_what_they_worked_on():
 
 
 @pytest.fixture
-def four(use_threads):
+def four_cores(use_threads):
     """Simulate four cores and return the parts of a fit, for comparison."""
     use_threads(4)
     return fit().components_
@@ -397,16 +397,16 @@ def test_tasks_of_a_task_have_the_threads_that_are_left(use_threads):
     each(outer, [(0,), (1,)], 8)  # the barrier raises an error unless three tasks run together
 
 
-def test_fits_in_a_users_threads(four):
+def test_fits_in_a_users_threads(four_cores):
     with ThreadPoolExecutor(4) as pool:
         for found in pool.map(lambda _: fit().components_, range(8)):
-            np.testing.assert_array_equal(found, four)
+            np.testing.assert_array_equal(found, four_cores)
 
 
-def test_fits_in_threads_of_joblib(four):
+def test_fits_in_threads_of_joblib(four_cores):
     run = joblib.Parallel(n_jobs=4, backend="threading")
     for found in run(joblib.delayed(lambda: fit().components_)() for _ in range(8)):
-        np.testing.assert_array_equal(found, four)
+        np.testing.assert_array_equal(found, four_cores)
 
 
 def in_a_worker():
@@ -415,18 +415,18 @@ def in_a_worker():
     return fit().components_, allowed()
 
 
-def test_fits_in_processes_of_joblib(four, monkeypatch):
+def test_fits_in_processes_of_joblib(four_cores, monkeypatch):
     """Check that workers of joblib get a share of the threads, so that all fits share the cores."""
     for name in VARIABLES:  # joblib keeps variables that are set
         monkeypatch.delenv(name, raising=False)
     get_reusable_executor(kill_workers=True).shutdown(wait=True)
     found = joblib.Parallel(n_jobs=2)(joblib.delayed(in_a_worker)() for _ in range(3))
     for components, allowed in found:
-        np.testing.assert_array_equal(components, four)
+        np.testing.assert_array_equal(components, four_cores)
         assert allowed <= max(1, threads.cores() // 2)
 
 
-def test_a_grid_search(four):
+def test_a_grid_search(four_cores):
     search = GridSearchCV(
         partwise.NMF(init="random", random_state=0, tol=0, max_iter=3),
         {"n_components": [2, 5]}, cv=2, n_jobs=2, scoring=lambda model, X, y=None: 0.0,
@@ -435,12 +435,12 @@ def test_a_grid_search(four):
     assert search.best_estimator_.components_.shape[1] == DENSE.shape[1]
 
 
-def test_fits_in_tasks_of_dask(four):
+def test_fits_in_tasks_of_dask(four_cores):
     dask = pytest.importorskip("dask")
     found = dask.compute(*[dask.delayed(lambda: fit().components_)() for _ in range(6)],
                          scheduler="threads", num_workers=3)  # fmt: skip
     for components in found:
-        np.testing.assert_array_equal(components, four)
+        np.testing.assert_array_equal(components, four_cores)
 
 
 @pytest.mark.long
@@ -466,7 +466,7 @@ def _child(queue):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_fork_after_a_fit_can_fit(four):
+def test_a_fork_after_a_fit_can_fit(four_cores):
     """Check that a forked child can fit: it has no thread of its parent and starts its own."""
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
@@ -475,7 +475,7 @@ def test_a_fork_after_a_fit_can_fit(four):
     found = queue.get(timeout=60)
     child.join(60)
     assert child.exitcode == 0
-    np.testing.assert_array_equal(found, four)
+    np.testing.assert_array_equal(found, four_cores)
 
 
 def test_a_cached_property_is_computed_beside_that_of_another_object():

@@ -91,7 +91,7 @@ def test_labels_of_weight_zero_are_no_labels(digits):
 # -- expected accuracy ----------------------------------------------------------------------------
 
 
-def asked(model, y, n, seed):
+def labels_by_suggest(model, y, n, seed):
     """Return y with only n labels known: three random ones and those that `suggest` chooses."""
     known = np.full(y.size, -1)
     first = np.random.RandomState(seed).choice(y.size, 3, replace=False)
@@ -126,7 +126,7 @@ def test_expected_accuracy_is_near_the_truth_however_labels_were_chosen(way):
         model = PartsClassifier(max_iter=30, warm_start=True).prepare(X)
         n = 5 * (y.max() + 1)
         for seed in range(3):
-            known = asked(model, y, n, seed) if way == "queue" else None
+            known = labels_by_suggest(model, y, n, seed) if way == "queue" else None
             known = drawn(y, n, seed, even=way == "even") if known is None else known
             model.relabel(known)
             rest = known < 0
@@ -458,7 +458,7 @@ def test_labels_requested_by_suggest_are_rarely_doubtful():
     model = PartsClassifier(max_iter=30, warm_start=True).prepare(X)
     listed = given = 0
     for seed in range(3):
-        model.relabel(asked(model, y, 80, seed))
+        model.relabel(labels_by_suggest(model, y, 80, seed))
         listed, given = listed + len(model.doubtful_labels_), given + 80
     assert listed <= 0.015 * given  # counting contradicted labels alone would list 8 of 240
 

@@ -23,7 +23,7 @@ def photos(tmp_path):
     return tmp_path
 
 
-def keep(samples, **counts):
+def labels_of(samples, **counts):
     """Return labels for the given number of images of each class, and None for the others."""
     y = np.full(samples.n_samples, None, dtype=object)
     for name, count in counts.items():
@@ -44,7 +44,7 @@ def keep(samples, **counts):
 )
 def test_labels_decide_as_few_as_they_are(photos, counts, rgb):
     grey = read_samples(photos)
-    chosen, sentence = choose_colour(grey, keep(grey, **counts))
+    chosen, sentence = choose_colour(grey, labels_of(grey, **counts))
     assert chosen.recipe["rgb"] is rgb and chosen.image_shape == ((9, 9, 3) if rgb else (9, 9))
     assert chosen.ids == grey.ids and chosen.notes[-1] == sentence != ""
     assert sum("--rgb" in note or "--grey" in note for note in chosen.notes) == 1
@@ -52,9 +52,9 @@ def test_labels_decide_as_few_as_they_are(photos, counts, rgb):
 
 def test_later_labels_decide_again(photos):
     grey = read_samples(photos)
-    coloured, _ = choose_colour(grey, keep(grey, blue=5, green=5, red=1))
+    coloured, _ = choose_colour(grey, labels_of(grey, blue=5, green=5, red=1))
     assert np.array_equal(coloured.X, read_samples(photos, rgb=True).X)
-    same, sentence = choose_colour(coloured, keep(grey, blue=5, green=6, red=2))
+    same, sentence = choose_colour(coloured, labels_of(grey, blue=5, green=6, red=2))
     # Unchanged data mean that the images were not read again.
     assert same.X is coloured.X and "13" in sentence
     back, _ = choose_colour(coloured, None)
@@ -69,7 +69,7 @@ def test_labels_that_a_pattern_tells_apart_need_no_colour(photos):
         image.fromarray(half).save(photos / "red" / f"{i}.png")
     for rgb in (False, True):  # if both are equally good, the images are not read again
         samples = read_samples(photos, rgb=rgb)
-        chosen, _ = choose_colour(samples, keep(samples, blue=5, red=5))
+        chosen, _ = choose_colour(samples, labels_of(samples, blue=5, red=5))
         assert chosen.X is samples.X and chosen.recipe["rgb"] is rgb
 
 

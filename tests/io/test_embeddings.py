@@ -13,7 +13,7 @@ QUICK = ("--no-report", "--max-iter", "60")
 
 
 @pytest.fixture
-def stamps(tmp_path):
+def noise_images(tmp_path):
     """Write forty images of noise and return embeddings whose signs separate two classes.
 
     The fixture returns the folder, the embeddings, the classes, and a file with labels of ten
@@ -39,9 +39,9 @@ def rows(path):
         return list(csv.DictReader(file))
 
 
-def test_photos_by_vectors_in_any_order(command, stamps, tmp_path):
+def test_photos_by_vectors_in_any_order(command, noise_images, tmp_path):
     pytest.importorskip("plotly")  # reports need plotly
-    folder, V, kind, labels = stamps
+    folder, V, kind, labels = noise_images
     order = np.random.default_rng(1).permutation(40)
     ids = np.array([f"{folder}/s{i:02d}.png" for i in order])
     np.savez(tmp_path / "v.npz", X=V[order], ids=ids)
@@ -62,8 +62,8 @@ def test_photos_by_vectors_in_any_order(command, stamps, tmp_path):
     assert code == 2 and "--embeddings" in err
 
 
-def test_vectors_without_ids_go_by_order_and_it_is_said(stamps, tmp_path):
-    folder, V, _, _ = stamps
+def test_vectors_without_ids_go_by_order_and_it_is_said(noise_images, tmp_path):
+    folder, V, _, _ = noise_images
     np.save(tmp_path / "v.npy", V)
     samples = read_samples(folder, embeddings=tmp_path / "v.npy", embeddings_only=True)
     assert np.allclose(samples.X, V / np.linalg.norm(V, axis=1, keepdims=True))
@@ -138,16 +138,16 @@ def test_rows_of_a_table_by_order_where_a_text_is_empty(tmp_path):
         (lambda V, ids: (V.astype(str), ids), "numbers"),
     ],
 )
-def test_vectors_that_cannot_be_joined(stamps, tmp_path, change, message):
-    folder, V, _, _ = stamps
+def test_vectors_that_cannot_be_joined(noise_images, tmp_path, change, message):
+    folder, V, _, _ = noise_images
     X, ids = change(V, [f"s{i:02d}.png" for i in range(40)])
     np.savez(tmp_path / "v.npz", X=X, ids=np.array(ids))
     with pytest.raises(ValueError, match=message):
         read_samples(folder, embeddings=tmp_path / "v.npz", embeddings_only=True)
 
 
-def test_samples_without_a_vector_are_skipped_and_listed(stamps, tmp_path):
-    folder, V, _, _ = stamps
+def test_samples_without_a_vector_are_skipped_and_listed(noise_images, tmp_path):
+    folder, V, _, _ = noise_images
     V[7] = np.nan
     ids = np.array([f"s{i:02d}.png" for i in range(39)] + ["gone.png"])
     np.savez(tmp_path / "v.npz", X=V, ids=ids)
@@ -215,16 +215,16 @@ def test_embeddings_and_words_together_separate_four_classes(command, tmp_path):
     assert code == 2 and "without embeddings" in err
 
 
-def test_vectors_beside_need_labels(command, stamps, tmp_path):
-    folder, V, _, _ = stamps
+def test_vectors_beside_need_labels(command, noise_images, tmp_path):
+    folder, V, _, _ = noise_images
     np.save(tmp_path / "v.npy", V)
     told = ("--embeddings", tmp_path / "v.npy", "--out", tmp_path / "o", "-k", 2, *QUICK)
     code, _, err = command("cluster", folder, *told)
     assert code == 2 and "--embeddings-only" in err
 
 
-def test_commands_with_one_view_refuse_a_second_one(command, stamps, tmp_path):
-    folder, V, _, _ = stamps
+def test_commands_with_one_view_refuse_a_second_one(command, noise_images, tmp_path):
+    folder, V, _, _ = noise_images
     np.save(tmp_path / "v.npy", V)
     code, _, err = command(
         "choose", folder, "--embeddings", tmp_path / "v.npy", "--out", tmp_path / "o"
@@ -234,12 +234,12 @@ def test_commands_with_one_view_refuse_a_second_one(command, stamps, tmp_path):
     assert code == 2 and "embeddings" in err
 
 
-def test_compare_scores_both_views_and_the_baselines_on_embeddings(command, stamps, tmp_path):
+def test_compare_scores_both_views_and_the_baselines_on_embeddings(command, noise_images, tmp_path):
     """Check that `compare` scores classifiers on the embeddings, not only on the images.
 
     The images are noise, so only methods that use the embeddings beat chance.
     """
-    folder, V, _, labels = stamps
+    folder, V, _, labels = noise_images
     np.save(tmp_path / "v.npy", V)
     told = ("--labels", labels, "--embeddings", tmp_path / "v.npy", "--json")
     names = "classify,logistic-regression,logistic-regression-on-embeddings"

@@ -18,7 +18,7 @@ WORDS = {
 
 
 @pytest.fixture
-def letters(tmp_path):
+def write_texts(tmp_path):
     """Return a function that writes a table of texts with the given ids.
 
     The texts are on two topics in turn; row 0 is about the sea.
@@ -45,16 +45,16 @@ def table(tmp_path, text, name="l.csv"):
 
 @pytest.mark.parametrize("heading", ["ID", "id", "Nr", "mail_id", ""])
 @pytest.mark.parametrize("option", [{}, {"labels": True}])
-def test_an_id_that_occurs_twice_is_named(letters, tmp_path, heading, option):
-    path = letters([*range(1, 30), 7], heading=heading)
+def test_an_id_that_occurs_twice_is_named(write_texts, tmp_path, heading, option):
+    path = write_texts([*range(1, 30), 7], heading=heading)
     if option:
         option = {"labels": table(tmp_path, "id,label\n1,sea\n2,sky\n")}
     with pytest.raises(ValueError, match=r"'7'.*7 and 30.*--id-column none"):
         read_samples(path, text_column="Text", **option)
 
 
-def test_a_blank_id_is_named(letters):
-    path = letters([*range(1, 5), " ", *range(6, 30)])
+def test_a_blank_id_is_named(write_texts):
+    path = write_texts([*range(1, 5), " ", *range(6, 30)])
     with pytest.raises(ValueError, match=r"'ID'.*row 5.*--id-column none"):
         read_samples(path, text_column="Text")
     with pytest.raises(ValueError, match=r"'ID'.*row 5"):
@@ -69,21 +69,21 @@ def test_no_other_column_stands_in_for_a_damaged_one(tmp_path):
     assert read_samples(path, id_column="row").ids[0] == "40"
 
 
-def test_new_data_of_a_known_model_too(letters):
-    recipe = read_samples(letters(range(30)), text_column="Text").recipe
+def test_new_data_of_a_known_model_too(write_texts):
+    recipe = read_samples(write_texts(range(30)), text_column="Text").recipe
     with pytest.raises(ValueError, match=r"'ID'.*row 2"):
-        read_samples(letters([1, "", 3], "n.csv"), recipe=recipe)
+        read_samples(write_texts([1, "", 3], "n.csv"), recipe=recipe)
     with pytest.raises(ValueError, match=r"'1'.*1 and 3"):
-        read_samples(letters([1, 2, 1], "n.csv"), recipe=recipe)
-    assert read_samples(letters([1, 2, 1], "n.csv"), recipe=recipe, id_column="none").ids == [
+        read_samples(write_texts([1, 2, 1], "n.csv"), recipe=recipe)
+    assert read_samples(write_texts([1, 2, 1], "n.csv"), recipe=recipe, id_column="none").ids == [
         "0",
         "1",
         "2",
     ]
 
 
-def test_rows_are_numbered_when_asked_and_the_join_is_said(letters, tmp_path):
-    path = letters([*range(1, 30), 7])
+def test_rows_are_numbered_when_asked_and_the_join_is_said(write_texts, tmp_path):
+    path = write_texts([*range(1, 30), 7])
     labels = table(tmp_path, "id,label\n0,sea\n1,sky\n")
     samples = read_samples(path, text_column="Text", id_column="none", labels=labels)
     assert samples.ids[:2] == ["0", "1"] and samples.y[:2].tolist() == ["sea", "sky"]

@@ -11,7 +11,7 @@ from partwise.io.images import FORMATS
 image = pytest.importorskip("PIL.Image", reason="images need pillow")
 
 
-def deep(folder, n=6, top=4095):
+def write_deep_images(folder, n=6, top=4095):
     """Write 12-bit images with 16-bit values, whose patterns differ by less than 1/256."""
     rng = np.random.default_rng(0)
     pixels = []
@@ -26,7 +26,7 @@ def deep(folder, n=6, top=4095):
 
 @pytest.mark.parametrize("top", [4095, 65535])
 def test_grey_levels_of_deep_images_are_kept(tmp_path, top):
-    values = deep(tmp_path, top=top)
+    values = write_deep_images(tmp_path, top=top)
     samples = read_samples(tmp_path, scale="none")
     np.testing.assert_allclose(samples.X, values / 65535, rtol=1e-6)  # rounding of pillow's float32
     unit = read_samples(tmp_path).X

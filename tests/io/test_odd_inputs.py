@@ -397,7 +397,7 @@ def test_there_are_more_than_a_hundred():
     assert len(CASES) > 100 and len({case.name for case in CASES}) > 100
 
 
-def holds(samples, i):
+def class_of_sample(samples, i):
     """Return the class of a sample, determined from its words, number or brightness."""
     if samples.texts is not None:
         words = set(re.findall(r"\w+", samples.texts[i]))
@@ -435,5 +435,9 @@ def test_no_label_is_joined_to_a_wrong_sample(case, tmp_path):
     known = [i for i, label in enumerate(samples.y) if label is not None]
     assert len(known) == case.joined
     filled = {3, 5} if case.data == "t.csv" and "a" in (samples.feature_names or ()) else set()
-    wrong = [samples.ids[i] for i in known if holds(samples, i) != samples.y[i] and i not in filled]
+    wrong = [
+        samples.ids[i]
+        for i in known
+        if class_of_sample(samples, i) != samples.y[i] and i not in filled
+    ]
     assert not wrong

@@ -14,14 +14,14 @@ from partwise.persistence import atomic
 
 
 @pytest.fixture(scope="module")
-def dead():
+def ended_process():
     """Return the process id of a process that has ended."""
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     return process.pid
 
 
-def left_by(pid, path, suffix="part"):
+def temporary_file_of(pid, path, suffix="part"):
     """Return the name of the temporary file that the process `pid` would have used for `path`."""
     mine = atomic.beside(path, suffix)
     return mine.with_name(mine.name.replace(f"-{os.getpid()}-", f"-{pid}-"))
@@ -57,13 +57,16 @@ def test_names_as_long_as_a_file_system_allows(tmp_path):
     assert len(names(tmp_path)) == 2
 
 
-def test_only_files_of_killed_writers_are_removed(tmp_path, dead):
+def test_only_files_of_killed_writers_are_removed(tmp_path, ended_process):
     target = tmp_path / "m.partwise"
-    rest, folder = left_by(dead, target), left_by(dead, tmp_path / "out")
+    rest, folder = (
+        temporary_file_of(ended_process, target),
+        temporary_file_of(ended_process, tmp_path / "out"),
+    )
     folder.mkdir()
     (folder / "summary.json").write_text("{")
     mine = atomic.beside(target)
-    foreign = [tmp_path / name for name in (".film.mkv.part", "b.part", f".x.{dead}.part")]
+    foreign = [tmp_path / name for name in (".film.mkv.part", "b.part", f".x.{ended_process}.part")]
     elsewhere = rest.with_name(rest.name.replace(atomic._HOST, "abcdef"))
     for path in (rest, mine, elsewhere, *foreign):
         path.write_text("x")
@@ -76,12 +79,12 @@ def test_only_files_of_killed_writers_are_removed(tmp_path, dead):
     assert not elsewhere.exists()
 
 
-def test_windows_waits_a_day_before_removing_temporary_files(tmp_path, dead, monkeypatch):
+def test_windows_waits_a_day_before_removing_temporary_files(tmp_path, ended_process, monkeypatch):
     """Check that on Windows the temporary file of a dead process is removed only after a day.
 
     There, os.kill(pid, 0) sends Ctrl-C, so it cannot be used to ask whether the process lives.
     """
-    rest = left_by(dead, tmp_path / "a")
+    rest = temporary_file_of(ended_process, tmp_path / "a")
     rest.write_text("x")
     monkeypatch.setattr(atomic, "WINDOWS", True)
     monkeypatch.setattr(atomic.os, "kill", lambda *a: pytest.fail("os.kill was called"))

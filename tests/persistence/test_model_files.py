@@ -215,7 +215,7 @@ def rewrite(path, change, *, head=None, data=None):
     path.write_bytes((first if head is None else head) + b"\n" + digest + b"\n" + body)
 
 
-def keep(found):
+def unchanged(found):
     """Leave the JSON header of a model file unchanged."""
 
 
@@ -242,9 +242,9 @@ class Trap:
 
 
 HOSTILE = {
-    "newer": lambda p: rewrite(p, keep, head=b"partwise-model 2 7.0"),
-    "no version": lambda p: rewrite(p, keep, head=b"partwise-model"),
-    "foreign": lambda p: rewrite(p, keep, head=b"other-model 1 0.3.0"),
+    "newer": lambda p: rewrite(p, unchanged, head=b"partwise-model 2 7.0"),
+    "no version": lambda p: rewrite(p, unchanged, head=b"partwise-model"),
+    "foreign": lambda p: rewrite(p, unchanged, head=b"other-model 1 0.3.0"),
     "pickled objects": described("|O", [1]),
     "records": described("<i4,<f8", [1]),
     "negative size": described("<f8", [-1, 3]),
@@ -425,12 +425,12 @@ def nested(value, where=()):
             yield (*where, key), item
 
 
-def put(state, where, value):
+def with_array(state, where, value):
     """Return a copy of the nested state in which one array is replaced by `value`."""
     if is_dataclass(state):
-        return type(state)(**put(vars(state), where, value))
+        return type(state)(**with_array(vars(state), where, value))
     state = dict(state) if isinstance(state, dict) else list(state)
-    state[where[0]] = value if len(where) == 1 else put(state[where[0]], where[1:], value)
+    state[where[0]] = value if len(where) == 1 else with_array(state[where[0]], where[1:], value)
     return state
 
 
@@ -486,7 +486,7 @@ def test_a_forged_classifier_fails_when_it_is_loaded(tmp_path, kind, every, few_
                 continue  # without one sample the file would still be valid
             if (where[-1], name) in (("knots", "rows"), ("roots", "rows")):
                 continue  # with one rank or one tree fewer, the file would still be valid
-            model._state = put(state, where, forged)
+            model._state = with_array(state, where, forged)
             model.save(path)
             with pytest.raises(partwise.persistence.model_files.PersistError, match="classifier"):
                 partwise.load(path)

@@ -34,7 +34,7 @@ def chunked(X, kind):
 
 
 @pytest.fixture(autouse=True)
-def never_here(monkeypatch):
+def no_loading(monkeypatch):
     """Fail the test if more than a few numbers per sample are loaded into this process."""
     compute, run = da.Array.compute, dask_runners.Threads.run
 

@@ -58,7 +58,7 @@ def one_by_one(model, starts, settings):
         yield alternate(model, *start(), settings)
 
 
-def ends(estimator, X, **given):
+def restarts_of(estimator, X, **given):
     """Return the result of every restart, and the fitted estimator."""
     what = fitting.described(estimator)
     problem = fitting.state(what, fitting.check(estimator, what, X, fitting.FitInputs(**given)))
@@ -84,9 +84,9 @@ def test_simultaneous_starts_equal_single_starts(kind, monkeypatch):
     # At most 9 columns: 5 starts of 3 parts run as 3 and 2.
     monkeypatch.setattr(many_starts, "WIDEST", 9)
     args = {"n_init": 5, "random_state": 0, "tol": 1e-2, "max_iter": 60}
-    many, model = ends(NMF(3, **args), kind(X))
+    many, model = restarts_of(NMF(3, **args), kind(X))
     monkeypatch.setattr(solving, "solve_many", one_by_one)
-    single, alone = ends(NMF(3, **args), kind(X))
+    single, alone = restarts_of(NMF(3, **args), kind(X))
     assert len(many) == len(single) == 5
     assert len({run.n_iter for run in many}) > 1  # some fits end earlier than others
     for one, other in zip(many, single, strict=True):
@@ -112,9 +112,9 @@ def test_labels_graphs_gaps_and_projections_go_side_by_side_too(make, monkeypatc
     y = np.where(np.arange(60) % 3 == 0, V.argmax(axis=1), -1)
     given = {"y": y} if make is CNMF else {}
     args = {"n_init": 3, "random_state": 1, "max_iter": 12, "tol": 0}
-    many, _ = ends(make(3, **args), X, **given)
+    many, _ = restarts_of(make(3, **args), X, **given)
     monkeypatch.setattr(solving, "solve_many", one_by_one)
-    single, _ = ends(make(3, **args), X, **given)
+    single, _ = restarts_of(make(3, **args), X, **given)
     # A single fit keeps the values that fill missing entries for both halves of an iteration;
     # simultaneous fits compute them for each half.
     rtol = 2e-2 if make is gappy else 1e-9

@@ -24,7 +24,7 @@ def planted(seed=0, k=3):
     return rng.poisson(8 * Y / Y.mean()).astype(float)
 
 
-def stopped(after):
+def interrupt_after(after):
     """Return a progress callback that raises KeyboardInterrupt, as Ctrl-C does."""
 
     def hear(done, total, what):
@@ -34,7 +34,7 @@ def stopped(after):
     return hear
 
 
-def counted(monkeypatch, cls=NMF):
+def count_fits(monkeypatch, cls=NMF):
     """Count the fits of an estimator class."""
     calls = []
     fit = cls.fit
@@ -47,12 +47,12 @@ def test_a_choice_that_was_stopped_goes_on_to_the_same_answer(tmp_path, monkeypa
     args = {"numbers": [1, 2, 3, 4], "n_splits": 2, "n_runs": 3, "random_state": 0}
     whole = choose_k(X, **args)
     with pytest.raises(KeyboardInterrupt):
-        choose_k(X, **args, results=path, progress=stopped(5))
+        choose_k(X, **args, results=path, progress=interrupt_after(5))
     kept = [json.loads(line)[0] for line in path.read_text().splitlines()[1:]]
     assert 5 <= len(kept) < 5 + allowed()  # parallel workers finish their current fit
     with path.open("a") as file:
         file.write('["1 / 0", [0.')  # an incomplete line, as after a kill while writing
-    calls = counted(monkeypatch)
+    calls = count_fits(monkeypatch)
     found = choose_k(X, **{**args, "random_state": 9}, results=path)  # the seed of the file is used
     # Repeated runs for the stability do not call fit.
     assert len(calls) == 8 - sum("runs" not in name for name in kept)
@@ -134,7 +134,7 @@ def test_select_finds_the_right_graph_by_labels(tmp_path, monkeypatch):
     fitted = GNMF(3, tol=1e-2, graph_reg=10.0, random_state=seed).fit(X, seen)
     wrong = fitted.labels_[rows[fold == 0]] != y[rows[fold == 0]]
     assert found.errors[1, 0] == pytest.approx(wrong.mean())
-    calls = counted(monkeypatch, GNMF)
+    calls = count_fits(monkeypatch, GNMF)
     again = select(X, model, {"graph_reg": [0.0, 10.0]}, **args, results=path)
     assert not calls
     np.testing.assert_array_equal(again.errors, found.errors)

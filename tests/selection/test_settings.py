@@ -203,7 +203,7 @@ def _alpha_H(setting):
     return (setting.parameter("alpha_W") or 0) if alpha == "same" else alpha
 
 
-def lowest(function, start, *, free=False, held=None):
+def minimum(function, start, *, free=False, held=None):
     """Return the minimum of a function of one factor, found by L-BFGS-B.
 
     Entries of `held` that are not NaN are fixed.
@@ -405,9 +405,9 @@ def check_consensus(setting, n_runs=4):
         np.testing.assert_allclose(there, there[0], rtol=1e-6)
         usages = None  # the scale of the usages is unknown here, so the next check is omitted
     if usages is not None:
-        assert of_V(usages) <= lowest(of_V, usages) * (1 + 1e-3)
+        assert of_V(usages) <= minimum(of_V, usages) * (1 + 1e-3)
     held = None if fixed is None else np.vstack([fixed, np.full((K - 1, P), np.nan)])
-    least = lowest(of_H, found.parts, free=free, held=held)
+    least = minimum(of_H, found.parts, free=free, held=held)
     assert of_H(found.parts) <= least * (1 + 1e-3)
 
 
@@ -490,7 +490,7 @@ def check_refit(setting):
     V = refit(setting.X, H0, threshold=0, **loss, **setting.given)
     X = np.where(setting.seen, setting.dense, 0)
     of_V = partial(objective, Setting(NMF(**loss)), X, H=H0, weights=setting.seen * 1.0)
-    assert of_V(V) <= lowest(of_V, V) * (1 + 1e-3)
+    assert of_V(V) <= minimum(of_V, V) * (1 + 1e-3)
 
 
 def check_stability(setting):
@@ -557,7 +557,7 @@ REFUSED = {
 }  # fmt: skip
 
 
-def answer(function, name):
+def run_combination(function, name):
     """Run one combination and return "honoured", or "refused" where an error is expected."""
     setting, wanted = SETTINGS[name](), REFUSED.get((function, name))
     if wanted is None:
@@ -572,7 +572,7 @@ def answer(function, name):
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_settings_are_honoured_or_refused_by_name(function, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    answer(function, name)
+    run_combination(function, name)
     left = [path.name for path in tmp_path.rglob("*.npz")]
     assert not left  # several fits must not write one checkpoint
 

@@ -23,7 +23,7 @@ def random_start(data, k=5):
     return to_numpy(V), to_numpy(U)
 
 
-def same(found, expected):
+def assert_same(found, expected):
     """Check that pairs of arrays agree up to the rounding of float32."""
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=2 * EPS, atol=EPS * b.max())
@@ -44,7 +44,7 @@ def test_float32_and_float64_have_the_same_start(kind):
     _, counts = np.unique(single[0], return_counts=True)
     assert counts.max() < 0.01 * single[0].size, "one number for many codes is no random start"
     assert np.corrcoef(single[0].ravel(), double[0].ravel())[0, 1] > 1 - 1e-6
-    same(single, double)
+    assert_same(single, double)
 
 
 X = np.random.default_rng(0).gamma(0.3, size=(60, 900)).astype(np.float32)
@@ -55,7 +55,7 @@ X[X < 0.1] = 0
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_back_end_begins_alike(kind, dtype, tmp_path):
     expected = random_start(as_data(X.astype(np.float64)))
-    same(random_start(as_data(Forms(X.astype(dtype), tmp_path)[kind])), expected)
+    assert_same(random_start(as_data(Forms(X.astype(dtype), tmp_path)[kind])), expected)
 
 
 @pytest.mark.parametrize("seen", [False, True])
@@ -74,7 +74,7 @@ def test_starts_fill_missing_entries_alike(kind, seen, tmp_path):
         return MaskedData(base, WeightDeficit(places, seen=seen))
 
     expected = random_start(masked("numpy", np.float64, tmp_path / "double"))
-    same(random_start(masked(kind, np.float32, tmp_path / "single")), expected)
+    assert_same(random_start(masked(kind, np.float32, tmp_path / "single")), expected)
 
 
 def test_many_starts_on_a_device_share_a_pass_over_X(monkeypatch):
@@ -107,7 +107,7 @@ def test_starts_at_once_are_those_one_by_one():
     at_once = init.random_starts(data, 4, [np.random.RandomState(s) for s in (3, 5)])
     for seed, found in zip((3, 5), at_once, strict=True):
         one = init.start(data, 4, "random", np.random.RandomState(seed))
-        same(tuple(map(to_numpy, found)), tuple(map(to_numpy, one)))
+        assert_same(tuple(map(to_numpy, found)), tuple(map(to_numpy, one)))
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])

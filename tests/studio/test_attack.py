@@ -58,7 +58,7 @@ def write(path, X, layout="csr"):
         anndata.AnnData(kind(X)).write_h5ad(path)
 
 
-def torn(rng, data):
+def damaged(rng, data):
     """Return the bytes with some of them changed, removed, doubled or moved."""
     data = bytearray(data)
     for _ in range(rng.integers(1, 4)):
@@ -77,7 +77,7 @@ def torn(rng, data):
     return bytes(data)
 
 
-def misfit(rng, X, ways=(0, 1, 2, 3, 4)):
+def invalid_csr(rng, X, ways=(0, 1, 2, 3, 4)):
     """Return CSR arrays of X with one impossible index or pointer."""
     p = {"data": X.data.copy(), "indices": X.indices.copy(), "indptr": X.indptr.copy()}
     at = int(rng.integers(1, X.indptr.size - 1))
@@ -178,7 +178,7 @@ def test_torn_files(tmp_path, suffix):
     paths = []
     for number in range(FILES):
         paths.append(tmp_path / f"{number}{suffix}")
-        paths[-1].write_bytes(torn(np.random.default_rng(number), whole))
+        paths[-1].write_bytes(damaged(np.random.default_rng(number), whole))
     found = read_all(paths)
     assert found.count("refused") > FILES // 10
     assert read_all([tmp_path / f"whole{suffix}"]) == ["sound"]
@@ -192,7 +192,7 @@ def test_impossible_indices_are_refused(tmp_path, suffix):
     for number in range(FILES):
         paths.append(tmp_path / f"{number}{suffix}")
         shutil.copy(tmp_path / f"whole{suffix}", paths[-1])
-        rewrite(paths[-1], misfit(np.random.default_rng(number), matrix()))
+        rewrite(paths[-1], invalid_csr(np.random.default_rng(number), matrix()))
     assert set(read_all(paths)) == {"refused"}
 
 
@@ -206,7 +206,7 @@ def test_impossible_indices_of_mat_files_are_refused(tmp_path):
     paths = []
     for number in range(FILES):
         # Pointers that end early are allowed in .mat files, which reserve space for more entries.
-        p = misfit(np.random.default_rng(number), sp.csr_array(X.T), (0, 1, 2, 4))
+        p = invalid_csr(np.random.default_rng(number), sp.csr_array(X.T), (0, 1, 2, 4))
         data = whole
         for old, name in zip(arrays, ("indices", "indptr")):
             data = data.replace(old, p[name].astype("<i4").tobytes())
@@ -259,7 +259,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "-l", str(at)], check=True)
 
 
-def fill(folder):
+def fill_disk(folder):
     """Fill the file system completely."""
     path = folder / "filler"
     with path.open("wb", buffering=0) as file:
@@ -277,7 +277,7 @@ def test_a_full_disk_and_the_journal(small_disk):
 
     journal, kept = Journal(small_disk / "j"), {}
     for turn in range(20):
-        filler = fill(small_disk)
+        filler = fill_disk(small_disk)
         refused = 0
         for i in range(30):  # the file system's free space may hold some of these records
             try:
@@ -306,7 +306,7 @@ def test_a_full_disk_and_files_that_are_replaced(small_disk):
     model = NMF(2, max_iter=5, random_state=0).fit(X)
     model.save(small_disk / "m.partwise")
     write_whole(small_disk / "a.txt", "old")
-    fill(small_disk)
+    fill_disk(small_disk)
     for _ in range(5):
         with pytest.raises(OSError, match="space"):
             write_whole(small_disk / "a.txt", "new" * 100_000, force=True)
@@ -327,7 +327,9 @@ def test_a_full_disk_and_the_studio(small_disk):
     told = []
     workspace = Workspace(samples, small_disk / "p")
     workspace.listener = lambda kind, content: told.append((kind, content))
-    fill(small_disk)  # files of part weights, map and curve cannot be written, but the studio runs
+    fill_disk(
+        small_disk
+    )  # files of part weights, map and curve cannot be written, but the studio runs
     workspace.prepare()
     assert workspace.ready and any(kind == "trouble" for kind, _ in told)
     refused = 0

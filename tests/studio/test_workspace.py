@@ -315,7 +315,7 @@ def test_poor_pixels_point_to_embeddings(tmp_path):
 # -- imports ---------------------------------------------------------------------------------------
 
 
-def uses(text):
+def names_used(text):
     """Yield the names that a module imports from partwise, and the private attributes it uses."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("partwise"):
@@ -331,7 +331,7 @@ def uses(text):
 
 def test_the_rule_sees_what_it_forbids():
     text = "from partwise.classify import query\nmodel._state\nself._x\nimport partwise.fitting\n"
-    found = set(uses(text))
+    found = set(names_used(text))
     assert found == {
         ("partwise.classify", "query"),
         ("private", "_state"),
@@ -343,7 +343,7 @@ def test_the_rule_sees_what_it_forbids():
 def test_the_studio_uses_public_names_alone(file):
     """Check that the studio imports only public names, readers, other apps and file functions."""
     open_to_all = ("partwise.apps", "partwise.io", "partwise.persistence.atomic")
-    for module, name in uses(file.read_text("utf-8")):
+    for module, name in names_used(file.read_text("utf-8")):
         assert module != "private", f"{name} belongs to another object"
         if module == "partwise":
             assert name in partwise.__all__
