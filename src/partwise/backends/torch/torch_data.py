@@ -252,28 +252,21 @@ class TorchData(OnTensors, DeviceDense):
         """Return the product from one pass over X without large temporaries, if possible."""
         if self.X.dtype != torch.float32 or not self.X.is_contiguous():
             return None
-        args = (self.X, V, U, self._low)
-        found = triton_dispatch.attempt(f"split_{name}", self.X, *args, k=U.shape[1])
-        if found is not None:
-            return found
-        return triton_dispatch.attempt(name, self.X, *args, k=U.shape[1])
+        return triton_dispatch.attempt(name, self.X, self.X, V, U, self._low, k=U.shape[1])
 
     def kl_dot(self, V: AnyArray, U: AnyArray) -> tuple[AnyArray, AnyArray]:
         with self.product("X / VUᵀ"):
-            found = self._fused("ratio_dot", V, U)
+            found = self._fused("split_ratio_dot", V, U)
             return super().kl_dot(V, U) if found is None else found
 
     def kl_tdot(self, V: AnyArray, U: AnyArray) -> AnyArray:
         with self.product("X / VUᵀ"):
-            found = self._fused("ratio_tdot", V, U)
+            found = self._fused("split_ratio_tdot", V, U)
             return super().kl_tdot(V, U) if found is None else found
 
     def kl_curvature(self, V: AnyArray, U: AnyArray, transposed: bool) -> AnyArray:
         with self.product("the curvature of X / VUᵀ"):
-            found = None
-            if self.X.dtype == torch.float32 and self.X.is_contiguous():
-                name = "curvature_t" if transposed else "curvature"
-                found = triton_dispatch.attempt(name, self.X, self.X, V, U, self._low, k=U.shape[1])
+            found = self._fused("curvature_t" if transposed else "curvature", V, U)
             return super().kl_curvature(V, U, transposed) if found is None else found
 
 

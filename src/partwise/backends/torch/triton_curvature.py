@@ -23,7 +23,7 @@ from partwise.backends.curvature import HOLD
 
 Tensor = Any
 #: Largest supported k; the number of pairs grows with its square.
-NARROW = 32
+WIDEST = 32
 #: Number of runs of rows that `curvature_t` sums separately.
 RUNS = 16
 #: (rows, columns of a block, warps, stages) by the pairs of a block.
