@@ -415,9 +415,9 @@ def _plain_pair(a: Any, b: Any) -> bool:
 
 def _overview(a: AnyArray, b: AnyArray) -> tuple[float, float, float]:
     """Return the smallest and largest entry of a, and Σ a b, for a `_plain_pair`."""
-    from partwise.backends.numpy import kernels
+    from partwise.backends.numpy.kernels import sums
 
-    least, most, total = kernels.overview(a, b, threads_for(PASS * a.size, True))
+    least, most, total = sums.overview(a, b, threads_for(PASS * a.size, True))
     return least, most, total
 
 

@@ -25,7 +25,7 @@ from partwise.backends.arrays import (
     ones,
     spread,
 )
-from partwise.backends.threads import PASS, by_entry, one_blas_thread, threads_for
+from partwise.backends.threads import PASS, by_entry, one_blas_thread, results, threads_for
 
 ROWS = 64  # rows per block of the compiled kernel; ``enough`` is a limit for each block
 #: With at least this many components, rows that still change after FEW sweeps are solved by
@@ -34,8 +34,6 @@ PIVOT, FEW = 32, 10
 #: Maximum number of groups of rows that are updated in turn with a graph. Each row then uses the
 #: latest values of most of its neighbours.
 GROUPS = 32
-#: Minimum number of multiply-adds of a change or a KKT residual for which a kernel is faster.
-CHANGE = 2_000_000
 #: Range of the smallest eigenvalue of the cosines between nearly collinear parts. The number of
 #: sweeps is about its inverse; below the lower limit, the eigenvalue is rounding error.
 COLLINEAR = (1e-12, 1e-3)
@@ -97,12 +95,12 @@ def half_step(
 def _(
     Y: np.ndarray, C: AnyArray, G: AnyArray, old: AnyArray, weight: float, sweeps: int, stop: float
 ) -> tuple[Array, Array, float, float]:  # fmt: skip
-    from partwise.backends.numpy import kernels
+    from partwise.backends.numpy.kernels import half_step as kernel
 
     n, k = Y.shape
     threads = threads_for(float(n) * k * k * (sweeps + 1), True)
     Y, C, old = (np.ascontiguousarray(a, Y.dtype) for a in (Y, C, old))
-    new, beyond, change = kernels.half_step(Y, C, G, old, weight, sweeps, stop, threads)
+    new, beyond, change = kernel.half_step(Y, C, G, old, weight, sweeps, stop, threads)
     return new, beyond, float(change[0]), float(change[1])
 
 
@@ -141,7 +139,7 @@ def _(
     rounds: int, stop: float,
 ) -> Array:  # fmt: skip
     """Sweep in place if rows are contiguous, one row after the other."""
-    from partwise.backends.numpy import kernels
+    from partwise.backends.numpy.kernels import hals
 
     W, scale = term.edges
     n, k = Z.shape
@@ -150,11 +148,11 @@ def _(
     C, G = np.ascontiguousarray(C, Z.dtype), np.ascontiguousarray(G, Z.dtype)
     d = np.ones(1, Z.dtype) if d is None else d
     arrays = (W.indptr, W.indices, W.data.astype(Z.dtype, copy=False), Z.dtype.type(scale))
-    blocks = -(-n // (GROUPS * kernels.LANES))  # full ones: idle lanes also cost
-    groups = -(-n // (blocks * kernels.LANES)) if blocks else 1
+    blocks = -(-n // (GROUPS * hals.LANES))  # full ones: idle lanes also cost
+    groups = -(-n // (blocks * hals.LANES)) if blocks else 1
     threads = threads_for(float(n) * k * k * rounds, True)
     ridge = np.ascontiguousarray(r, Z.dtype)
-    kernels.hals_graph(Z, C, G, d, ridge, *arrays, groups, rounds, stop, threads)
+    hals.hals_graph(Z, C, G, d, ridge, *arrays, groups, rounds, stop, threads)
     return Z
 
 
@@ -232,11 +230,11 @@ def _descend(
     stop: float, enough: float,
 ) -> None:  # fmt: skip
     """Run coordinate descent in place, in a suitable number of threads."""
-    from partwise.backends.numpy import kernels
+    from partwise.backends.numpy.kernels import hals
 
     n, k = Z.shape
     threads = threads_for(float(n) * k * k * sweeps, True)
-    kernels.hals_rows(Z, C, G, d, r, e, sweeps, stop, enough, threads)
+    hals.hals_rows(Z, C, G, d, r, e, sweeps, stop, enough, threads)
 
 
 def _pivot(
@@ -247,24 +245,24 @@ def _pivot(
 
     If G is singular, the sweeps start at the minimiser with the ``ridge``, if there is one.
     """
-    from partwise.backends.numpy import kernels
+    from partwise.backends.numpy.kernels import pivot
 
     if not len(rows):
         return
     free = (Z[rows] > 0).sum(axis=1)  # solve systems of similar size together, largest first
     rows = rows[np.argsort(-np.minimum(free, Z.shape[1] - free), kind="stable")]
     low, found = float(np.finfo(Z.dtype).eps), np.zeros(len(rows), bool)
-    H, weights, ridges, K = kernels.inverse_of(*(float64(a) for a in (G, d, r)))
+    H, weights, ridges, K = pivot.inverse_of(*(float64(a) for a in (G, d, r)))
     weights, ridges = (a if len(a) == 1 else a[rows] for a in (weights, ridges))
     threads = threads_for(float(len(rows)) * Z.shape[1] ** 3, True)
     with one_blas_thread:
-        kernels.pivot_rows(Z, C, rows, H, weights, ridges, K, low, found, threads)
+        pivot.pivot_rows(Z, C, rows, H, weights, ridges, K, low, found, threads)
         if ridge and not found.all():
             left = ~found
             weights, ridges = (a if len(a) == 1 else a[left] for a in (weights, ridges))
             ridges = ridges + ridge * low * float(np.diag(H).max())
             some = (rows[left], H, weights, ridges, K[:0], low, np.zeros(int(left.sum()), bool))
-            kernels.pivot_rows(Z, C, *some, threads)
+            pivot.pivot_rows(Z, C, *some, threads)
     if not found.all():
         rows = rows[~found]
         rest = np.ascontiguousarray(Z[rows])
@@ -332,51 +330,16 @@ def quadratic_change(
     new: AnyArray, old: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None
 ) -> Any:
     """Return ½ Σ_i d_i z_iᵀ G z_i - ⟨C, Z⟩ at new minus that at old."""
-    total, half = 0.0, 0.5 * G
-    for Z, Z0, c, weights in row_runs(new, old, C, d):
+    half = 0.5 * G
+
+    def change(Z: AnyArray, Z0: AnyArray, c: AnyArray, weights: AnyArray | None) -> Any:
         slope = (Z + Z0) @ half
         if weights is not None:
             slope *= weights[:, None]
         slope -= c
-        total = total + inner64(slope, Z - Z0)
-    return total
+        return inner64(slope, Z - Z0)
 
-
-@quadratic_change.register
-def _(new: np.ndarray, old: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None) -> float:
+    runs = list(row_runs(new, old, C, d))
     n, k = new.shape
-    if n * k * k < CHANGE:
-        return float(quadratic_change.dispatch(object)(new, old, C, G, d))
-    from partwise.backends.numpy import kernels
-
-    new, old, C, G = (np.ascontiguousarray(a, new.dtype) for a in (new, old, C, G))
-    d = ones(new, 1) if d is None else np.asarray(d, new.dtype)
     with one_blas_thread:
-        threads = threads_for((PASS + k) * n * k, True)
-        return float(kernels.quadratic_change(new, old, C, G, d, threads))
-
-
-@singledispatch
-def kkt_lengths(Z: AnyArray, C: AnyArray, G: AnyArray, scale: AnyArray) -> AnyArray | None:
-    """Return ‖s ∘ (ZG - C)‖, ‖s ∘ C‖ and ‖s ∘ ZG‖, the lengths in a KKT residual.
-
-    s is 1 where ZG <= C, else min(Z scale, 1). Return None if there is no kernel or if the arrays
-    are too small for one.
-    """
-    return None
-
-
-@kkt_lengths.register
-def _(Z: np.ndarray, C: AnyArray, G: AnyArray, scale: AnyArray) -> AnyArray | None:
-    n, k = Z.shape
-    whole = all(type(a) is np.ndarray and a.dtype == Z.dtype for a in (Z, C, G, scale))
-    if n * k * k < CHANGE or not whole or C.shape != Z.shape:
-        return None
-    from partwise.backends.numpy import kernels
-
-    Z, C, G = (np.ascontiguousarray(a) for a in (Z, C, G))
-    with one_blas_thread:
-        threads = threads_for((4 * PASS + k) * n * k, True)
-        squares = kernels.kkt_squares(Z, C, G, np.ascontiguousarray(scale), threads)
-    # Outside of this range squares overflow or underflow, although the lengths are finite.
-    return np.sqrt(squares) if 1e-280 < squares.min() and squares.max() < 1e280 else None
+        return sum(results(change, runs, threads_for((PASS + k) * n * k)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from operator import add, sub
 from typing import Any, Protocol
 
@@ -21,7 +22,6 @@ from partwise.backends.arrays import (
     to_numpy,
 )
 from partwise.backends.numpy.sparse import laplacian, multiply
-from partwise.backends.threads import threads_for
 from partwise.model.terms import Bound, Place, Term
 
 
@@ -340,17 +340,18 @@ class GraphDivergence(OnGraph):
         diagonal = b + self.weight * self.degrees[:, None]
         diagonal = namespace(Z).maximum(diagonal, floor(Z.dtype))
         goal = 1e-12 if floor(Z.dtype) < 1e-100 else 1e-6
+        neighbors: Callable[[AnyArray], AnyArray] = self.neighbors
         edges = self.edges if isinstance(Z, np.ndarray) else None
         if edges is not None:
             factors = self._factors(edges, b)
             if factors is not None:
                 return np.maximum(factors.solve(c.astype(np.float64)).astype(Z.dtype), 0)
-            return self._by_column(edges, diagonal, c, Z, goal, most)
+            neighbors = partial(multiply, edges[0].astype(Z.dtype, copy=False))
 
-        def multiply(P: AnyArray) -> AnyArray:
-            return diagonal * P - self.weight * self.neighbors(P)
+        def product_of(P: AnyArray) -> AnyArray:
+            return diagonal * P - self.weight * neighbors(P)
 
-        residual = c - multiply(Z)
+        residual = c - product_of(Z)
         goal = goal**2 * (c * c).sum(axis=0)
         scaled = residual / diagonal
         direction = scaled
@@ -358,7 +359,7 @@ class GraphDivergence(OnGraph):
         for n in range(1, most + 1):
             if ((residual * residual).sum(axis=0) <= goal).all():
                 break
-            AP = multiply(direction)
+            AP = product_of(direction)
             alpha = ratio(product, (direction * AP).sum(axis=0))
             Z = Z + alpha * direction
             residual = residual - alpha * AP
@@ -391,32 +392,3 @@ class GraphDivergence(OnGraph):
             how = {"permc_spec": "MMD_AT_PLUS_A", "diag_pivot_thresh": 0.0}
             self._known = first, splu(A, options={"SymmetricMode": True}, **how)
         return self._known[1]
-
-    def _by_column(
-        self,
-        edges: tuple[Any, float],
-        diagonal: AnyArray,
-        c: AnyArray,
-        Z: AnyArray,
-        goal: float,
-        most: int,
-    ) -> AnyArray:
-        from partwise.backends.numpy import kernels
-
-        W, scale = edges
-        n, k = Z.shape
-        width = -(-k // kernels.TILE)
-
-        def tiles(a: AnyArray, rest: float) -> AnyArray:
-            wide = np.full((n, width * kernels.TILE), rest, dtype=Z.dtype)
-            wide[:, :k] = a
-            return np.ascontiguousarray(wide.reshape(n, width, -1).transpose(1, 0, 2))
-
-        z = tiles(Z, 0)
-        taken = np.zeros(width, dtype=np.int64)
-        threads = threads_for(10.0 * (W.nnz + 5 * n) * k, True)
-        arrays = (W.indptr, W.indices, W.data.astype(Z.dtype, copy=False), Z.dtype.type(scale))
-        args = (*arrays, tiles(diagonal, 1), tiles(c, 0), z, goal, most, taken)
-        kernels.crew.rows(kernels.graph_solve, args, width, 1, threads)
-        self.cg_iterations = max(self.cg_iterations, int(taken.max(initial=0)))
-        return np.maximum(z.transpose(1, 0, 2).reshape(n, -1)[:, :k], 0)

@@ -20,7 +20,7 @@ from partwise.backends.arrays import (
     ratio,
     spread,
 )
-from partwise.backends.sweeps import kkt_lengths, quadratic_change, row_runs
+from partwise.backends.sweeps import quadratic_change, row_runs
 from partwise.backends.threads import PASS, results, threads_for
 from partwise.model.terms import Term
 
@@ -452,10 +452,7 @@ def kkt_residual(sub: Subproblem, Z: Array, misfit: float = 1.0) -> float:
     """
     mean = Z.mean(axis=0) if sub.d is None else sub.d @ Z / sub.d.sum()
     scale = ratio(namespace(mean).ones_like(mean), mean)
-    found = None
-    if type(sub) is Quadratic and sub.d is None and sub.held is None and not sub.terms:
-        found = kkt_lengths(Z, sub.C, sub.G, scale)
-    gradient, minus, plus, *rest = _lengths(sub, Z, scale) if found is None else found
+    gradient, minus, plus, *rest = _lengths(sub, Z, scale)
     total = misfit * (minus + plus) + sum(rest)
     return min(1.0, float(gradient / total)) if total > 0 else 0.0
 

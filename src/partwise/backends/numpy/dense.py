@@ -27,8 +27,6 @@ from partwise.backends.threads import (
 
 #: Minimum number of multiply-adds of a second-order sweep for which single precision is faster.
 ROUGH_WORK = 5e6
-#: With fewer entries numpy computes the logarithms, since compiling a kernel takes longer.
-FEW_LOGS = 2**15
 #: Number of entries of a block of rows, small enough that 3,000 images keep many threads busy.
 BLOCK = arrays.BLOCK_ENTRIES // 4
 #: Products of X with few columns use compiled kernels instead of BLAS if X has at least NARROW
@@ -101,7 +99,7 @@ def _transposed(X: AnyArray, B: AnyArray, threads: int) -> AnyArray:
     outside = _outside(X, B, threads) if X.flags.f_contiguous else None
     out = np.empty((p, k), sums.dtype)
     if outside:
-        from partwise.backends.numpy.kernels import add_up
+        from partwise.backends.numpy.kernels.products import add_up
 
         outside(B.T, X.T, sums, [(r, (0, k), rows, columns) for r, rows, columns in tasks], threads)
         add_up(sums, out, threads)
@@ -304,7 +302,7 @@ class DenseData(InNumpy):
         rough: bool,
         transposed: bool,
     ) -> tuple[AnyArray, AnyArray]:
-        from partwise.backends.numpy import kernels
+        from partwise.backends.numpy.kernels import divergence
 
         X, Z, B = (self.X.T, U, V) if transposed else (self.X, V, U)
         Z = Z.copy()
@@ -314,16 +312,19 @@ class DenseData(InNumpy):
         # The floors are 1e-30 and 1e-12 of the mean of X.
         low = self._low if dtype == self.dtype else max(1e18 * self._low, floor(dtype))
         threads = threads_for(12.0 * X.size * Z.shape[1], True)
-        kernels.newton_dense(X, Z, B, cost, ridge, sweeps, dtype.type(low), threads)
-        if not transposed:
-            return Z, np.zeros(0)
-        if self._size < FEW_LOGS:
-            Y = V.astype(np.float64) @ Z.T.astype(np.float64)
-            np.log(np.maximum(Y, self._low, out=Y), out=Y)
-            return Z, np.array([np.einsum("ij,ij->", self.X, Y, dtype=np.float64)])
-        threads = threads_for((20.0 + Z.shape[1]) * X.size, True)
-        with one_blas_thread:
-            return Z, np.array([kernels.xlogy(self.X, V, Z, self._low, threads)])
+        divergence.newton_dense(X, Z, B, cost, ridge, sweeps, dtype.type(low), threads)
+        return Z, np.array([self.log_sum(V, Z)]) if transposed else np.zeros(0)
+
+    def log_sum(self, V: AnyArray, U: AnyArray) -> float:
+        """Return Σ x log y in float64."""
+        B, low = U.T.astype(np.float64), self._low
+
+        def logs(rows: slice, X: AnyArray) -> float:
+            Y = V[rows].astype(np.float64) @ B
+            np.log(np.maximum(Y, low, out=Y), out=Y)
+            return float(Y.ravel() @ X.astype(np.float64).ravel())
+
+        return float(self._summed(logs, np.zeros(1), 20.0 + len(B))[0])
 
     def kl_curvature(self, V: AnyArray, U: AnyArray, transposed: bool) -> AnyArray:
         assert transposed, "rows are swept"
@@ -403,9 +404,9 @@ def _squares(X: AnyArray, V: Any = None, U: Any = None) -> float:
         return 0.0
     if X.size < arrays.MANY:
         return blocks.squares(np.subtract(V @ U.T, X).ravel())
-    from partwise.backends.numpy import kernels
+    from partwise.backends.numpy.kernels import sums
 
     V, B = np.ascontiguousarray(V), np.ascontiguousarray(U.T)
     with one_blas_thread:
         threads = threads_for((PASS + BLAS * len(B)) * X.size, True)
-        return float(kernels.residual_squares(np.asarray(X), V, B, threads))
+        return float(sums.residual_squares(np.asarray(X), V, B, threads))

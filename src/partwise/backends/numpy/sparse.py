@@ -121,13 +121,13 @@ class SparseData(DenseData):
         self, V: AnyArray, U: AnyArray, cost: AnyArray, ridge: AnyArray, sweeps: int, rough: bool,
         transposed: bool,
     ) -> tuple[AnyArray, AnyArray]:  # fmt: skip
-        from partwise.backends.numpy import kernels
+        from partwise.backends.numpy.kernels import divergence
 
         X, Z, B = (self._XT, U, V) if transposed else (self.X, V, U)
         Z, B = Z.copy(), np.ascontiguousarray(B)
         xlogy = np.empty(Z.shape[0])
         args = (Z, B, cost, ridge, sweeps, xlogy, transposed, self._low)
-        by_rows(kernels.newton_rows, X, (X.indptr, X.indices, X.data, *args), 40 * Z.shape[1])
+        by_rows(divergence.newton_rows, X, (X.indptr, X.indices, X.data, *args), 40 * Z.shape[1])
         return Z, xlogy
 
     def column_curvature(self, V: AnyArray, U: AnyArray, seconds: Sequence[int]) -> AnyArray:
@@ -223,10 +223,10 @@ def transposed(X: Any) -> Any:
     runs = min(threads, X.nnz // (4 * p + 1))  # each run needs an array with one entry per column
     if runs < 2:
         return X.T.tocsr()
-    from partwise.backends.numpy import kernels
+    from partwise.backends.numpy.kernels import products
 
     cuts = list(itertools.pairwise(equal_runs(X, runs)))
-    indptr, rows, values = kernels.transpose(X.indptr, X.indices, X.data, p, cuts, threads)
+    indptr, rows, values = products.transpose(X.indptr, X.indices, X.data, p, cuts, threads)
     return sp.csr_array((values, rows, indptr), shape=(p, n))
 
 
@@ -235,12 +235,12 @@ def multiply(X: Any, B: AnyArray) -> AnyArray:
     B = np.ascontiguousarray(B, X.dtype)
     if B.shape[1] < WIDE and X.nnz * B.shape[1] < SMALL:
         return X @ B
-    from partwise.backends.numpy import kernels
+    from partwise.backends.numpy.kernels import products
 
     # This is twice the time per non-zero on an AMD EPYC, since other caches are slower.
     threads = threads_for(float(X.nnz) * (16 + B.shape[1]), True)
-    lines, runs = slab_lines(len(B), kernels.LINE), runs_for(X, threads)
-    return kernels.spmm(X.indptr, X.indices, X.data, B, lines, runs, threads)
+    lines, runs = slab_lines(len(B), products.LINE), runs_for(X, threads)
+    return products.spmm(X.indptr, X.indices, X.data, B, lines, runs, threads)
 
 
 def slab_lines(rows: int, line: int) -> int:
@@ -261,23 +261,23 @@ def last_cache() -> int:
 
 def laplacian(W: Any, Z: AnyArray) -> AnyArray:
     """Return (D - W) Z for a CSR graph from differences of rows, in threads if faster."""
-    from partwise.backends.numpy import kernels
+    from partwise.backends.numpy.kernels import hals
 
     Z = np.ascontiguousarray(Z)
     out = np.empty_like(Z)
     edges = (W.indptr, W.indices, W.data.astype(Z.dtype, copy=False))
-    by_rows(kernels.laplacian, W, (*edges, Z, out), 10 * Z.shape[1])
+    by_rows(hals.laplacian, W, (*edges, Z, out), 10 * Z.shape[1])
     return out
 
 
 def _kl_pass(
     X: Any, V: AnyArray, U: AnyArray, low: Any, *, want_log: bool
 ) -> tuple[AnyArray, AnyArray]:
-    from partwise.backends.numpy import kernels
+    from partwise.backends.numpy.kernels import divergence
 
     out = np.empty((X.shape[0], V.shape[1]), dtype=X.dtype)
     xlogy = np.empty(X.shape[0])
     V, U = np.ascontiguousarray(V), np.ascontiguousarray(U)
     args = (X.indptr, X.indices, X.data, V, U, out, xlogy, want_log, low)
-    by_rows(kernels.kl_rows, X, args, 20 * V.shape[1])
+    by_rows(divergence.kl_rows, X, args, 20 * V.shape[1])
     return out, xlogy

@@ -9,10 +9,9 @@ import numpy as np
 from partwise.backends.numpy.kernels import crew
 from partwise.backends.numpy.kernels._atomics import add, wide_vectors
 from partwise.backends.numpy.kernels._options import HELPER, OPTIONS, compiled
-from partwise.backends.numpy.kernels.products import LINE, gemm, multiply
+from partwise.backends.numpy.kernels.products import LINE
 
 TINY = 1e-300
-LOG2, ROOT = math.log(2.0), math.sqrt(2.0)
 TOGETHER = 16  # rows of X that are copied together, since they share cache lines
 AT_ONCE = 2 * LINE  # rows are padded to a multiple of these bytes
 
@@ -329,63 +328,3 @@ def newton_dense(X, Z, B, cost, ridge, sweeps, low, threads=1):
     rooms = rooms.reshape(most, TOGETHER + 2, rooms.shape[1])
     args = (X, turned, Z, basis, cost, ridge, low, sweeps, np.zeros(1, np.int64))
     crew.run(_newton_dense, args, [()] * most, threads, own=(rooms,))
-
-
-BESIDE = 1 << 15  # entries of VUᵀ that are computed at a time
-RUNS = 64  # number of partial sums, for any number of threads
-#: Coefficients of the logarithm from the 21st to the 3rd power; further terms are below rounding.
-SERIES = tuple(1 / odd for odd in range(21, 1, -2))
-
-
-@compiled(**HELPER)
-def _sum_of_logs(x, y, low):
-    """Return Σ x log(max(y, low)), or NaN if some y is not finite; y is float64.
-
-    With y = 2ᵉ m, 1/√2 <= m < √2, and f = (m - 1)/(m + 1), log m = 2 (f + f³/3 + f⁵/5 + ..). The
-    exponent e and m are read from the bits of y. Unlike math.log this fills vectors.
-    """
-    wide_vectors()
-    total = 0.0
-    for i in range(len(y)):
-        t = low if low > y[i] else y[i]
-        bits = np.float64(t).view(np.int64)
-        # the exponent as a number: vectors convert integers only since AVX-512
-        high = np.int64((bits >> 52) | 0x4330000000000000).view(np.float64)
-        m = np.int64((bits & 0x000FFFFFFFFFFFFF) | 0x3FF0000000000000).view(np.float64)
-        e = high - 4503599627371519.0
-        e, m = (e + 1.0, 0.5 * m) if m > ROOT else (e, m)
-        f = (m - 1.0) / (m + 1.0)
-        square, rest = f * f, 0.0
-        for term in SERIES:
-            rest = rest * square + term
-        term = np.float64(x[i]) * (e * LOG2 + 2.0 * (f + f * square * rest))
-        total += term if y[i] < math.inf else math.nan
-    return total
-
-
-@compiled(**OPTIONS)
-def _xlogy(gemm, X, V, B, low, size, rows, sums, lo, hi):
-    """Compute `xlogy` of runs lo to hi of ``size`` rows, for blocks of ``rows`` rows."""
-    n, p = X.shape
-    Y = np.empty((rows, p), np.float64)
-    for run in range(lo, hi):
-        end, total = min(n, (run + 1) * size), 0.0
-        for first in range(run * size, end, rows):
-            m = min(rows, end - first)
-            multiply(gemm, V[first : first + m], B, Y[:m])
-            for i in range(m):
-                total += _sum_of_logs(X[first + i], Y[i], low)
-        sums[run] = total
-
-
-def xlogy(X, V, U, low, threads=1):
-    """Return Σ x log y of a dense X in float64, with y = max(VUᵀ, low)."""
-    if not X.flags.c_contiguous:
-        X, V, U = X.T, U, V
-    n, p = X.shape
-    X, V, B = (np.ascontiguousarray(a, t) for a, t in ((X, X.dtype), (V, float), (U.T, float)))
-    size = max(1, -(-n // RUNS))
-    rows, sums = min(size, 1 + BESIDE // max(1, p)), np.zeros(-(-n // size))
-    args = (gemm(V.dtype)[0], X, V, B, low, size, rows, sums)
-    crew.rows(_xlogy, args, len(sums), 1, threads)
-    return float(sums.sum())

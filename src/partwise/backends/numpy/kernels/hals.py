@@ -24,11 +24,9 @@ from partwise.backends.numpy.kernels._atomics import (
     wide_vectors,
 )
 from partwise.backends.numpy.kernels._options import HELPER, OPTIONS, UNROLLED, compiled
-from partwise.backends.numpy.kernels.products import gemm, multiply
 
 LANES = 64  # rows that are updated together; 64 was the fastest for float32 and float64
 TERMS = 4  # terms of a sum that are added at once
-SOME = 128  # rows of a piece of `quadratic_change`
 IN_ORDER = {**HELPER, "fastmath": UNROLLED["fastmath"]}  # otherwise additions form one long chain
 PATIENCE = 1000  # reads of a counter before the core is given to other threads
 
@@ -303,37 +301,3 @@ def laplacian(indptr, indices, weights, Z, out, lo, hi):
     """Compute out_i = Σ_j w_ij (z_i - z_j) on rows lo to hi."""
     for i in range(lo, hi):
         _differences(indptr, indices, weights, Z, i, out[i])
-
-
-@compiled(**OPTIONS)
-def _change_pieces(gemm, new, old, C, G, d, sums, lo, hi):
-    """Compute `quadratic_change` of pieces lo to hi of SOME rows into sums[piece]."""
-    n, k = new.shape
-    both, product = np.empty((SOME, k), new.dtype), np.empty((SOME, k), new.dtype)
-    half = new.dtype.type(0.5)
-    for piece in range(lo, hi):
-        first = SOME * piece
-        m = min(SOME, n - first)
-        for i in range(m):
-            for j in range(k):
-                both[i, j] = new[first + i, j] + old[first + i, j]
-        multiply(gemm, both[:m], G, product[:m])
-        total = 0.0
-        for i in range(m):
-            row = first + i
-            weight, cost = half * d[row if len(d) > 1 else 0], C[row if len(C) > 1 else 0]
-            for j in range(k):
-                slope = weight * product[i, j] - cost[j]
-                total += np.float64(slope) * np.float64(new[row, j] - old[row, j])
-        sums[piece] = total
-
-
-def quadratic_change(new, old, C, G, d, threads=1):
-    """Return the change of Σ_i ½ d_i z_iᵀ G z_i - ⟨C, Z⟩ from old to new.
-
-    It equals ⟨½ d G (new + old) - c, new - old⟩. d has length 1 or n, and C has 1 or n rows.
-    """
-    sums = np.zeros(-(-len(new) // SOME))
-    args = (gemm(new.dtype)[0], new, old, C, G, d, sums)
-    crew.rows(_change_pieces, args, len(sums), 1, threads)
-    return float(sums.sum())

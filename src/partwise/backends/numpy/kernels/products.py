@@ -1,4 +1,4 @@
-"""Products by BLAS, products of sparse matrices, and linear systems of a graph."""
+"""Products by BLAS, and products of sparse matrices."""
 
 from __future__ import annotations
 
@@ -13,83 +13,7 @@ from partwise.backends.numpy.kernels import crew
 from partwise.backends.numpy.kernels._atomics import gemm_at, in_python, registers, wide_vectors
 from partwise.backends.numpy.kernels._options import HELPER, OPTIONS, UNROLLED, compiled
 
-TILE = 8  # columns of a graph's linear system that are solved together
 LINE = 64  # bytes of a cache line: a vector that crosses two takes twice as long to load or store
-
-
-@compiled(**HELPER)
-def _graph_times(indptr, indices, weights, scale, diagonal, p, out, near):
-    """Compute diagonal p - scale W p on TILE columns."""
-    for i in range(p.shape[0]):
-        for t in range(TILE):
-            near[t] = 0
-        for e in range(indptr[i], indptr[i + 1]):
-            w = weights[e]
-            row = p[indices[e]]
-            for t in range(TILE):
-                near[t] += w * row[t]
-        for t in range(TILE):
-            out[i, t] = diagonal[i, t] * p[i, t] - scale * near[t]
-
-
-@compiled(**HELPER)
-def _conjugate_gradient(indptr, indices, weights, scale, diagonal, c, z, goal, most):
-    """Solve (diag(diagonal) - scale W) z = c for TILE columns together, from z, in place."""
-    n = z.shape[0]
-    zero = z.dtype.type(0)
-    r, p, q = np.empty_like(z), np.empty_like(z), np.empty_like(z)
-    near = np.empty(TILE, z.dtype)
-    size, left = np.zeros(TILE), np.zeros(TILE)
-    product, other = np.zeros(TILE), np.zeros(TILE)
-    alpha, beta = np.zeros(TILE, z.dtype), np.zeros(TILE, z.dtype)
-    _graph_times(indptr, indices, weights, scale, diagonal, z, r, near)
-    for i in range(n):
-        for t in range(TILE):
-            r[i, t] = c[i, t] - r[i, t]
-            p[i, t] = r[i, t] / diagonal[i, t]
-            product[t] += r[i, t] * p[i, t]
-            size[t] += c[i, t] * c[i, t]
-            left[t] += r[i, t] * r[i, t]
-    for done in range(most):
-        if np.all(left <= goal * goal * size):
-            return done
-        _graph_times(indptr, indices, weights, scale, diagonal, p, q, near)
-        other[:] = 0
-        for i in range(n):
-            for t in range(TILE):
-                other[t] += p[i, t] * q[i, t]
-        for t in range(TILE):
-            going = left[t] > goal * goal * size[t] and other[t] > 0
-            alpha[t] = product[t] / other[t] if going else zero
-        other[:] = 0
-        left[:] = 0
-        for i in range(n):
-            for t in range(TILE):
-                z[i, t] += alpha[t] * p[i, t]
-                r[i, t] -= alpha[t] * q[i, t]
-                q[i, t] = r[i, t] / diagonal[i, t]
-                other[t] += r[i, t] * q[i, t]
-                left[t] += r[i, t] * r[i, t]
-        for t in range(TILE):
-            beta[t] = other[t] / product[t] if product[t] > 0 else zero
-            product[t] = other[t]
-        for i in range(n):
-            for t in range(TILE):
-                p[i, t] = q[i, t] + beta[t] * p[i, t]
-    return most
-
-
-@compiled(**OPTIONS)
-def graph_solve(indptr, indices, weights, scale, diagonal, c, z, goal, most, taken, lo, hi):
-    """Solve (diag(diagonal) - scale W) z = c for tiles lo to hi of z, (tiles, n, TILE), in place.
-
-    Conjugate gradients with the diagonal as preconditioner run to the relative residual ``goal``.
-    ``taken`` receives the number of iterations of each tile.
-    """
-    for j in range(lo, hi):
-        taken[j] = _conjugate_gradient(
-            indptr, indices, weights, scale, diagonal[j], c[j], z[j], goal, most
-        )
 
 
 def aligned(rows, columns, dtype):

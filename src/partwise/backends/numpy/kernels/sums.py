@@ -1,4 +1,4 @@
-"""Sums over whole arrays: extremes, products, and the norms of a KKT residual.
+"""Sums over whole arrays: extremes, products, and squared residuals.
 
 Arrays are divided into pieces that depend on their shape alone. Each piece has a separate sum, and
 the sums are added in order, so the number of threads changes no digit.
@@ -15,7 +15,6 @@ from partwise.backends.threads import pieces
 
 WIDE = 512  # entries
 PIECES, LEAST = 64, 1024  # pieces of an array, and the least number of WIDE rows of a piece
-SOME = 128  # rows of a piece of the KKT residual
 ENTRIES = 1 << 18  # entries of VB that are in memory at a time
 
 
@@ -51,37 +50,6 @@ def overview(a, b, threads=1):
     least = min(s.min(initial=np.inf) for s in (found[:, 0], x))
     most = max(s.max(initial=-np.inf) for s in (found[:, 1], x))
     return float(least), float(most), float(found[:, 2].sum() + x @ y)
-
-
-@compiled(**OPTIONS)
-def _kkt_rows(gemm, Z, C, G, scale, sums, lo, hi):
-    """Compute `kkt_squares` of pieces lo to hi; sums[piece] receives three squared norms."""
-    n, k = Z.shape
-    one = Z.dtype.type(1)
-    product = np.empty((SOME, k), Z.dtype)
-    for piece in range(lo, hi):
-        first = SOME * piece
-        m = min(SOME, n - first)
-        multiply(gemm, Z[first : first + m], G, product[:m])
-        total, linear, quadratic = 0.0, 0.0, 0.0
-        for i in range(m):
-            for j in range(k):
-                pull, c = product[i, j], C[first + i, j]
-                share = min(one, Z[first + i, j] * scale[j]) if pull > c else one
-                total += np.float64((pull - c) * share) ** 2
-                linear += np.float64(c * share) ** 2
-                quadratic += np.float64(pull * share) ** 2
-        sums[piece, 0], sums[piece, 1], sums[piece, 2] = total, linear, quadratic
-
-
-def kkt_squares(Z, C, G, scale, threads=1):
-    """Return ‖s ∘ (ZG - C)‖², ‖s ∘ C‖² and ‖s ∘ ZG‖².
-
-    s is 1 where ZG <= C, else min(1, Z scale). Z, C (n, k), G (k, k) and scale (k,) have one dtype.
-    """
-    sums = np.zeros((-(-len(Z) // SOME), 3))
-    crew.rows(_kkt_rows, (gemm(Z.dtype)[0], Z, C, G, scale, sums), len(sums), 1, threads)
-    return sums.sum(axis=0)
 
 
 @compiled(**OPTIONS)
