@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 if not RESULTS.exists():
-    pytest.skip("there are no result pages beside the tests", allow_module_level=True)
+    pytest.skip("the result pages are not in this copy", allow_module_level=True)
 
 sys.path.insert(0, str(ROOT))
 from benchmarks import answers_table, pages, threads  # noqa: E402

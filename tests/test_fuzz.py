@@ -46,7 +46,7 @@ def test_random_fits_of_all_else(first):
     check(fuzz.OTHERS + first, 20)
 
 
-@pytest.mark.skipif(not DAY, reason="PARTWISE_FUZZ_DAY names no day; .ci/run does")
+@pytest.mark.skipif(not DAY, reason="PARTWISE_FUZZ_DAY is not set to a date, as in .ci/run")
 @pytest.mark.parametrize("base", [0, fuzz.NEWER, fuzz.CLASSIFIER, fuzz.OTHERS])
 def test_new_fits_of_the_day(base):
     """Check fits that are new each day.

@@ -14,7 +14,7 @@ from partwise.backends.numpy import dense
 from partwise.backends.numpy.kernels import crew
 from problems import DTYPES
 
-pytestmark = pytest.mark.skipif(crew.os.name != "posix", reason="threads of the interpreter there")
+pytestmark = pytest.mark.skipif(crew.os.name != "posix", reason="other systems use Python threads")
 
 
 @nb.njit(nogil=True)

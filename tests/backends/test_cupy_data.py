@@ -36,10 +36,10 @@ def cupy(request, tmp_path_factory):
     found = gpu()
     if request.param == "cupy":
         if found is None:
-            pytest.skip("CuPy or its GPU is not here")
+            pytest.skip("CuPy or a GPU is not available")
         yield found
     elif found is not None or shutil.which("c++") is None:
-        pytest.skip("CuPy itself is here" if found is not None else "no C++ compiler")
+        pytest.skip("CuPy is available" if found is not None else "no C++ compiler")
     else:
         yield cupy_stand_in.install(tmp_path_factory.mktemp("kernels"))
         cupy_stand_in.remove()

@@ -218,7 +218,7 @@ def test_missing_values_with_labels_graph_and_unit_scale(model, loss):
     value.
     """
     if "beta_loss" not in model.get_params() and loss == KL:
-        pytest.skip("Frobenius only")
+        pytest.skip("this estimator supports only the Frobenius loss")
     given = {"random_state": 0, "max_iter": 40, "tol": 0.0}
     if "beta_loss" in model.get_params():
         given["beta_loss"] = loss

@@ -658,7 +658,7 @@ for kind in ("fit", "blas"):
 """
 
 
-@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="looks at threads of Linux")
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="the test needs /proc")
 def test_a_fit_wakes_no_thread_of_blas():
     """Check that a fit does not wake the threads of BLAS.
 
@@ -672,5 +672,5 @@ def test_a_fit_wakes_no_thread_of_blas():
     assert run.returncode == 0, run.stderr
     fit, blas = map(int, run.stdout.split())
     if blas < 3:
-        pytest.skip("this BLAS has no threads, or they sleep at once")
+        pytest.skip("this BLAS has no threads, or they sleep immediately")
     assert fit <= blas // 3

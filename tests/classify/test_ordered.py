@@ -39,7 +39,8 @@ def test_edges_are_the_naive_histograms():
 def test_images_series_and_spectra_are_recognised():
     assert preparation.descriptions(pictures()) == {"edges": 12}
     assert preparation.descriptions(pictures(height=20, width=20)) == {"edges": 20}
-    assert preparation.descriptions(pictures(height=8, width=16)) == {"edges": 16}  # flattest
+    # This is the largest accepted ratio of width to height.
+    assert preparation.descriptions(pictures(height=8, width=16)) == {"edges": 16}
     assert set(preparation.descriptions(series()[0])) == {"differences", "frequencies"}
     short = np.cumsum(np.random.RandomState(0).standard_normal((50, 24)), axis=1)
     assert set(preparation.descriptions(short)) == {"differences"}

@@ -353,7 +353,7 @@ def test_propagation_solves_the_system():
     S = root @ W @ root
     shares = (0.5, 0.99, 0.9)
     E = np.eye(30)[[3, 8, 5]]
-    E[2, 6:9] = 1 / 3  # from several samples together
+    E[2, 6:9] = 1 / 3  # this walk starts from several samples
     found = classifiers.propagate(
         classifiers.Walk.of(sp.csr_array(S)), sp.csr_array(E), shares, tol=1e-6
     )

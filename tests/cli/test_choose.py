@@ -63,7 +63,7 @@ def test_choose_prints_the_curve_and_writes_the_page(counts, command, tmp_path):
     assert "mine.txt" in err
 
 
-@pytest.mark.skipif(os.name == "nt", reason="signals")
+@pytest.mark.skipif(os.name == "nt", reason="the test uses POSIX signals")
 def test_a_killed_choose_command_is_continued(counts, command, tmp_path):
     out = tmp_path / "choice"
     words = ["choose", str(counts), "--range", "1-5", "--runs", "0", "--splits", "2"]

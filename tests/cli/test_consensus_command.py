@@ -15,7 +15,7 @@ from partwise.apps.cli import consensus_command, copies
 from partwise.io import read_cnmf
 from partwise.io.cnmf_folder import CnmfFolder
 
-anndata = pytest.importorskip("anndata", reason="the folder of cnmf holds .h5ad files")
+anndata = pytest.importorskip("anndata", reason="folders of cnmf contain .h5ad files")
 
 
 def made(n=60, p=40, k=3, seed=0):

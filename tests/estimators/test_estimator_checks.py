@@ -50,17 +50,17 @@ CODED_ALONE = (
     "With labels or graph, transform codes new samples with the basis fixed and ignores both."
 )
 SPARSE_CODES = (
-    "sparseness_W is a property of a whole set of samples, and transform does not impose it."
+    "sparseness_W constrains the part weights of all samples, and transform does not impose it."
 )
-MOVED = "Linear programs have the last word on the codes of a fit; transform has the parts alone."
-GRAPH_REPEATS = "A repeated sample is a new neighbour in the graph, which a weight is not."
-COST_REPEATS = "Weights are of the loss: a repeated sample pays another class's parts again."
-OTHER_PATH = "Sweeps go by the number of rows: both ways end within tol of a minimum, not of 1e-7."
-KMEANS_REPEATS = "The k-means behind predict counts every sample once and starts from random ones."
-NO_KERNEL = "The check shifts or rounds the kernel matrix, which is then no kernel and refused."
+MOVED = "A fit ends with linear programs for the part weights, which transform does not repeat."
+GRAPH_REPEATS = "A repeated sample changes the neighbours in the graph, but a weight does not."
+COST_REPEATS = "Weights multiply the loss only, but a repeated sample also repeats its class cost."
+OTHER_PATH = "Sweeps depend on the number of rows, so both fits end within tol, not within 1e-7."
+KMEANS_REPEATS = "The k-means of predict counts every sample once, and starts from random samples."
+NO_KERNEL = "The check changes the kernel matrix, which is then no kernel and is refused."
 
-ONE_FACTOR = "V codes its own samples at a minimum only, which few sweeps do not reach."
-LABEL_WEIGHTS = "Weights count labels; codes and graph are those of the samples, repeated or not."
+ONE_FACTOR = "V equals the part weights of its samples only at a minimum, not after few sweeps."
+LABEL_WEIGHTS = "Weights count for labels only; repeated samples also change the part weights."
 ONE_LABEL = "The check passes one class per sample, and the estimator needs a matrix of labels."
 UNKNOWN = "-1 stands for an unknown label, as in scikit-learn's semi-supervised classifiers."
 

@@ -193,7 +193,7 @@ def test_gradients(method, scale):
     is taken at columns of length 1, where every step for U begins.
     """
     if scale == "unit" and not method.has_scale:
-        pytest.skip("no scale to hold")
+        pytest.skip("this method has no parameter scale")
     q = PROBLEMS["full"]
     model = method.model(q, scale)
     Z, U = model.normalize(model.reduce(q.V), q.U)

@@ -71,7 +71,7 @@ print(partwise.__file__)
 """
 
 
-@pytest.mark.skipif(os.name == "nt", reason="folders are made unwritable as on Unix")
+@pytest.mark.skipif(os.name == "nt", reason="the test makes folders unwritable as on Unix")
 def test_fits_where_nothing_can_be_written(tmp_path):
     """Check fits, which give one warning if neither the package folder nor HOME is writable."""
     package = tmp_path / "site" / "partwise"
@@ -114,7 +114,7 @@ def test_broken_cache_files_are_compiled_again(kind, left, tmp_path):
     def hits():
         spec = importlib.util.spec_from_file_location("kernel", path)
         module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)  # as in a new process
+        spec.loader.exec_module(module)  # the module is loaded again, as in a new process
         assert module.twice(3.0) == 6.0
         return sum(module.twice.stats.cache_hits.values())
 

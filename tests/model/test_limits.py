@@ -92,7 +92,7 @@ def test_plain(name, loss, solver):
     plain = run(NMF, beta_loss=loss, solver=solver)
     if name == "GNMF, empty graph":
         if loss == KL:
-            pytest.skip("a graph under KL has mu only")
+            pytest.skip("with the KL loss, graphs need solver='mu'")
         got = run(estimator, y, data=data, ok=ok, beta_loss=loss, solver=solver, **settings)
         # scale="unit" constrains the norm of each part, so the iterates differ and only the final
         # objectives agree.
@@ -231,7 +231,7 @@ NAMES = {
 def test_named_methods_are_combinations(name, loss, solver):
     estimator, named, combined, y, data = NAMES[name]
     if loss == KL and ((solver == "newton" and data) or name == "NMFDC"):
-        pytest.skip("no such method")
+        pytest.skip("this method does not support the solver or the KL loss")
     if name == "NMFDC" and solver == "nesterov":
         pytest.skip("the paper's loop has no extrapolation; compared with the reference")
     settings = {"solver": solver} | ({} if name == "NMFDC" else {"beta_loss": loss})
@@ -277,7 +277,7 @@ def test_an_explicit_linear_kernel_gives_the_same_fit(kernel, estimator, solver,
     and ends in another minimum, so that case is skipped.
     """
     if signed and solver == "mu":
-        pytest.skip("another split of K, compared with the reference in test_concepts.py")
+        pytest.skip("the split of K differs; test_cf.py compares it with the reference")
     X = Q.X - 0.4 if signed else Q.X
     settings = {"solver": solver, "init": "custom", "max_iter": 40, "tol": 0.0}
     linear = estimator(4, **settings).fit(X, **CONCEPTS)

@@ -25,8 +25,8 @@ def _sample() -> Sample:
 
 
 def fit(sample: Sample, estimator: str, params: dict[str, Any], y: Any = None) -> Representation:
-    """Fit as many parts as there are classes, from the start that all methods share."""
-    start = "seed" if estimator == "LCF" else "shared"  # LCF has other factors than V and U
+    """Fit as many parts as there are classes, from the same initial factors for all methods."""
+    start = "seed" if estimator == "LCF" else "shared"  # the factors of LCF are not V and U
     method = Method(estimator, estimator, params, start=start, unit_basis=False)
     return fit_estimator(FitTask(sample, y, len(sample.order), method, params), estimator, params)
 
@@ -59,7 +59,7 @@ def _descent(name: str) -> tuple[bool, str]:
 
 
 def _same_point() -> tuple[bool, str]:
-    """Test that labelled samples of one class share a row of V = AZ."""
+    """Test that labelled samples of one class have equal rows of V = AZ in CNMF."""
     V, y = np.asarray(_fitted("CNMF", FEW, **MU, tol=0.0).embedding), _sample().shown(FEW)
     far = max(float(np.ptp(V[y == c], axis=0).max()) for c in range(3)) / float(V.max())
     hidden = np.mean([np.ptp(V[(y < 0) & (_sample().truth == c)], axis=0).max() for c in range(3)])
@@ -82,7 +82,8 @@ def _no_graph() -> tuple[bool, str]:
 
 
 Factors = tuple[Any, Any]
-Rule = tuple[Callable[[Any, Any], Factors], Callable[[Any, Any], Any]]  # update, gradient
+# The update, and the gradient in Z.
+Rule = tuple[Callable[[Any, Any], Factors], Callable[[Any, Any], Any]]
 
 
 def _rules(name: str, X: Any, y: Any, k: int) -> Rule:
@@ -95,7 +96,7 @@ def _rules(name: str, X: Any, y: Any, k: int) -> Rule:
         K, lam = X @ X.T, 0.3
         a = np.diag(K)[:, None]
 
-        def step_lcf(V: Any, W: Any) -> Factors:  # (4), with V V^T in its denominator, and (5)
+        def step_lcf(V: Any, W: Any) -> Factors:  # LCF (4), with the V that is not printed, and (5)
             W = W * (1 + lam) * (K @ V) / (K @ W @ (V.T @ V) + lam * (K @ W) * V.sum(axis=0))
             KW = K @ W
             b = (W * KW).sum(axis=0)
@@ -113,7 +114,7 @@ def _rules(name: str, X: Any, y: Any, k: int) -> Rule:
         cost[y >= 0] = 1.0 - np.eye(k)[y[y >= 0]]
     if name == "cdNMF-KL":
 
-        def step_kl(Z: Any, U: Any) -> Factors:  # (22) and (23)
+        def step_kl(Z: Any, U: Any) -> Factors:  # cdNMF (22) and (23)
             U = U * ((X / (Z @ U.T)).T @ Z) / Z.sum(axis=0)
             return Z * ((X / (Z @ U.T)) @ U) / (U.sum(axis=0) + 10.0 * cost), U
 
@@ -154,7 +155,7 @@ def _invariant(name: str) -> tuple[bool, str]:
 
 
 def _gradient_steps() -> tuple[bool, str]:
-    """Compare (14) and (15) with gradient steps whose step sizes are those of section 3.3."""
+    """Compare GNMF (14) and (15) with gradient steps, with the step sizes of its section 3.3."""
     X, W, U, V, lam = _graph_problem()
     L, D = np.diag(W.sum(axis=1)) - W, W.sum(axis=1)[:, None]
     by_rule = U * (X.T @ V) / (U @ (V.T @ V))
@@ -212,7 +213,7 @@ def _plsa() -> tuple[bool, str]:
     weight, left, right = rng.random(3), rng.random((len(P), 3)), rng.random((P.shape[1], 3))
     weight, left, right = weight / weight.sum(), left / left.sum(axis=0), right / right.sum(axis=0)
     ratio = P / ((left * weight) @ right.T)
-    joint = left * weight * (ratio @ right)  # P(sample, topic) after the step
+    joint = left * weight * (ratio @ right)  # P(sample, topic) after the EM step
     words_of = right * weight * (ratio.T @ left)
     V, U = left * weight, right
     new_V, new_U = V * (ratio @ U) / U.sum(axis=0), U * (ratio.T @ V) / V.sum(axis=0)
@@ -225,7 +226,7 @@ def _plsa() -> tuple[bool, str]:
 
 
 def _conjugate_gradients() -> tuple[bool, str]:
-    """Count the CG iterations that solve the systems of (21) to a relative residual of 1e-6."""
+    """Count the CG iterations for the systems of GNMF (21), to a relative residual of 1e-6."""
     from scipy.sparse import diags, identity
     from scipy.sparse.linalg import cg
 
@@ -252,14 +253,14 @@ def _conjugate_gradients() -> tuple[bool, str]:
 
 
 def count(formulation: str, method: str, operation: str, sizes: dict[str, int]) -> int:
-    """Return the number of operations of one iteration at these sizes."""
+    """Return the number of operations of one iteration, from the formulas of the GNMF paper."""
     rows = read_rows("gnmf/table1")
     wanted = [formulation, method, operation]
     return evaluate(next(r["counted"] for r in rows if list(r.values())[:3] == wanted), sizes)
 
 
 def _operations() -> tuple[bool, str]:
-    """Measure how the number of operations of an iteration grows with each size."""
+    """Measure how the operations of a GNMF iteration grow with each size of the problem."""
     sizes = {"M": 900, "N": 700, "K": 5, "p": 5, "q": 10}
     words, worst = [], 0.0
     for formulation in ("frobenius", "divergence"):
@@ -274,7 +275,7 @@ def _operations() -> tuple[bool, str]:
 
 
 def _class_cost() -> tuple[bool, str]:
-    """Count the operations that D adds to the update of S in (12) and (23).
+    """Count the operations that the class cost D adds to the update of S in cdNMF (12), (23).
 
     These are one addition per entry.
     """
@@ -291,8 +292,9 @@ def _label_matrix() -> tuple[bool, str]:
     """Measure how the operations of CNMF grow with n, if A is a dense matrix or an index."""
     m, k, n = 50, 5, np.array([10_000, 20_000])
     powers = []
-    for entries in (n, 1):  # per row of A: dense, or an index
-        for products in (2, 4):  # with X under Frobenius; under KL two more for the ratio X / UV
+    for entries in (n, 1):  # entries per row of A, if A is dense and if it is an index
+        # The Frobenius loss has two products with X, and KL two more for the ratio X / UV.
+        for products in (2, 4):
             operations = n * k * (products * m + 2 * entries)
             powers.append(float(np.log2(operations[1] / operations[0])))
     words = (
@@ -304,13 +306,14 @@ def _label_matrix() -> tuple[bool, str]:
 
 
 def _quadratic(seed: int) -> tuple[Any, Any, Any, float]:
-    """Return f = ½‖V - W S H A‖² for fixed W, its gradient, an initial H, and L."""
+    """Return f = ½‖V - W S H A‖² of NMF-DC for fixed W, its gradient, an initial H, and L."""
     sample, rng = _sample(), np.random.default_rng(seed)
     y, X = sample.shown(Budget("2 per class", per_class=2)), np.asarray(sample.X)
     index = np.where(y >= 0, y, 2 + np.cumsum(y < 0))  # labelled samples share a column of H
     WS = rng.random((X.shape[1], 3)) @ (0.5 * np.eye(3) + 0.5 / 3)
     gram, counts = WS.T @ WS, np.bincount(index)  # AAᵀ is diagonal
-    right = np.stack([np.bincount(index, row) for row in WS.T @ X.T])  # times Aᵀ
+    # The product with Aᵀ sums over the samples with one label.
+    right = np.stack([np.bincount(index, row) for row in WS.T @ X.T])
 
     def value(H: Any) -> float:
         return 0.5 * float(np.sum((X.T - WS @ H[:, index]) ** 2))
@@ -323,7 +326,7 @@ def _quadratic(seed: int) -> tuple[Any, Any, Any, float]:
 
 
 def _proposition() -> tuple[bool, str]:
-    """Compare (15) for fixed W with the bound (18), where H* comes from many more steps."""
+    """Compare NMF-DC (15) for fixed W with the bound (18); H* comes from many more steps."""
     worst = 0.0
     for seed in range(5):
         value, gradient, H0, L = _quadratic(seed)
@@ -341,7 +344,7 @@ def _proposition() -> tuple[bool, str]:
 
 
 def _lipschitz() -> tuple[bool, str]:
-    """Compare the largest change of the gradient with L times the distance."""
+    """Compare the largest change of the gradient of NMF-DC's H with L times the distance."""
     _, gradient, H0, L = _quadratic(0)
     rng, zero, worst = np.random.default_rng(1), gradient(0 * H0), 0.0
     D = rng.standard_normal(H0.shape)
@@ -371,7 +374,7 @@ COMPUTED: dict[str, Callable[..., tuple[bool, str]]] = {
 
 
 def two_fits(protocol: Protocol, entry: dict[str, Any], spec: DataSpec) -> list[Representation]:
-    """Fit two methods that an identity names, from one start with one label per class."""
+    """Fit two methods that a sentence calls equal, from one start with one label per class."""
     method, sample = protocol.method(entry["method"]), draw(protocol.name, spec, 3, 0)
     params = {**method.params, **entry.get("params", {}), "max_iter": 200}
     fewer = {key: value for key, value in params.items() if key in entry["settings"]}

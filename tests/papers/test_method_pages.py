@@ -14,7 +14,7 @@ PAGES = Path(__file__).parents[2] / "docs" / "papers" / "methods"
 Q = make_problem(seed=2, n=26, p=13)
 N_ITER = 50
 if not PAGES.exists():
-    pytest.skip("there is no documentation beside the tests", allow_module_level=True)
+    pytest.skip("the documentation is not in this copy", allow_module_level=True)
 
 
 def graph(labels=False):

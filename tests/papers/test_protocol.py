@@ -308,7 +308,7 @@ def count_by_steps(formulation: str, method: str, sizes: dict[str, int]) -> Tall
     if not graph:
         tally.apply(N * K, div=1)
         return tally
-    tally.apply(N * p, mul=1)  # λL, once
+    tally.apply(N * p, mul=1)  # λL is computed once
     for _ in range(q * K):  # (Σu I + λL) d; three vector updates and two inner products
         tally.dot(N, p)
         tally.apply(N, add=6, mul=6)

@@ -168,7 +168,7 @@ def undisturbed(tmp_path_factory):
     return contents(folder / "out")
 
 
-@pytest.mark.skipif(os.name == "nt", reason="SIGKILL")
+@pytest.mark.skipif(os.name == "nt", reason="the test uses SIGKILL")
 @pytest.mark.parametrize(
     "jobs, kills",
     [(1, (8,)), pytest.param(1, (4, 8), marks=pytest.mark.long),

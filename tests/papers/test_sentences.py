@@ -91,7 +91,7 @@ def test_a_recorded_result_is_that_of_its_computation(entry):
     holds, number = COMPUTED[kind](*filter(None, [which]))
     assert entry["state"] == (HOLDS if holds else FAILS)
     if "coil20" in entry["number"] and "coil20" not in number:
-        pytest.skip("COIL20 is not on this machine")
+        pytest.skip("the data set COIL20 is not available")
     seen, told = (
         [float(value) for value in re.findall(r"\d[\d.]*(?:e-\d+)?", text.replace(",", ""))]
         for text in (number, entry["number"])
@@ -124,7 +124,7 @@ NUMBERS = ROOT / "docs" / "papers" / "numbers.json"
 @pytest.fixture
 def numbers():
     if not NUMBERS.exists():
-        pytest.skip("there is no documentation beside the tests")
+        pytest.skip("the documentation is not in this copy")
     return json.loads(NUMBERS.read_text(encoding="utf-8"))
 
 
