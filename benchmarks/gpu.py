@@ -456,7 +456,7 @@ def others(bench: Bench) -> None:
 
 
 def profile(bench: Bench) -> None:
-    """Time the steps of an iteration separately."""
+    """Time each step of an iteration of NMF separately, on the GPU."""
     data = torch_data.TorchData(bench.X)
     none = torch.zeros((1, 1), device=bench.device)
     for k in (20, 100):

@@ -422,7 +422,8 @@ def check_company(drawn: Any, model: Any, new: np.ndarray, codes: Any, one: Any)
         return
     off = np.abs(one - codes).max() / max(float(codes.max()), np.finfo(float).tiny)
     if exact and off > 1e-3 and hasattr(model, "inverse_transform"):
-        # "Exactly" means that the reconstruction is within 10 tol ‖X‖ of the solution.
+        # Part weights that are solved exactly give a reconstruction within 10 tol ‖X‖ of the
+        # solution.
         apart = np.asarray(model.inverse_transform(one)) - np.asarray(
             model.inverse_transform(codes)
         )

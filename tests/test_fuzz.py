@@ -58,41 +58,42 @@ def test_new_fits_of_the_day(base):
     check(first, FRESH)
 
 
-#: Cases that failed in the first runs: float32 objectives below zero, SparseNMF off its
-#: constraints, an overflow reported as a warning, float32 matrices returned as float64, and
-#: sample_weighting="ncw" for zero samples.
+#: Numbers of random fits that once failed, so they are run again. The first runs found negative
+#: float32 objectives, SparseNMF results off its constraints, an overflow reported as a warning,
+#: float32 matrices returned as float64, and errors of sample_weighting="ncw" for zero samples.
 FOUND = (41, 70, 88, 97, 99, 164, 186, 308, 394, 445, 765, 1660, 1779, 2898, 3305, 3473)
-#: Later failing cases: concepts that cancel in CF (four), weights and strong graphs with KL
+#: These fits failed because of concepts that cancel in CF (four), weights and strong graphs with KL
 #: (three), the history of multiplicative updates in float32, the penalty of entries that were set
 #: to zero, classes that agree to the last digits in a graph, and parts whose squares are out of
 #: range.
 FOUND += (1625, 32596, 33020, 34636, 39408, 33141, 38226, 39961, 36505, 51298, 55281)
 FOUND += (56531, 58397)
-#: Failing cases: logarithms of neighbours in float32, and neighbours that differ by a last bit.
+#: These fits failed because of logarithms of nearly equal neighbours in float32.
 FOUND += (560434, 561052)
-#: Failing cases: a part weight that no sample weight affects, with growing parts; squares in
-#: float32.
+#: These fits failed because of a part weight that no sample weight affects while parts grow, and
+#: because of squares in float32.
 FOUND += (860113, 921937, 8784)
-#: Failing cases: factors stored by columns, for nearly collinear parts.
+#: These fits failed because kernels read factors that were stored by columns.
 FOUND += (650088, 652693)
-#: Failing case: the rounding of a perfect fit of concepts, below zero.
+#: This fit failed because rounding made the objective of a perfect fit of concepts negative.
 FOUND += (680289,)
 
 
-#: Failing cases of estimators that were added later: classes with almost no probability, an
-#: overflow of SemiNMF with a graph, and norms of residuals that cancel in float32.
+#: Numbers of fits of later estimators that once failed, because of classes with almost no
+#: probability, an overflow of SemiNMF with a graph, and norms of residuals that cancel in float32.
 FOUND_LATER = (1_000_123, 1_000_145, 1_000_230, 1_000_321, 1_001_605)
-#: Failing cases: squares of residuals in float32, signs that "mu" dropped, the start of NTF,
-#: classes that have not occurred yet, similar parts, and part weights of a sample alone and among
-#: others.
+#: These fits failed because of squares of residuals in float32, negative entries that "mu" set to
+#: zero, the start of NTF, classes that have not occurred yet, similar parts, and part weights of a
+#: sample that depended on the other samples.
 FOUND_LATER += (1_700_240, 1_700_297, 3_560_010, 3_560_021, 3_560_203, 3_700_128, 3_720_309)
 FOUND_LATER += (3_700_407, 3_720_478)
-#: Failing cases: part weights of neighbours that are rounded to float32 after the fit, a class that
-#: is likely nowhere, products in float32, and parts for collinear part weights in float32.
+#: These fits failed because of part weights of neighbours that are rounded to float32 after the
+#: fit, a class that is likely nowhere, products in float32, and parts for collinear part weights in
+#: float32.
 FOUND_LATER += (1_830_847, 1_925_829, 1_931_258, 1_935_228)
-#: Failing cases: a gradient that is a single number.
+#: These fits failed because a gradient was a single number instead of an array.
 FOUND_LATER += (1_950_388, 3_930_664)
-#: Failing case: a curvature below the smallest normal number.
+#: This fit failed because a curvature was below the smallest normal number.
 FOUND_LATER += (2_650_627,)
 
 

@@ -10,14 +10,14 @@ import fuzz_pairs
 #: Numbers of cases: each pair once in the quick run, three thousand in the long run, and per test.
 QUICK, ALL, BLOCK = len(fuzz_pairs.PAIRS), 3000, 50
 
-#: Cases that failed in the first runs: parts that still had to move after the part weights were
-#: solved exactly, missing entries that dominate the observed ones in float32 (281, 1279), and a
-#: square root that cancels (639).
+#: Numbers of fits that once failed, because parts still had to move after the part weights were
+#: solved exactly, because missing entries dominated the observed ones in float32 (281, 1279), and
+#: because a square root cancelled (639).
 FOUND = (149, 153, 281, 639, 1024, 1098, 1279, 1343, 1462)
 
-#: Failing cases of long runs of multiplicative updates: an entry that almost no observed entry uses
-#: grew without limit (910094), also in float32 (951042), and zero times a ratio out of range
-#: (950683).
+#: Numbers of long fits with multiplicative updates that once failed: an entry that almost no
+#: observed entry uses grew without limit (910094), also in float32 (951042), and zero was
+#: multiplied by a ratio out of range (950683).
 LONG = ((910094, "float32"), (910094, "float64"), (950683, "float32"), (951042, "float32"))
 
 

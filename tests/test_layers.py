@@ -19,7 +19,7 @@ DEEP = {"persistence", "apps"}
 LAYERS = [
     {"_lazy", "_sklearn", "_versions", "persistence.atomic"},
     {"backends"},  # arrays of every kind; all code that reads X
-    {"knowledge"},  # labels, graphs, links
+    {"knowledge"},  # modules for labels, graphs and links
     {"model"},  # the objective and its two subproblems
     {"solvers"},
     {"evaluation"},  # clusters and scores, which estimators with labels use
@@ -28,7 +28,7 @@ LAYERS = [
     {"fitting"},
     {"estimators"},
     {"classify", "selection"},  # classifiers and searches, which use fitted estimators
-    {"__init__"},  # the public face: `import partwise`, `from partwise import NMF`
+    {"__init__"},  # names that `import partwise` provides
     {"io"},
     {"apps"},  # an empty package; its applications follow
     {"apps.view"},

@@ -22,7 +22,7 @@ QUICK = "partwise reproduce cnmf/table1"  # README allows minutes, so the test r
 
 
 def commands() -> list[str]:
-    """Return the lines of README that begin with ``$ partwise``, each once, without comments."""
+    """Return the commands of README (lines with ``$ partwise``), each once, without comments."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     found = re.findall(r"^\$ (partwise .*?)(?:\s+#.*)?$", text, flags=re.MULTILINE)
     return [f"{c} --quick" if c == QUICK else c for c in dict.fromkeys(found)]

@@ -103,7 +103,7 @@ def assert_same_objective(got, base, kind, worst):
 
 
 def matrix(methods):
-    """Return pairs of a method and an array type; pairs that repeat the same code are `long`."""
+    """Return pairs of a method and an array type; pairs that repeat code are marked `long`."""
     few = ("NMF", "CNMF-KL", "any-f")
     cells = []
     for m in methods:

@@ -220,7 +220,7 @@ def newton_problem(rng, dtype, *, ridge):
 
 
 def run_newton(kind, X, Z, B, cost, ridge, sweeps):
-    """Return V after some sweeps, and Σ x log y of the same sweeps on the transposed problem."""
+    """Return V after some Newton sweeps, and Σ x log y of the same sweeps on transposed data."""
     new, _ = BACKENDS[kind](X).kl_newton(Z, B, cost, ridge, sweeps, False, transposed=False)
     flipped = np.ascontiguousarray(X.T)
     again, xlogy = BACKENDS[kind](flipped).kl_newton(

@@ -187,7 +187,7 @@ def test_warm_start_keeps_codes_and_forgets_them_with_another_X(digits):
     assert model.embedding_ is codes
     assert 7 in model.classes_
     cold = PartsClassifier(max_iter=40).fit(X, more)
-    # Logistic regression starts elsewhere and stops at the same tolerance.
+    # The logistic regression of a warm start begins elsewhere, and stops at the same tolerance.
     np.testing.assert_allclose(model.label_distributions_, cold.label_distributions_, atol=0.05)
     model.fit(X[:-1], more[:-1])
     assert model.embedding_.shape[0] == X.shape[0] - 1

@@ -108,7 +108,7 @@ def test_a_grid_is_tried_by_labels_or_entries(command, tmp_path):
 
 
 def test_k_auto_shows_its_curve_in_the_report(counts, command, tmp_path):
-    pytest.importorskip("plotly")  # reports need plotly
+    pytest.importorskip("plotly")  # the command writes a report, which needs plotly
     out = tmp_path / "out"
     words = ("cluster", counts, "--method", "nmf", "--max-iter", 50, "--runs", 0, "--out", out)
     code, said, _ = command(*words, "-k", "auto")

@@ -40,7 +40,7 @@ def rows(path):
 
 
 def test_photos_by_vectors_in_any_order(command, noise_images, tmp_path):
-    pytest.importorskip("plotly")  # reports need plotly
+    pytest.importorskip("plotly")  # the command writes a report, which needs plotly
     folder, V, kind, labels = noise_images
     order = np.random.default_rng(1).permutation(40)
     ids = np.array([f"{folder}/s{i:02d}.png" for i in order])
@@ -201,7 +201,7 @@ def test_embeddings_and_words_together_separate_four_classes(command, tmp_path):
     # Without the embeddings, half of the 96 samples are correct by chance, with a standard error of
     # 5%.
     assert alone < 0.65 and both > 0.8 and "vectors of v.npz" in text.lower()
-    if importlib.util.find_spec("plotly"):  # reports need plotly
+    if importlib.util.find_spec("plotly"):  # the command writes a report, which needs plotly
         assert "also=[samples.also]" in (tmp_path / "both" / "report.html").read_text("utf-8")
     told = ("predict", tmp_path / "both" / "model.partwise", tmp_path / "t.csv")
     code, text, err = command(*told, "--embeddings", tmp_path / "v.npz")

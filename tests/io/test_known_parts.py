@@ -44,7 +44,7 @@ def samples(kind="table", **more):
 
 
 def test_topics_name_the_clusters_and_the_parts(texts, tmp_path, capsys):
-    pytest.importorskip("plotly")  # reports need plotly
+    pytest.importorskip("plotly")  # the command writes a report, which needs plotly
     topics = tmp_path / "topics.toml"
     topics.write_text('money = ["bank", "Market", "zloty"]\n[sport]\nwords = ["match"]\n')
     options = ["--text-column", "text", "--seed-words", topics, "--max-df", 1.0, "--json"]
@@ -72,7 +72,7 @@ def test_a_topic_keeps_its_name_where_another_part_took_its_words(tmp_path, caps
 
     The words of a topic only determine where the fit starts.
     """
-    pytest.importorskip("plotly")  # reports need plotly
+    pytest.importorskip("plotly")  # the command writes a report, which needs plotly
     words = {"sport": ["match", "player", "goal", "team", "league", "score", "coach", "stadium"]}
     words["food"] = ["bread", "soup", "recipe", "oven", "flour", "sugar", "butter", "spice"]
     words["money"] = ["bank", "market", "share", "price", "loan", "credit", "stock", "fund"]

@@ -199,7 +199,7 @@ def test_one_list_of_what_to_label_next_with_the_sample(command, mails, tmp_path
 
     Regression test: the page once had two different lists, one of them without the texts.
     """
-    pytest.importorskip("plotly")  # reports need plotly
+    pytest.importorskip("plotly")  # the command writes a report, which needs plotly
     out = tmp_path / "out"
     given = ("--text-column", "body", "--label-column", "topic", "--max-iter", "60")
     code, _, err = command("classify", mails, *given, "--out", out)

@@ -73,6 +73,6 @@ def test_the_length_of_a_part_does_not_matter(size, loss):
     expected = model.set_params(max_iter=2000, tol=1e-7).transform(X) @ H
     H = H * np.where(np.arange(8) == 3, size, 1)[:, None]
     model.components_ = H
-    # Both solves stop at the tolerance.
+    # Both calls of `transform` stop at the tolerance.
     apart = np.linalg.norm(model.transform(X) @ H - expected)
     assert apart <= 1e-5 * np.linalg.norm(X)
