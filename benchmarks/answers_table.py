@@ -1,4 +1,4 @@
-"""Write the results of `benchmarks.answers` as a page."""
+"""Write the accuracies of `PartsClassifier` and of other classifiers as a page."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ To repeat: `python -m benchmarks.answers --data FOLDER`.
 
 
 def write_table(store: dict[str, Any], path: Path) -> None:
-    """Write the page of all results in Markdown."""
+    """Write the page with all results of `benchmarks.answers` in Markdown."""
     parts = [accuracy(store), new_samples(store), two_views(store), calibrated(store)]
     parts = [HEAD, *parts, seconds(store)]
     path.write_text("\n".join(part for part in parts if part) + "\n", encoding="utf-8")
@@ -173,7 +173,7 @@ def summary(best: dict[tuple[str, int], tuple[float, float, str]]) -> str:
 
 
 def one_choice(found: dict[tuple[str, int], list[Any]]) -> str:
-    """Tabulate the mean accuracy over all cells for each classifier."""
+    """Tabulate each classifier's mean accuracy over all data sets and numbers of labels."""
     full = [
         [each for each in draws if OURS in each and set(OTHERS) <= set(each)]
         for draws in found.values()
@@ -285,7 +285,7 @@ def calibrated(store: dict[str, Any]) -> str:
 
 
 def seconds(store: dict[str, Any]) -> str:
-    """Tabulate median seconds by data set and number of cores."""
+    """Tabulate the median seconds of fits, by data set and number of cores."""
     found = {tuple(key.split("/")[1:]): v for key, v in store.items() if key.startswith("time/")}
     if not found:
         return ""

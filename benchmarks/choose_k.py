@@ -70,7 +70,7 @@ def made(
 
 
 def sets() -> list[dict[str, Any]]:
-    """Return the settings of all data sets of the grid."""
+    """Return rank, noise, correlation, seed and noise ratio of all data sets of the grid."""
     cells = itertools.product(RANKS, ("counts", "gaussian"), (False, True))
     found = []
     for rank, noise, correlated in cells:
@@ -87,7 +87,7 @@ def sets() -> list[dict[str, Any]]:
 
 
 def answers(X: np.ndarray) -> dict[str, int]:
-    """Return the number of components that each method chooses."""
+    """Return the numbers of components that `choose_k` and other methods choose for X."""
     from partwise import choose_k
 
     found = choose_k(X, TRIED, random_state=0)

@@ -23,7 +23,7 @@ class LoopTime:
 
     @property
     def each(self) -> float:
-        """Seconds per iteration."""
+        """Seconds per iteration of the solver loop."""
         return self.seconds / max(1, self.iterations)
 
 

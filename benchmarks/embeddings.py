@@ -85,7 +85,7 @@ def measure(X: Any, y: Any, Z: Any, draws: int) -> dict[str, dict[str, float]]:
 
 
 def page(store: dict[str, Any]) -> str:
-    """Return the page with the table of the results."""
+    """Return the page with the accuracies with words or pixels, with embeddings, and with both."""
     names = [OWN, EMBEDDED, BOTH, *OTHERS]
     lines = [
         "# Embeddings in addition to words and pixels",

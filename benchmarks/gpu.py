@@ -175,7 +175,7 @@ def check_float64(bench: Bench) -> None:
 
 
 def check_fused(bench: Bench) -> None:
-    """Compare the Triton kernels with tensor operations in float64."""
+    """Compare the fused Triton kernels for the GPU with tensor operations in float64."""
     if not bench.device.startswith("cuda"):
         bench.add("check", "fused kernels: not on this device", float("nan"), "")
         return

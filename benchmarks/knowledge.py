@@ -126,7 +126,7 @@ ROWS = {"masks": masks, "peers": peers, "samson": samson, "topics": topics}
 
 
 def main() -> None:
-    """Measure the chosen rows, store them, and write the page."""
+    """Run the chosen measurements, store their results, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=os.environ.get("PARTWISE_DATA"))
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))

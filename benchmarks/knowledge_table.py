@@ -1,4 +1,4 @@
-"""Write the results of `benchmarks.knowledge` as a page."""
+"""Write the results of `benchmarks.knowledge`, on NMF with prior knowledge, as a page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Times are medians of alternating runs in one process.
 
 
 def write_page(held: dict[str, Any], path: Path) -> None:
-    """Write the page of all results in Markdown."""
+    """Write the page with all results of `benchmarks.knowledge` in Markdown."""
     makers = {"masks": _masks, "peers": _peers, "samson": _samson, "topics": _topics}
     parts = [HEAD] + [make(held[name]) for name, make in makers.items() if name in held]
     path.write_text("\n".join(parts), encoding="utf-8")

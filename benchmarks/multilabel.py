@@ -103,7 +103,7 @@ class Plain(ClassifierMixin, BaseEstimator):
 
 
 def baselines(X: Any, Y: Any, known: Any) -> dict[str, tuple[Any, Any]]:
-    """Return the predictions and probabilities of the baselines."""
+    """Return the predictions of one-vs-rest logistic regression and of a classifier chain."""
     from partwise.classify.multilabel import best_threshold
     from partwise.datasets import tfidf, unit_rows
 
@@ -162,7 +162,7 @@ def shown(value: float, score: str) -> str:
 
 
 def page(store: dict[str, Any]) -> str:
-    """Return the page with the tables of the results."""
+    """Return the page with the scores of all methods for several labels per sample."""
     names = list(next(iter(store.values())))
     scores = {"micro": "Micro F1", "macro": "Macro F1", "log loss": "Log loss"}
     scores |= {"calibration": "Calibration error"}

@@ -33,7 +33,7 @@ DENSE_ONLY = {"nmf-rs", "nmf-torch"}  # packages that accept no sparse arrays
 
 
 def groups(text: str) -> list[tuple[list[str], bool]]:
-    """Return (requirements, with dependencies) for each line of peers.txt."""
+    """Return, by line of peers.txt, its packages and whether to install their dependencies."""
     found = []
     for line in text.splitlines():
         words = line.split("#")[0].split()

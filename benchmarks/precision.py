@@ -109,7 +109,7 @@ def fit(name: str, small: bool, folder: Path) -> dict[str, Any]:
 
 
 def objective(model: Any, X: Any, kind: str, params: dict[str, Any]) -> float:
-    """Return the objective by the naive formula in float64."""
+    """Return the objective of a fitted model, by the naive formula in float64."""
     X = (X.toarray() if hasattr(X, "toarray") else X).astype(float)
     V = model.embedding_.astype(float)
     if kind == "CF":

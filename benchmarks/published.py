@@ -93,7 +93,7 @@ def text_set(folder: Path) -> tuple[list[str], Any, list[str], Any]:
 
 
 def per_class(y: Any, m: int, seed: int) -> Any:
-    """Return m random samples of each class."""
+    """Return the indices of m random samples of each class."""
     order = np.random.RandomState(seed).permutation(len(y))
     return np.sort(np.concatenate([order[y[order] == c][:m] for c in np.unique(y)]))
 

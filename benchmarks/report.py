@@ -26,7 +26,7 @@ def verdict(reached: bool | None) -> str:
 
 
 def markdown(summary: dict[str, Any]) -> str:
-    """Return the whole page in Markdown."""
+    """Return the page of all benchmark results in Markdown."""
     results = summary["parts"]
     races = [part for part in results.values() if part["kind"] == "race"]
     others = {name: part for name, part in results.items() if part["kind"] != "race"}

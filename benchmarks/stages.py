@@ -96,7 +96,7 @@ def worker() -> None:
 
 
 def measure(names: list[str], threads: int, trees: dict[str, Path], fits: int) -> dict[str, Any]:
-    """Return the seconds by row, checkout and stage."""
+    """Return the seconds of each stage of a fit, by row and checkout."""
     steps = known_targets(Path(__file__).parent / "results")
     running = {who: Process(threads, tree, __file__) for who, tree in trees.items()}
     found: dict[str, Any] = {}
@@ -121,7 +121,7 @@ def measure(names: list[str], threads: int, trees: dict[str, Path], fits: int) -
 
 
 def markdown(found: dict[str, Any], about: str) -> str:
-    """Return a page with one table per row."""
+    """Return the page with one table of stages for each data set."""
     text = (__doc__ or "").split("\n\n")
     lines = ["# Where a fit's time goes", "", about, "", text[1], "", text[2].strip(), ""]
     for title, trees in found.items():

@@ -262,7 +262,7 @@ NAMES = {
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Return the summary as a table for the documentation."""
+    """Return the numbers of labels from `summary` as a table for the documentation."""
     lines = [
         ".. list-table::",
         "   :header-rows: 1",

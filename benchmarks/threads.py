@@ -71,7 +71,7 @@ ROWS = [
 
 
 def make(data: str) -> Any:
-    """Return X of a row of the table."""
+    """Return X of a row of the table, from a public data set or drawn at random."""
     import numpy as np
 
     from benchmarks import cases

@@ -44,7 +44,7 @@ def draw(y: Any, m: int, seed: int) -> tuple[Any, Any]:
 
 
 def scores(names: Any, y: Any, known: Any) -> list[float]:
-    """Return accuracy and balanced accuracy on the unlabelled samples."""
+    """Return accuracy and balanced accuracy of predictions for the unlabelled samples."""
     rest = known < 0
     both = np.mean(names[rest] == y[rest]), balanced_accuracy_score(y[rest], names[rest])
     return [float(value) for value in both]
@@ -64,7 +64,7 @@ def measure(folder: Path, name: str, m: int, seed: int) -> dict[str, list[float]
 
 
 def page(store: dict[str, Any]) -> str:
-    """Return the page with the table of the results."""
+    """Return the page with the accuracies for classes of unequal size."""
     lines = [
         "# Classes of unequal size",
         "",

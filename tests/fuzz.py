@@ -379,7 +379,7 @@ LATER = {
 
 
 def break_it(case: Case, rng: np.random.Generator) -> None:
-    """Add one error that every fit must refuse."""
+    """Add one error to the arguments of a fit, which must refuse it."""
     n = len(case.X)
     flaws = ["nan", "inf", "no components", "3-D", "empty"]
     if case.name not in ("CF", "LCF", "SemiNMF"):

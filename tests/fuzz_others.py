@@ -377,7 +377,7 @@ def do_function(case: Case) -> None:
 
 
 def give_new_samples(case: Case, rng: np.random.Generator) -> None:
-    """Draw a fit of `fuzz.py` without intended errors."""
+    """Draw a random fit of `fuzz.py` whose `transform` is then checked with new samples."""
     number = int(rng.integers(100_000)) + pick(rng, 0, fuzz.NEWER)
     drawn = fuzz.draw(number)
     while drawn.broken or drawn.kind in ("torch", "dask") or drawn.name == "SymNMF":

@@ -39,7 +39,7 @@ REFUSED = ("has no minimum", "solver=", "cannot_link with a graph needs")
 
 @dataclass
 class Case:
-    """One random fit with a pair of features."""
+    """One random fit that combines a pair of `FEATURES`."""
 
     number: int
     features: frozenset[str]
@@ -172,7 +172,7 @@ def rounding(case: Case, history: np.ndarray) -> float:
 
 
 def check(case: Case, model: Any) -> None:
-    """Check the properties that every fit must have."""
+    """Check that a fit has the properties that the docstring of this module lists."""
     V, H = model.embedding_, model.components_
     for name, Z in (("embedding_", V), ("components_", H)):
         assert np.isfinite(Z).all() and (Z >= 0).all(), f"{name} is not finite and >= 0"

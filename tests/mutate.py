@@ -157,7 +157,7 @@ def name_of(call: ast.Call) -> str:
 
 
 def wrong_versions(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield wrong versions of a syntax node."""
+    """Yield copies of a syntax node with one small error each."""
     new = copy.deepcopy(node)
     if isinstance(new, ast.Compare) and len(new.ops) == 1:
         new.ops = [FLIPPED[type(new.ops[0])]()]

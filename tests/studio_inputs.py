@@ -15,7 +15,7 @@ WORDS = ("rain wind snow sun", "goal team match league", "judge court law appeal
 
 
 def made(n=60, *, texts=None, ids=None):
-    """Return samples with ten features per class, and their classes."""
+    """Return samples of three classes, with ten features per class, and their classes."""
     rng = np.random.default_rng(0)
     group = np.arange(n) % 3
     X = rng.uniform(0, 0.2, size=(n, 30))

@@ -268,7 +268,7 @@ def test_clusterers_become_classifiers_with_labels(estimator):
 
 
 def listed() -> dict[str, list[str]]:
-    """Return the checks that are expected to fail, by reason."""
+    """Return the scikit-learn checks that are expected to fail, grouped by reason."""
     found: dict[str, list[str]] = {}
     for case in parametrized(ESTIMATORS).args[1]:
         estimator, check = case.values

@@ -270,14 +270,14 @@ SIZES = {"M": 12, "N": 10, "K": 3, "p": 4, "q": 6}
 
 
 class Tally(Counter[str]):
-    """Counts of additions, multiplications and divisions: ``fladd``, ``flmlt``, ``fldiv``."""
+    """Counter of additions (fladd), multiplications (flmlt) and divisions (fldiv)."""
 
     def dot(self, rows: int, inner: int, columns: int = 1) -> None:
         """Count a matrix product. For a sparse matrix, ``rows * inner`` is its non-zeros."""
         self.update(fladd=rows * inner * columns, flmlt=rows * inner * columns)
 
     def apply(self, entries: int, *, add: int = 0, mul: int = 0, div: int = 0) -> None:
-        """Count elementwise additions, multiplications and divisions per entry."""
+        """Count additions, multiplications and divisions of an elementwise operation, per entry."""
         self.update(fladd=add * entries, flmlt=mul * entries, fldiv=div * entries)
 
 

@@ -105,7 +105,7 @@ def table(tmp_path):
 
 
 def contents(folder):
-    """Return all stored results without running times."""
+    """Return all stored results of a run, without their running times."""
     found = {}
     for path in sorted((folder / "cells").rglob("*.json")):
         result = json.loads(path.read_text())

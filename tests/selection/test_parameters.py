@@ -35,7 +35,7 @@ def interrupt_after(after):
 
 
 def count_fits(monkeypatch, cls=NMF):
-    """Count the fits of an estimator class."""
+    """Count how often estimators of a class are fitted."""
     calls = []
     fit = cls.fit
     monkeypatch.setattr(cls, "fit", lambda self, *a, **k: calls.append(1) or fit(self, *a, **k))

@@ -245,7 +245,7 @@ def test_every_container_gives_the_same_samples(tmp_path):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """Mount a file system of one megabyte."""
+    """Mount a file system of one megabyte, to test a full disk."""
     at = tmp_path / "small"
     at.mkdir()
     if os.name == "nt" or os.geteuid() != 0 or shutil.which("mount") is None:
@@ -260,7 +260,7 @@ def small_disk(tmp_path):
 
 
 def fill_disk(folder):
-    """Fill the file system completely."""
+    """Fill the file system of a folder completely."""
     path = folder / "filler"
     with path.open("wb", buffering=0) as file:
         for size in (4096, 1):

@@ -1,4 +1,4 @@
-"""Tests of the descriptions of parts and clusters."""
+"""Tests of the texts with which reports describe parts and clusters."""
 
 import numpy as np
 import scipy.sparse as sp

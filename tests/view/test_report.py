@@ -30,7 +30,7 @@ HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&{{ 
 
 
 def fitted(samples, model=None, **settings):
-    """Return arguments of `report_page` for a quickly fitted model."""
+    """Return arguments of `report_page` for a model, fitted with a large tolerance."""
     plain = NSNMF if samples.y is None else CNMF
     model = plain(3, random_state=0, tol=1e-2) if model is None else model
     model.fit(samples.X, samples.y)
