@@ -290,7 +290,7 @@ def fit(rows: list[dict[str, Any]], counts: Any, kept: Any) -> tuple[Any, Any]:
 
 
 def cells(store: dict[str, Any]) -> tuple[list[dict[str, Any]], Any, Any]:
-    """Return rows with data set, way and budget, their weights, and which the fit held out."""
+    """Return rows (data set, way, number of labels), their weights, and which are held out."""
     rows = []
     for key, value in sorted(store.items()):
         name, way, m, _ = key.split("/")

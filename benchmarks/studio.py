@@ -227,7 +227,7 @@ def from_folder(data: Path) -> dict[str, Any]:
 
 
 def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return, per data set, the number of labels in queue order that matches all random labels."""
+    """Return how many labels in queue order are as good as all random labels, per data set."""
     import numpy as np
 
     rows = []

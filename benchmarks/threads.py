@@ -224,7 +224,7 @@ def steps_to(history: list[float], target: float) -> int | None:
 
 
 def targets(process: Process, row: Row, seeds: int, known: dict[str, Any]) -> dict[str, Any]:
-    """Return scikit-learn's objective after N iterations, and our iterations to it, by seed."""
+    """Return, by seed, scikit-learn's final objective and Partwise's iterations to reach it."""
     found: dict[str, Any] = {"targets": [], "steps": []}
     order = {"loss": row.loss, "judge": True}
     there, guesses = known.get("targets", []), known.get("steps", [])

@@ -115,7 +115,7 @@ def matrix(methods):
 
 
 def on_workers(methods, often):
-    """Return the methods to test on two worker processes; those not in ``often`` are `long`."""
+    """Return the methods to test on two processes; those not in ``often`` are marked `long`."""
     return [
         pytest.param(m, marks=[] if m.name in often else [pytest.mark.long], id=m.name)
         for m in methods

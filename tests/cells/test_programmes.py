@@ -33,7 +33,7 @@ def test_prepared_counts_are_those_of_the_formula(kind):
     ready = steps.prepare(kind(X), 40)
     tpm = 1e6 * X / X.sum(axis=1, keepdims=True)
     plain = [a.toarray() if sp.issparse(a) else np.asarray(a) for a in (ready.seen, ready.tpm)]
-    # Single precision: each value is the result of a few rounded operations.
+    # The values are in single precision, and each is the result of a few rounded operations.
     np.testing.assert_allclose(plain[1], tpm, rtol=1e-6)
     kept = X[:, ready.kept]
     np.testing.assert_allclose(plain[0], kept / kept.std(axis=0, ddof=1), rtol=1e-5)

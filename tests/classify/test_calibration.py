@@ -132,7 +132,7 @@ def test_classes_that_are_found_more_often_are_more_probable(rng):
 
 
 def test_shares_of_classes_are_those_of_em_as_far_as_there_are_labels(rng):
-    """Check that the correction uses three iterations of EM, shrunk towards equal shares.
+    """Check that `class_tilt` runs three iterations of EM and shrinks the shares to equal ones.
 
     With m labels per class, the exponent is at most m/(m + 4).
     """

@@ -117,7 +117,7 @@ def objective(beta, term, Z, gamma=1.0):
 
 
 def lowest(beta, term, gamma=1.0):
-    """Return the minimum of the objective over V, found by L-BFGS-B with numerical derivatives."""
+    """Return the least objective over V, which L-BFGS-B finds with numerical derivatives."""
 
     def value(z):
         return objective(beta, term, z.reshape(N, K), gamma)

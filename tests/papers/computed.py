@@ -344,7 +344,7 @@ def _proposition() -> tuple[bool, str]:
 
 
 def _lipschitz() -> tuple[bool, str]:
-    """Compare the largest change of the gradient of NMF-DC's H with L times the distance."""
+    """Compare the largest change of NMF-DC's gradient in H with L times the distance."""
     _, gradient, H0, L = _quadratic(0)
     rng, zero, worst = np.random.default_rng(1), gradient(0 * H0), 0.0
     D = rng.standard_normal(H0.shape)

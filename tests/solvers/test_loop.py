@@ -298,7 +298,8 @@ def test_the_history_is_shifted_to_where_it_ends():
     at.value = 1.5
     loop.anchor(Exact(1.25), at)
     assert at.history == [2.75, 1.75, 1.25] and (at.value, at.anchor) == (1.25, 1.25)
-    # Below the smallest misfit, the decrease is not relative to the value.
+    # An objective below the smallest misfit counts as zero, so later decreases are not relative to
+    # it.
     loop.anchor(Exact(1e-5), at)
     assert at.value == 1e-5 and at.anchor == 0.0
     assert min(at.history) >= 1e-5 and min(at.history) == pytest.approx(1e-5, rel=1e-9)

@@ -112,7 +112,7 @@ def test_a_labelling_session(browser, serve, tmp_path):
     # ask for.
     assert person.lasso() > 100
     person.find("selection").find_elements("tag name", "button")[1].click()
-    # Freeze a part.
+    # Freeze a part of the model on its page.
     person.find("tab-parts").click()
     part = wait_for(lambda: browser.find_elements("css selector", "#partGrid .part"))[0]
     part.find_elements("tag name", "button")[1].click()

@@ -196,7 +196,7 @@ def test_prints_every_section(opened):
 
 
 def test_every_tab_fits_a_phone(browser, digits, tmp_path, few_trees):
-    """Check that on a screen of 390 pixels wide content scrolls in its own box, not the page."""
+    """Check that on a screen of 390 pixels, wide content scrolls in its own box, not the page."""
     from partwise import PartsClassifier
 
     X, truth = digits.X[:150] / 16.0, digits.y[:150].astype(str).astype(object)
