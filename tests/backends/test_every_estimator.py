@@ -17,7 +17,7 @@ SETTINGS = {
 }
 ESTIMATORS = [name for name in TABLE if not name.endswith("Classifier")]
 ALONE = [name for name in ESTIMATORS if getattr(partwise, name)()._describe().local]
-LOCAL = "needs X as a numpy or scipy array or a memmap and takes no"
+LOCAL = "needs X as a numpy array, scipy array or memmap"
 REFUSED = {
     **{(name, kind): LOCAL for name in ALONE for kind in ELSEWHERE},
     ("NTF", "csr"): "dense",

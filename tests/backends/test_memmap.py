@@ -155,7 +155,7 @@ def test_a_file_cut_short_in_mid_fit_leaves_nothing(small, samples, tmp_path, mo
     words = ("cluster", path, "-k", 3, "--method", "nmf", "--scale", "none", "--out")
     result = RUN.invoke(app, [*map(str, words), str(tmp_path / "out")])
     assert isinstance(result.exception, OSError)
-    assert "X.npy has been cut short: 3000 bytes" in str(result.exception)
+    assert all(word in str(result.exception) for word in ("X.npy", "3000"))
     assert [p.name for p in tmp_path.iterdir()] == ["X.npy"]
 
 

@@ -104,7 +104,7 @@ def test_a_grid_is_tried_by_labels_or_entries(command, tmp_path):
     assert code == 2
     assert "no parameter 'graph'" in err
     code, _, err = command(*words, tmp_path / "c", "--grid", "graph_reg", "--parts", 2)
-    assert "--grid takes NAME=VALUE,VALUE" in err
+    assert "--grid" in err and "'graph_reg'" in err
 
 
 def test_k_auto_shows_its_curve_in_the_report(counts, command, tmp_path):

@@ -239,8 +239,8 @@ def test_nothing_is_overwritten_without_force(command, refused, iris, tmp_path):
     (out / "thesis.tex").write_text("mine")
     assert "thesis.tex" in refused(*again, "--force")
     assert (out / "thesis.tex").read_text() == "mine"
-    assert "no folder" in refused(*again[:4], "--out", tmp_path / "gone" / "out")
-    assert "no folder" in refused(*again[:4], "--out", iris)
+    assert "gone" in refused(*again[:4], "--out", tmp_path / "gone" / "out")
+    assert iris.name in refused(*again[:4], "--out", iris)
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
@@ -302,7 +302,7 @@ def test_bad_tables_and_texts(refused, tmp_path):
     (texts / "a.txt").write_text("words and words")
     (texts / "b.txt").write_text("")
     assert "'b.txt' is empty" in refused("cluster", texts, *out, "--strict")
-    assert "single text that is not empty ('a.txt')" in refused("cluster", texts, *out)
+    assert "'a.txt'" in refused("cluster", texts, *out)
     assert "no file or folder" in refused("cluster", tmp_path / "gone", *out)
 
 
@@ -318,11 +318,11 @@ def test_bad_labels_and_methods(refused, command, iris, photo_folder, tmp_path):
     assert "--labels" in refused("classify", iris, *out)
     assert "-k" in refused("cluster", iris, *out)
     assert "-k 3" in refused("cluster", photo_folder, *out)
-    assert "no labels to keep a share of" in refused("classify", iris, "--label-share", "0.1", *out)
+    assert "--label-share" in refused("classify", iris, "--label-share", "0.1", *out)
     assert "label_share" in refused("classify", photo_folder, "--label-share", "7", *out)
     assert "'magic'" in refused("cluster", iris, "-k", "3", "--method", "magic", *out)
     assert "needs labels" in refused("cluster", iris, "-k", "3", "--method", "cnmf", *out)
-    assert "for grey images" in refused("cluster", iris, "-k", "3", "--method", "ntf", *out)
+    assert "--grey" in refused("cluster", iris, "-k", "3", "--method", "ntf", *out)
     code, _, err = command("cluster", iris, "-k", "none", *out)
     assert code == 2 and "Traceback" not in err
 
@@ -367,7 +367,7 @@ def test_options_override_a_settings_file_next_to_the_data(command, refused, iri
     assert found["command"].startswith("partwise cluster")
     assert found["command"].endswith("--no-report --exclude a --set graph_reg=0.5")
     settings.write_text("clustrs = 4\n")
-    assert "no option 'clustrs'" in refused("cluster", iris, *out[:2], "--force")
+    assert "'clustrs'" in refused("cluster", iris, *out[:2], "--force")
     settings.write_text("k = \n")
     assert "partwise.toml cannot be read" in refused("cluster", iris, *out[:2], "--force")
 

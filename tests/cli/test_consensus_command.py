@@ -264,10 +264,10 @@ def test_what_cannot_be_is_refused_before_any_work(cells, command, tmp_path):
     (tmp_path / "table.csv").write_text("a,b\n1,2\n")
     for words, said in (
         ((cells, "--out", tmp_path / "x"), "--parts"),
-        ((cells, "--range", "7-5", "--out", tmp_path / "x"), "the smaller number first"),
+        ((cells, "--range", "7-5", "--out", tmp_path / "x"), "'7-5'"),
         ((cells, "--parts", "3", "--loss", "l1", "--out", tmp_path / "x"), "--loss must be"),
         ((cells, "--parts", "3", "--density-threshold", "0", "--out", tmp_path / "x"), "above 0"),
-        ((cells, "--parts", "3", "--out", tmp_path / "no" / "x"), "There is no folder"),
+        ((cells, "--parts", "3", "--out", tmp_path / "no" / "x"), str(tmp_path / "no")),
         ((tmp_path / "scaled.npy", "--parts", "3", "--out", tmp_path / "x"), "needs counts"),
         ((tmp_path / "table.csv", "--parts", "3", "--out", tmp_path / "x"), "ends in .h5ad"),
         ((tmp_path / "gone.npy", "--parts", "3", "--out", tmp_path / "x"), "There is no file"),

@@ -87,7 +87,7 @@ def test_fits_where_nothing_can_be_written(tmp_path):
     run = subprocess.run([sys.executable, "-c", FIT], env=env, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     assert run.stdout.strip() == str(package / "__init__.py")
-    assert run.stderr.count("compiled code cannot be kept") == 1
+    assert run.stderr.count("compiled code cannot be cached") == 1
     assert "NUMBA_CACHE_DIR" in run.stderr
 
 

@@ -149,7 +149,7 @@ def test_a_graph_of_ones_own_is_needed_for_new_samples():
         model.transform(NEW, graph=W)
     with pytest.raises(ValueError, match="finite"):
         model.transform(NEW, graph=-E)
-    with pytest.raises(ValueError, match="fitted on one"):
+    with pytest.raises(ValueError, match="graph"):
         ConstrainedNMF(4, random_state=0).fit(X).transform(NEW, graph=E)
 
 

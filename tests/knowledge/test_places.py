@@ -62,7 +62,7 @@ def test_a_place_that_is_missing_is_named():
         ({"n_neighbors": None}, "n_neighbors, radius, or both"),
         ({"radius": -1.0}, "radius must be above 0"),
         ({"weighting": "dot"}, "weighting must be"),
-        ({"samples": ["a"]}, "samples must name"),
+        ({"samples": ["a"]}, "samples must"),
     ):
         with pytest.raises(ValueError, match=said):
             spatial_graph(pixel_places((3, 3)), **wrong)

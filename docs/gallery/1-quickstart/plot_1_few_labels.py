@@ -2,8 +2,8 @@
 Classify with few labels
 ========================
 
-`PartsClassifier` learns from all samples and from the labels of a few. Here five labels per class
-are enough for 600 handwritten digits.
+`PartsClassifier` learns from all samples, of which only a few have labels. In this example, five
+labels per class are enough for 600 handwritten digits.
 """
 
 from matplotlib import pyplot as plt
@@ -22,7 +22,7 @@ print(f"accuracy on the {unlabelled.sum()} unlabelled samples: {accuracy:.0%}")
 print(f"accuracy that the model expects: {model.expected_accuracy_.accuracy:.0%}")
 
 # %%
-# These are the least certain predictions. Labels for them improve the result most.
+# The images show samples that you should label next: labels for them improve the result most.
 
 asked = model.suggest(8)
 figure, ax = plt.subplots(figsize=(7, 1.6), layout="constrained")
@@ -31,6 +31,6 @@ ax.set_title(", ".join(f"{model.transduction_[i]}?" for i in asked))
 plt.show()
 
 # %%
-# A prediction can be explained: parts that support a class, and parts that contradict it.
+# `PartsClassifier.explain` shows which parts support a class, and which parts contradict it.
 
 print(model.explain(sample=int(asked[0]), n=2))

@@ -2,7 +2,8 @@
 Parts of handwritten digits
 ===========================
 
-NMF represents each image as a sum of a few parts. Parts are only added, so they look like strokes.
+NMF represents each image as a sum of a few parts. Since parts are added and never subtracted, they
+look like strokes.
 """
 
 from matplotlib import pyplot as plt

@@ -2,7 +2,8 @@
 Groups from a few labels
 ========================
 
-Five labels per class and a neighbour graph are enough: labels spread to the unlabelled samples.
+`ConstrainedNMF` uses five labels per class and a neighbour graph to cluster all samples. The graph
+spreads the labels to the unlabelled samples.
 """
 
 from matplotlib import pyplot as plt
@@ -24,8 +25,8 @@ accuracy = clustering_accuracy(truth[hidden], found[hidden])
 print(f"{accuracy:.0%} of the {hidden.sum()} samples without a label")
 
 # %%
-# Part weights in two dimensions, coloured by cluster and by given label. A cluster without a class
-# gets a number after those of the classes.
+# The plots show part weights in two dimensions, coloured by cluster and by given label. A cluster
+# that was matched with no class has a number after those of the classes.
 
 given = [None if y == -1 else y for y in known]
 figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
@@ -36,7 +37,7 @@ axes[1].set_title("labels that the model was given")
 plt.show()
 
 # %%
-# The parts of each class:
+# Each row shows the parts that belong to one class:
 
 plot.class_parts(model, digits.image_shape)
 plt.show()

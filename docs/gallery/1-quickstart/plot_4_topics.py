@@ -2,7 +2,8 @@
 Topics of documents
 ===================
 
-The documents are the docstrings of scikit-learn's estimators, and each part is a topic.
+NMF finds topics in a matrix of tf-idf values: each part is a topic. The documents in this example
+are the docstrings of scikit-learn's estimators.
 """
 
 import sklearn.cluster

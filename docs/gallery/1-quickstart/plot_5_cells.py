@@ -2,8 +2,9 @@
 Gene expression programs in an AnnData
 ======================================
 
-This page goes from counts to labelled cells: programs that recur in many runs, labels for all
-cells, programs in new cells, and parts in space. The counts are synthetic, so the truth is known.
+This example analyses counts in an AnnData object: it finds gene expression programs that recur in
+many runs, maps them in space, labels all cells from a few labels, and finds the programs in new
+cells. The counts are synthetic, so the results can be compared with the truth.
 """
 
 import anndata
@@ -17,8 +18,8 @@ from partwise.graph import morans_i
 rng = np.random.default_rng(0)
 side, n_genes, n_types = 24, 300, 4
 places = np.stack(np.meshgrid(np.arange(side), np.arange(side)), -1).reshape(-1, 2).astype(float)
-zone = np.where(places[:, 0] < side / 2, 0, 1)  # a zone in the tissue, left and right
-kind = rng.integers(2, n_types, size=side**2)  # types that lie anywhere
+zone = np.where(places[:, 0] < side / 2, 0, 1)  # the left and the right half of the tissue
+kind = rng.integers(2, n_types, size=side**2)  # cell types that occur everywhere
 programmes = rng.dirichlet(np.full(n_genes, 0.1), n_types)
 share = rng.beta(3, 3, side**2)[:, None]
 counts = rng.poisson(250 * (share * programmes[zone] + (1 - share) * programmes[kind]))
@@ -30,8 +31,8 @@ adata.obsm["spatial"] = places
 adata.layers["counts"] = adata.X.copy()
 
 # %%
-# Find programs that recur in many runs, with the steps of cNMF. Usages are written to ``obsm``, and
-# programs and scores of genes to ``varm``.
+# `cells.consensus` finds programs that recur in many runs, with the steps of cNMF. It writes usages
+# to ``obsm``, and programs and scores of genes to ``varm``.
 
 found = cells.consensus(adata, n_types, layer="counts", n_runs=20, n_genes=200)
 print(f"stability {found.stability:.2f}")
@@ -44,7 +45,7 @@ plot.gene_heatmap(found, ax=axes[1])
 plt.show()
 
 # %%
-# Compare them with known marker genes.
+# Compare the programs with sets of known marker genes.
 
 markers = {
     f"type {j}": [f"gene{i}" for i in np.argsort(-programmes[j])[:8]] for j in range(n_types)
@@ -52,8 +53,8 @@ markers = {
 print(cells.score_markers(adata, markers).round(1))
 
 # %%
-# Use the positions of the cells: a spatial graph makes neighbours similar, and Moran's I measures
-# how similar they are.
+# Use the positions of the cells: with a spatial graph, GNMF gives neighbouring cells similar part
+# weights. Moran's I measures how similar neighbours are.
 
 cells.spatial_graph(adata)
 near = cells.factorize(
@@ -67,7 +68,7 @@ plot.parts_in_place(adata.obsm["X_places"], places)
 plt.show()
 
 # %%
-# Label all cells from three labels per zone, with the spatial graph.
+# Predict the zone of all cells from three labelled cells per zone, with the spatial graph.
 
 known = np.full(side**2, None, dtype=object)
 for name, number in (("left", 0), ("right", 1)):

@@ -4,7 +4,7 @@ Niches on spatial data
 
 A niche is a region of a tissue with a typical mixture of cell types. This page finds niches and
 their borders in a synthetic tissue of 2,500 cells, from the types of the neighbours of each cell.
-Instead of the AnnData you can pass a SpatialData object with one table.
+You can pass a SpatialData object with one table instead of the AnnData object.
 """
 
 import anndata

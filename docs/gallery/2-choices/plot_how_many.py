@@ -2,8 +2,9 @@
 How many components?
 ====================
 
-Runs with different seeds agree if the number of parts fits the data. Their agreement is one
-criterion among several, because no single number is correct.
+If the number of parts fits the data, the clusters of runs with different seeds agree. This page
+draws this agreement for several numbers of parts, and the agreement of the clusters with the true
+classes.
 """
 
 import numpy as np

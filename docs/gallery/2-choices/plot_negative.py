@@ -22,8 +22,8 @@ plot.embedding(model, wine.target_names[wine.target])
 plt.show()
 
 # %%
-# Concepts have the features of the data and may be negative. These are the columns in which each
-# concept exceeds the mean wine most.
+# Basis vectors (concepts) have the features of the data and may be negative. The output lists the
+# columns in which each concept exceeds the mean of all wines most.
 
 plot.top_terms(model, wine.feature_names, n_terms=6, columns=3)
 plt.show()

@@ -2,10 +2,10 @@
 Write your own penalty
 ======================
 
-A penalty is a class with a value, a gradient and a bound of its curvature. `ConstrainedNMF`
-combines it with its own options and supports it with every solver. This example penalises
-differences of neighbouring pixels, so that parts of digits become strokes. If the weight is too
-large, parts become constant, which has no cost.
+You can write your own penalty as a class with a value, a gradient and a bound of its curvature.
+`ConstrainedNMF` combines the penalty with its other options, and every solver supports it. This
+example penalises differences of neighbouring pixels, so that parts of digits become strokes. If the
+weight μ is too large, parts become constant, because a constant part has no cost.
 """
 
 import numpy as np

@@ -2,8 +2,8 @@
 Smoothing makes sparse parts
 ============================
 
-In nsNMF a smoothing matrix is placed between part weights and parts. Parts become sparse to
-compensate for its blur.
+In nsNMF, a smoothing matrix is placed between part weights and parts. With more smoothing (a larger
+δ), parts become sparser, because they compensate for the blur of the smoothing.
 """
 
 from matplotlib import pyplot as plt

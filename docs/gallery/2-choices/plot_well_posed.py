@@ -2,8 +2,9 @@
 Penalties that vanish during long fits
 ======================================
 
-GNMF's graph penalises part weights only. In the printed form, small part weights and large parts
-lower the penalty at no cost. With parts of unit length, this is not possible.
+The graph term of GNMF penalises part weights only. In the published form, a fit can lower the
+penalty without changing the reconstruction, by smaller part weights and larger parts. With parts of
+unit length (``scale="unit"``), this is not possible.
 """
 
 import numpy as np

@@ -2,8 +2,9 @@
 Compare methods
 ===============
 
-Each method gets the same digits and the same few labels, and is scored on the unlabelled samples.
-Results differ between data sets: ``partwise compare`` does the same with your data.
+This example compares methods on handwritten digits. Each method gets the same few labels, and is
+scored on the unlabelled samples. Since results differ between data sets, run ``partwise compare``
+on your own data.
 """
 
 import numpy as np

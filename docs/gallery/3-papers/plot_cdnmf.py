@@ -3,12 +3,15 @@ cdNMF: parts belong to classes
 ==============================
 
 Xiao, Zhu, Zhao, Wei: *Class-driven non-negative matrix factorization for image representation*,
-JCST 2013. A cost on the use of another class's parts lets each class learn its own parts. One label
-per class is enough.
+JCST 2013. Each part belongs to a class, and the objective contains a cost for labelled samples that
+use parts of another class. Each class therefore learns its own parts. One label per class is
+enough.
 
-``partwise reproduce cdnmf/table3`` runs the paper's table on ORL faces. With two labels per person,
-cdNMF-F has an accuracy of 84.2% on average and CNMF-F 80.9% (printed: 83.1% and 82.3%). With the
-printed 10%, which is one label per person, they have 78.2% and 77.6%.
+``partwise reproduce cdnmf/table3`` repeats the paper's table on ORL faces. With two labels per
+person, the accuracy is 84.2% on average for cdNMF-F and 80.9% for CNMF-F (printed: 83.1% and
+82.3%).
+With labels for 10% of the images, as the paper states, which is one label per person, it is 78.2%
+and 77.6%.
 """
 
 from matplotlib import pyplot as plt

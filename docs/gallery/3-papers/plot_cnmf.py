@@ -3,12 +3,14 @@ CNMF: same label, same part weights
 ===================================
 
 Liu, Wu: *Non-negative matrix factorization with constraints*, AAAI 2010. Labelled samples of a
-class share one row of part weights. The accuracy on all samples rises with the number of labels,
-because labelled samples are correct by construction. The second line shows the accuracy on the
-other samples, which rises little on these digits. With one label per class, CNMF equals NMF.
+class share one row of part weights. The figure shows the clustering accuracy for several numbers of
+labels. On all samples it rises with the number of labels, because labelled samples of a class are
+always in the same cluster. The second line shows the accuracy on the unlabelled samples, which
+rises little on these digits. With one label per class, CNMF is the same as NMF.
 
-``partwise reproduce cnmf/table1`` runs the paper's table (ORL faces, two labels per person, 2 to 10
-people): CNMF has 79.9% on average (printed: 82.7%), and NMF 77.1% (printed: 79.3%).
+``partwise reproduce cnmf/table1`` repeats the paper's table (ORL faces, two labels per person, 2 to
+10 people). The accuracy of CNMF is 79.9% on average (printed: 82.7%), and that of NMF 77.1%
+(printed: 79.3%).
 """
 
 import warnings

@@ -4,10 +4,10 @@ GNMF: neighbours get similar part weights
 
 Cai, He, Han, Huang: *Graph regularized nonnegative matrix factorization for data representation*,
 PAMI 2011. A penalty λ/2 tr(VᵀLV) makes the part weights of neighbours similar. ``partwise reproduce
-gnmf/table3`` runs the paper's table on COIL20. Over four runs per number of objects, GNMF has 86.0%
-on average and NMF 67.7% (printed: 82.5% and 68.9%).
+gnmf/table3`` repeats the paper's table on COIL20. Over four runs per number of objects, the
+accuracy of GNMF is 86.0% on average, and that of NMF 67.7% (printed: 82.5% and 68.9%).
 
-This is the paper's figure on λ, for a few digits:
+The figure shows the accuracy for several weights λ, as a figure of the paper does, for some digits:
 """
 
 import numpy as np

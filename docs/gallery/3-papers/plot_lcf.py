@@ -2,11 +2,13 @@
 LCF: concepts of nearby samples
 ===============================
 
-Liu, Yang, Wu: *Locality-constrained concept factorization*, IJCAI 2011. The use of a concept costs
-its distance to the sample, so that concepts stay close to the samples that use them.
+Liu, Yang, Wu: *Locality-constrained concept factorization*, IJCAI 2011. If a sample uses a concept
+(a basis vector), this costs the squared distance of the two. Concepts therefore stay close to the
+samples that use them.
 
-``partwise reproduce lcf/table3`` runs the paper's table on ORL faces. Over three runs per number of
-people, LCF has 80.7% on average (printed: 78.4%), and plain NMF 81.2% (printed: 65.9%).
+``partwise reproduce lcf/table3`` repeats the paper's table on ORL faces. Over three runs per number
+of people, the accuracy of LCF is 80.7% on average (printed: 78.4%), and that of NMF 81.2% (printed:
+65.9%).
 """
 
 import numpy as np

@@ -4,11 +4,12 @@ NMF-DC: labels and sparse parts together
 
 Yang, Zhang, Xiang, Yan, Xie: *Non-negative matrix factorization with dual constraints for image
 clustering*, IEEE Trans. SMC 2018. NMF-DC combines hard labels as in CNMF and smoothing as in nsNMF.
-The paper's solver uses accelerated gradient steps.
+The paper uses accelerated gradient steps (``solver="nesterov"``).
 
-``partwise reproduce nmfdc/table2`` and ``nmfdc/table4`` run the paper's tables on ORL and Yale
-faces. Partwise reproduces the printed 84.5% and 69.6% with five labels per person (84.2% and
-69.3%), but not with the printed 10%, which is one label (78.1% and 51.5%).
+``partwise reproduce nmfdc/table2`` and ``nmfdc/table4`` repeat the paper's tables on ORL and Yale
+faces. The printed accuracies are 84.5% and 69.6%. Partwise reproduces them with five labels per
+person (84.2% and 69.3%). With labels for 10% of the images, as the paper states, which is one label
+per person, the accuracies are 78.1% and 51.5%.
 """
 
 from matplotlib import pyplot as plt

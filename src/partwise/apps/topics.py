@@ -193,8 +193,8 @@ def periods(column: pd.Series, option: str = "--time-column") -> pd.Series:
     if dates.notna().sum() < max(2, column.notna().sum() / 2):
         example = next(iter(column.dropna()), "")
         raise ValueError(
-            f"{option}: most entries of {column.name!r}, such as {str(example)[:40]!r}, are no "
-            "dates; write them as 2026-01-31."
+            f"{option}: most entries of {column.name!r}, such as {str(example)[:40]!r}, are not "
+            "dates; write dates as 2026-01-31."
         )
     found = [dates.dt.to_period(unit) for unit in "DWMQY"]
     best = next((each for each in found if each.nunique() <= PERIODS), found[-1])

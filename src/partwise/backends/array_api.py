@@ -476,8 +476,7 @@ def check_values(
         )
     raise ValueError(
         f"Negative values in data passed to {estimator_name}: the lowest is {value:g} at row "
-        f"{row}, "
-        f"column {column}; CF and LCF take signed data."
+        f"{row}, column {column}; SemiNMF, CF and LCF accept negative values."
     )
 
 

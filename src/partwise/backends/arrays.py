@@ -468,8 +468,8 @@ def compiled_code_is_kept() -> bool:
         numba.njit(cache=True)(_nothing)
     except RuntimeError:
         warnings.warn(
-            "compiled code cannot be kept, so each process compiles it again: neither partwise's "
-            "folder nor the home folder can be written to; NUMBA_CACHE_DIR may name another one.",
+            "compiled code cannot be cached, so each process compiles it again: neither the folder "
+            "of partwise nor the home folder is writable. Set NUMBA_CACHE_DIR to another folder.",
             RuntimeWarning,
             stacklevel=2,
         )

@@ -183,6 +183,6 @@ def row_source(X: Any) -> RowSource | None:
         raise ValueError(f"X must hold real numbers, got dtype {X.dtype}.")
     if getattr(X, "format", "csr") != "csr":
         raise ValueError(
-            "X is stored by columns (CSC), rows cannot be read from it; store it as CSR."
+            "X is stored by columns (CSC), so that its rows cannot be read; store X as CSR."
         )
     return make(X)

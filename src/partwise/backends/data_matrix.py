@@ -308,7 +308,7 @@ def refuse_anndata(X: Any) -> None:
     kind = type(X)
     if kind.__name__ in ("AnnData", "Raw") and kind.__module__.partition(".")[0] == "anndata":
         raise TypeError(
-            "X is an AnnData; partwise.cells.factorize(adata, ...) takes it and fills obsm and "
-            "varm, as do cells.consensus, cells.classify and cells.project. Here give adata.X or a "
-            "layer."
+            "X is an AnnData object; pass adata.X or a layer, or use "
+            "partwise.cells.factorize(adata, ...), which adds the results to obsm and varm, as do "
+            "cells.consensus, cells.classify and cells.project."
         )

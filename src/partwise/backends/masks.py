@@ -17,10 +17,10 @@ def refuse_masks(a: Any, name: str = "X") -> None:
     """Raise if entries are masked, because numpy's functions would use them anyway."""
     if is_masked(a):
         raise ValueError(
-            f"{name} is a masked array with hidden entries, which are not taken here. NMF and "
-            "other estimators with a missing_values parameter take a masked X with "
-            "missing_values=np.nan; elsewhere fill the entries in (numpy.ma.filled) or leave "
-            "those samples out."
+            f"{name} is a masked array with masked entries, which are not supported here. NMF and "
+            "other estimators with the parameter missing_values accept a masked X with "
+            "missing_values=np.nan; otherwise fill the entries in (numpy.ma.filled) or leave out "
+            "those samples."
         )
 
 

@@ -19,9 +19,8 @@ def check_memory(need: float, estimator_name: str, what: str, instead: str) -> N
     free = free_memory()
     if need > free:
         raise ValueError(
-            f"{estimator_name} keeps {what} in this process, which takes {in_units(need)}; "
-            f"{in_units(free)} "
-            f"are free. {instead}"
+            f"{estimator_name} keeps {what} in the memory of this process, which needs "
+            f"{in_units(need)}, but only {in_units(free)} are free. {instead}"
         )
 
 

@@ -209,7 +209,7 @@ class Explained(Results):
         """
         check_is_fitted(self)
         if name is None and sample is None:
-            raise ValueError("explain needs a class or a sample; sample=0 is the first.")
+            raise ValueError("explain needs a class, or a sample such as sample=0.")
         codes = unit_rows(self.embedding_)
         B, middle, fidelity = linear_picture(codes, self.label_distributions_)
         words = strongest_features(self.components_, self._column_names(feature_names), 2 * n)
@@ -229,7 +229,7 @@ class Explained(Results):
         at = np.flatnonzero(self.classes_ == name)
         if not at.size:
             known = ", ".join(map(str, self.classes_[:10]))
-            raise ValueError(f"There is no class {name!r}; classes_ are {known}.")
+            raise ValueError(f"There is no class {name!r}; classes_ contains {known}.")
         return int(at[0])
 
     def _one_sample(self, sample: Any) -> tuple[AnyArray, AnyArray, str]:

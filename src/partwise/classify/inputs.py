@@ -54,12 +54,13 @@ def check_also(also: Any, X: Any, fitted: Mapping[str, int] | None = None) -> di
     wanted = dict.fromkeys(given) if fitted is None else fitted
     if given.keys() != wanted.keys():
         raise ValueError(
-            f"The model was fitted with X{_listed(wanted)}, got X{_listed(given)}; give the "
-            "same arrays of the new samples, under the same names."
+            f"The model was fitted with X{_listed(wanted)}, got X{_listed(given)}; pass the same "
+            "arrays for the new samples, under the same names."
         )
     if given and not is_local(X):
         raise ValueError(
-            f"also needs an X that is an array in memory, or sparse; got {type(X).__name__}."
+            "also needs an X that is a numpy array or a sparse matrix in memory; got "
+            f"{type(X).__name__}."
         )
     checked = {}
     for name, columns in wanted.items():
@@ -70,8 +71,8 @@ def check_also(also: Any, X: Any, fitted: Mapping[str, int] | None = None) -> di
         shape = (X.shape[0], Z.shape[1] if columns is None else columns)
         if Z.shape != shape:
             raise ValueError(
-                f"{name} has shape {Z.shape}, expected {shape}: the samples of X and the columns "
-                "of the fit."
+                f"{name} has shape {Z.shape}, expected {shape}: one row per sample of X, and the "
+                "columns that fit received."
             )
         checked[name] = sp.csr_array(Z) if sp.issparse(Z) else Z
     return checked
@@ -83,8 +84,8 @@ def check_labels(y: Any, n: int) -> Labels:
         return y
     if y is None:
         raise ValueError(
-            "PartsClassifier requires y to be passed, but the target y is None; give -1 or "
-            "None for the samples whose label is unknown."
+            "PartsClassifier requires y to be passed, but the target y is None; pass -1 or None "
+            "for samples whose label is unknown."
         )
     y = as_ndarray(y)
     if getattr(y, "ndim", 1) == 2 and np.shape(y)[1] == 1:
@@ -95,8 +96,8 @@ def check_labels(y: Any, n: int) -> Labels:
     classes = labels.classes
     if classes.dtype.kind == "f" and (classes != np.rint(classes)).any():
         raise ValueError(
-            "Unknown label type: continuous. PartsClassifier predicts classes; y holds numbers "
-            "that are not whole."
+            "Unknown label type: continuous. PartsClassifier predicts classes, but y contains "
+            "numbers with a fraction."
         )
     if labels.n_classes < 1:
         raise ValueError(
@@ -113,11 +114,11 @@ def check_priors(priors: Any, n_classes: int) -> AnyArray | None:
     shares = np.asarray(priors, dtype=float)
     if shares.shape != (n_classes,):
         raise ValueError(
-            f"priors must hold a share for each of the {n_classes} classes, got {shares.size}; "
-            "they go in the order of the sorted classes."
+            f"priors must contain a share for each of the {n_classes} classes, in the order of the "
+            f"sorted classes; got {shares.size}."
         )
     if not (np.isfinite(shares).all() and (shares > 0).all()):
-        raise ValueError(f"priors must be above 0, got {shares.tolist()}.")
+        raise ValueError(f"priors must all be above 0, got {shares.tolist()}.")
     return np.asarray(shares / shares.sum())
 
 
@@ -135,9 +136,9 @@ def check_drawn(drawn: Any, priors: Any, labels: Labels) -> AnyArray | None:
         counts = labels.counts[labels.counts > 0]
         if counts.size > 2 and counts.min() == counts.max() > 1:
             warnings.warn(
-                f"Every class has {counts[0]} labels, which looks as if you chose samples of each "
-                "class. Then priors='measured' is wrong: pass the samples that were drawn at "
-                "random as drawn, or use priors='estimated'.",
+                f"Every class has {counts[0]} labels, so you probably chose samples of each class. "
+                "Then priors='measured' is wrong: pass the samples that were drawn at random as "
+                "drawn, or use priors='estimated'.",
                 UserWarning,
                 stacklevel=4,
             )

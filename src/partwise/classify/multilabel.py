@@ -363,8 +363,8 @@ def check_indicator(y: Any, n: int) -> tuple[AnyArray, AnyArray]:
     """Return the labels and an array (n, n_labels) of 1, 0 and -1 for unknown entries."""
     if y is None:
         raise ValueError(
-            "MultilabelClassifier requires y to be passed, but the target y is None; pass a matrix "
-            "with 1 (has the label), 0 (has not) and -1 (unknown)."
+            "MultilabelClassifier requires y to be passed, but the target y is None; pass a "
+            "matrix of 1 (the sample has the label), 0 (it does not) and -1 (unknown)."
         )
     names = getattr(y, "columns", None)
     y = y.toarray() if sp.issparse(y) else as_ndarray(y) if hasattr(y, "dtype") else y
@@ -388,14 +388,15 @@ def check_indicator(y: Any, n: int) -> tuple[AnyArray, AnyArray]:
     wrong = Y[~np.isin(Y, (-1, 0, 1))]
     if wrong.size:
         raise ValueError(
-            f"y may hold only 0 and 1, and -1, None or NaN where unknown, got {wrong[0]:g}."
+            "y may contain only 1 (the sample has the label), 0 (it does not), and -1, None or "
+            f"NaN (unknown); got {wrong[0]:g}."
         )
     if len(Y) != n:
         raise ValueError(f"y has {len(Y)} rows, expected {n}, one per sample.")
     empty = [str(c) for c, column in zip(classes, Y.T, strict=True) if not (column >= 0).any()]
     if empty or not len(classes):
         which = f"label {empty[0]!r} has none" if empty else "y has no label"
-        raise ValueError(f"MultilabelClassifier needs a known entry of each label, but {which}.")
+        raise ValueError(f"each label needs a known entry, but {which}.")
     return classes, Y
 
 

@@ -87,7 +87,7 @@ def measure(codes: AnyArray, graph: sp.csr_array, labelled: AnyArray, y: AnyArra
     once = same.sum(axis=1) == 1
     if np.sum(~once) < FEWEST:
         raise ValueError(
-            "outlyingness needs three labels whose class has another one, got "
+            "outlyingness needs at least three labels whose class has another label, got "
             f"{np.sum(~once)}; label more samples of the classes with one label."
         )
     itself = np.eye(y.size, dtype=bool)

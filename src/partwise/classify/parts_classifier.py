@@ -346,8 +346,8 @@ class PartsClassifier(
         known = np.flatnonzero(labels.mask & (weights > 0))
         if not known.size:
             raise ValueError(
-                f"sample_weight is 0 for all {labels.n_labelled} labelled samples; set it above 0 "
-                "for one of them."
+                f"sample_weight is 0 for all {labels.n_labelled} labelled samples; give at least "
+                "one of them a positive weight."
             )
         found, y = np.unique(labels.codes[known], return_inverse=True)
         weights = weights[known] * (known.size / weights[known].sum())

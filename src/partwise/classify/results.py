@@ -241,7 +241,7 @@ class Results(TransformerMixin):  # the base class adds `set_output`
         labels = encode_labels(as_ndarray(y), len(names))
         if labels is None or not labels.n_labelled:
             raise ValueError(
-                "score needs a label to compare with, and every entry of y is unknown."
+                "score needs at least one known label, but every entry of y is unknown."
             )
         known = labels.mask
         weights = None if sample_weight is None else np.asarray(sample_weight)[known]
@@ -275,8 +275,8 @@ class Results(TransformerMixin):  # the base class adds `set_output`
             return predicted
         if not (isinstance(other, (int, float)) and 0 < other < 1):
             raise ValueError(
-                f"The 'other' parameter of predict must be None or a number between 0 and 1, got "
-                f"{other!r}; 0.95 gives up about 5 % of the samples that belong to a class."
+                "The 'other' parameter of predict must be None or a number between 0 and 1, got "
+                f"{other!r}; 0.95 rejects about 5% of the samples that belong to a class."
             )
         numeric = predicted.dtype.kind in "if"
         predicted = predicted if numeric else predicted.astype(object)

@@ -186,7 +186,7 @@ class Grouped(ClusterMixin):
         """Class of each component: its own class, or the class that uses it most."""
         found = self._asked("component_classes_").part_classes(self.embedding_)
         if found is None:
-            raise AttributeError("component_classes_ needs labels; pass y to fit.")
+            raise AttributeError("component_classes_ needs a fit with labels.")
         return found
 
     def __sklearn_tags__(self) -> Any:

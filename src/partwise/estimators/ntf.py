@@ -100,8 +100,8 @@ class NTF(GroupedFactorizer):
             height = p // width
         if min(height, width) < 1 or height * width != p:
             raise ValueError(
-                f"image_shape={self.image_shape} does not hold the {p} features of X; "
-                "give (height, width) with that product."
+                f"image_shape={self.image_shape} does not fit the {p} features of X; pass (height, "
+                "width) with this product."
             )
         return int(height), int(width)
 

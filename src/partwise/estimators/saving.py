@@ -46,10 +46,10 @@ def register(model: Class) -> Class:
     from partwise.estimators._base import Factorizer
 
     if not (isinstance(model, type) and issubclass(model, Factorizer)):
-        raise TypeError(f"register takes a subclass of an estimator of partwise, got {model!r}.")
+        raise TypeError(f"register needs a subclass of an estimator of partwise, got {model!r}.")
     if model.__name__ in ESTIMATORS:
         raise ValueError(
-            f"an estimator of partwise is called {model.__name__}; give your class another name."
+            f"partwise has an estimator called {model.__name__}; give your class another name."
         )
     _REGISTERED[model.__name__] = model
     return model

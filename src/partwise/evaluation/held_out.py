@@ -79,8 +79,8 @@ class HeldOut:
         count, total = self._totals
         if not count:
             raise ValueError(
-                "no entry is hidden. With one sample or one feature every entry is needed; "
-                "otherwise pass a larger share."
+                "no entry can be hidden with this share; pass a larger share. With a single "
+                "sample or feature, no entry can be hidden."
             )
         least = max(1e-6 * total / count, 1e-300) if beta == 1 else None
         sums = np.sum(self._losses(model.embedding_, H, least), axis=0)

@@ -272,7 +272,7 @@ def _codes(y: ArrayLike, name: str) -> NDArray[np.int64]:
     if values.ndim == 2 and values.shape[1] == 1:
         values = values.ravel()
     if values.ndim != 1:
-        raise ValueError(f"{name} must have one label a sample, got shape {values.shape}.")
+        raise ValueError(f"{name} must have one label per sample, got shape {values.shape}.")
     if values.size == 0:
         raise ValueError(f"{name} must have at least one label, got none.")
     codes = pd.factorize(values, sort=values.dtype.kind != "O")[0]  # objects may have no order

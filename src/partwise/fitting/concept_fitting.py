@@ -209,8 +209,8 @@ def new_codes(estimator: Any, kernel: Kernel, X: Any) -> Codes:
     elif kernel.kind == "precomputed":
         if locality:
             raise ValueError(
-                "LCF with a precomputed kernel cannot transform: it needs k(x, x) of the new "
-                "samples; use a named kernel."
+                "LCF with kernel='precomputed' cannot transform new samples, because it needs "
+                "k(x, x) of each; use a named kernel."
             )
         KC = np.asarray(X @ C)
         a = np.zeros(X.shape[0], dtype=X.dtype)  # a constant: it moves no minimiser

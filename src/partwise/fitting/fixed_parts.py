@@ -101,12 +101,12 @@ def _check(values: Any, name: str, p: int, dtype: Any) -> AnyArray:
         copy=True,
     )
     if H.shape[1] != p:
-        raise ValueError(f"{name} has {H.shape[1]} features and X {p}; give one value for each.")
+        raise ValueError(f"{name} must have {p} features as X, got {H.shape[1]}.")
     if np.nanmin(H, initial=0) < 0:
         row, column = (int(i) for i in np.argwhere(H < 0)[0])
         raise ValueError(
-            f"{name} must be >= 0, got {H[row, column]:g} at row {row}, column {column}; NaN "
-            "leaves an entry free."
+            f"{name} must be >= 0, got {H[row, column]:g} at row {row}, column {column}; use NaN "
+            "for entries that are not known."
         )
     empty = np.flatnonzero((H == 0).all(axis=1))
     if empty.size:

@@ -90,7 +90,7 @@ def code_model(
         make = Anchored if spec.beta == 2 else AnchoredDivergence
         pieces["terms_V"].append(make.to(W, V, spec.graph_reg))
     elif graph is not None:
-        raise ValueError("graph is for models that were fitted on one: graph_reg > 0.")
+        raise ValueError("graph needs a model that was fitted with graph_reg > 0.")
     return FactorModel(data, loss, **pieces)
 
 
@@ -115,16 +115,17 @@ def _edges(spec: Description, neighbors: Neighborhood, X: Any, graph: Any) -> sp
         return check_edges(graph, n, stored)
     if neighbors.samples is None:
         raise ValueError(
-            f"{spec.estimator_name} was fitted on a graph of your own, so new samples need "
-            f"theirs: graph of shape ({n}, {stored}), the weights between new samples and "
-            "those of the fit."
+            f"{spec.estimator_name} was fitted with your own graph, so new samples need a graph "
+            f"too: pass graph of shape ({n}, {stored}) with the weights between new and training "
+            "samples."
         )
     if neighbors.directions is not None:
         return neighbors.edges(X, spec.n_neighbors, spec.weighting)
     samples, method = searchable(X)
     if method == "approximate":
         raise ValueError(
-            "new samples of a Dask array are searched for neighbours on its cluster, where a "
-            "model that was fitted here has no samples; use X.compute(), by parts if need be."
+            "neighbours of new samples in a Dask array are searched on its cluster, which does "
+            "not hold the training samples of this model; pass X.compute(), if necessary for some "
+            "rows at a time."
         )
     return neighbors.edges(samples, spec.n_neighbors, spec.weighting)

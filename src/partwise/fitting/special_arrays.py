@@ -40,13 +40,13 @@ def check_special(estimator: Any, X: Any, *, reset: bool, beta: float) -> Any | 
         return None
     if device is not None:
         raise ValueError(
-            f"device={device!r} moves numpy and scipy input; {found.kind} are used where they "
-            "are, so leave device out."
+            f"device={device!r} applies to numpy and scipy arrays; {found.kind} are fitted on "
+            "their own device, so leave device out."
         )
     found.look(X)
     if beta not in (1.0, 2.0):
         raise ValueError(
-            f"beta_loss={beta:g} needs X as a numpy or scipy array; {found.kind} have "
+            f"beta_loss={beta:g} needs X as a numpy or scipy array; {found.kind} support "
             "'frobenius' and 'kullback-leibler'."
         )
     check_shape(estimator, X, reset)
@@ -55,7 +55,7 @@ def check_special(estimator: Any, X: Any, *, reset: bool, beta: float) -> Any | 
     if missing is None:
         return found.check(X, name)
     if found.gaps is None:
-        raise ValueError(f"missing_values is not for {found.kind}; use {found.home}.")
+        raise ValueError(f"missing_values does not support {found.kind}; use {found.home}.")
     base, places, seen = found.gaps(X, missing, name)
     return masked(base, places, seen=seen)
 
@@ -66,10 +66,9 @@ def check_local(X: Any, estimator_name: str) -> None:
     if found is not None:
         found.look(X)
         raise ValueError(
-            f"{estimator_name} needs X as a numpy or scipy array or a memmap and takes no "
-            f"{found.kind}; use "
-            f"{found.home}, or NMF, NSNMF, GNMF, SemiGNMF, CNMF, CDNMF, NMFDC or ConstrainedNMF, "
-            "which fit X where it is."
+            f"{estimator_name} needs X as a numpy array, scipy array or memmap, and does not "
+            f"support {found.kind}; use {found.home}, or NMF, NSNMF, GNMF, SemiGNMF, CNMF, CDNMF, "
+            "NMFDC or ConstrainedNMF, which do."
         )
 
 
@@ -106,7 +105,7 @@ def weighed(X: Any, checked: Any, entry_weight: Any, missing_values: float | Non
         return checked if made is here else made
     make = memmap.weighed if found is None else found.weighed
     if make is None:
-        raise ValueError(f"entry_weight is not for {found.kind}; use {found.home}.")  # type: ignore[union-attr]
+        raise ValueError(f"entry_weight does not support {found.kind}; use {found.home}.")  # type: ignore[union-attr]
     _check_weights(entry_weight, X.shape)
     base, lack, d, squares, logs = make(X, entry_weight, missing_values)
     _check_rows(d)
@@ -120,15 +119,15 @@ def _check_weights(W: Any, shape: tuple[int, int]) -> None:
     """Check weights that may be in a file, some rows at a time."""
     if np.shape(W) != tuple(shape):
         raise ValueError(
-            f"entry_weight has shape {np.shape(W)} and X {tuple(shape)}; give one weight for each "
-            "entry."
+            f"entry_weight has shape {np.shape(W)}, but X has shape {tuple(shape)}; pass one "
+            "weight per entry."
         )
     for rows in row_blocks(*shape):
         w = W[rows].data if sp.issparse(W) else np.asarray(W[rows])
         if not np.isfinite(w).all():
             raise ValueError("Input entry_weight contains NaN or infinity.")
         if w.min(initial=0) < 0:
-            raise ValueError(f"entry_weight must be >= 0, got {w.min():g}; 0 is an entry not seen.")
+            raise ValueError(f"entry_weight must be >= 0, got {w.min():g}.")
 
 
 def masked(base: DataMatrix, places: DataMatrix, *, seen: bool) -> Any:
@@ -272,6 +271,5 @@ def _check_rows(weight: AnyArray) -> None:
     if empty.size:
         more = f" and {empty.size - 1} others" if empty.size > 1 else ""
         raise ValueError(
-            f"row {empty[0]} of X{more}: every entry is hidden, so nothing is known of that "
-            "sample; leave it out."
+            f"row {empty[0]} of X{more}: every entry is missing; leave this sample out."
         )

@@ -72,7 +72,7 @@ def layer_of(adata: Any, layer: str | None) -> tuple[Any, Any]:
         raise ValueError(f"adata has no layer {layer!r}; it has {names or 'none'}.")
     values = source.X if layer is None else adata.layers[layer]
     if values is None:
-        raise ValueError("adata has no X; name a layer.")
+        raise ValueError("adata has no X; choose a layer.")
     return values, source.var_names
 
 

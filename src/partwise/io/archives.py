@@ -42,8 +42,9 @@ def check_unpacked(path: Path, size: int) -> None:
     packed = path.stat().st_size
     if size > max(FREE, TIMES * packed):
         raise TooLarge(
-            f"{path} has {packed / 1e6:.3g} MB and would unpack to {size / 1e9:.3g} GB or more; if "
-            "you trust it, save its matrix as .npy, which is read from disk by blocks."
+            f"{path} has {packed / 1000000.0:.3g} MB and would unpack to {size / 1000000000.0:.3g} "
+            "GB or more. If you trust the file, save its matrix as .npy, which Partwise reads "
+            "from disk by blocks."
         )
 
 

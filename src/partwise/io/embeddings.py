@@ -30,7 +30,7 @@ def with_embeddings(samples: Samples, path: Path, options: Options) -> Samples:
     V, ids = _read(path)
     recipe = _recipe(options)
     if recipe is not None and recipe["features"] != V.shape[1]:
-        raise ValueError(f"{path} has {V.shape[1]} dimensions, the model {recipe['features']}.")
+        raise ValueError(f"{path} must have {recipe['features']} dimensions, got {V.shape[1]}.")
     if ids is None:
         at = _by_order(samples, V, path, options)
     else:
@@ -120,7 +120,7 @@ def _by_order(samples: Samples, V: np.ndarray, path: Path, options: Options) -> 
     n = samples.n_samples + (len(samples.skipped) if table else 0)
     more = "; a .npz with X and ids, or .parquet with a column id, assigns vectors to samples"
     if len(V) != n:
-        raise ValueError(f"{path} has {len(V)} vectors and {samples.source} {n} samples{more}.")
+        raise ValueError(f"{path} has {len(V)} vectors for {n} samples{more}.")
     if samples.skipped and not table:
         names = shown(name for name, _ in samples.skipped)
         raise ValueError(f"{path} has no ids, and files were skipped ({names}){more}.")
@@ -134,11 +134,11 @@ def _by_order(samples: Samples, V: np.ndarray, path: Path, options: Options) -> 
 def _by_id(samples: Samples, ids: list[str], path: Path, options: Options) -> list[int]:
     """Join vectors and samples by id; an id may be a longer path than the sample's."""
     if samples.unjoinable:
-        raise ValueError(f"{path} cannot be joined by id: {samples.unjoinable}")
+        raise ValueError(f"{path}: ids cannot be matched: {samples.unjoinable}")
     if "" in ids:
         raise ValueError(f"{path}: the id of vector {ids.index('') + 1} is blank.")
     if len(set(ids)) < len(ids):
-        raise ValueError(f"{path}: {repeated(ids)}; one vector a sample is needed.")
+        raise ValueError(f"{path}: {repeated(ids)}; the file must have one vector per sample.")
     position, gone = find_names(samples.ids), find_names([name for name, _ in samples.skipped])
     own = set(samples.ids)
     at = [-1] * samples.n_samples
@@ -157,8 +157,8 @@ def _by_id(samples: Samples, ids: list[str], path: Path, options: Options) -> li
             at[sample] = row
     if max(at) < 0:
         raise ValueError(
-            f"{path}: none of its {len(ids)} ids, as {ids[0]!r}, is that of a sample, as "
-            f"{samples.ids[0]!r}."
+            f"{path}: none of its {len(ids)} ids, such as {ids[0]!r}, is the id of a sample, such "
+            f"as {samples.ids[0]!r}."
         )
     if strange:
         options.note(f"Vectors of {path.name} that are of no sample: {shown(strange)}.")
@@ -180,7 +180,7 @@ def _read(path: Path) -> tuple[np.ndarray, list[Any] | None]:
     if not path.is_file():
         raise ValueError(f"--embeddings {path}: there is no such file.")
     if suffix not in (".npy", ".npz", *TABLES):
-        raise ValueError(f"--embeddings {path}: .npy, .npz, .parquet or .csv is expected.")
+        raise ValueError(f"--embeddings {path}: pass .npy, .npz, .parquet or .csv.")
     V, ids = _table(path) if suffix in TABLES else _arrays(path)
     if V.ndim != 2 or V.dtype.kind not in "buif":
         raise ValueError(f"{path}: expected a 2-D array of numbers, got {V.dtype} {V.shape}.")
@@ -200,7 +200,7 @@ def _arrays(path: Path) -> tuple[np.ndarray, list[Any] | None]:
     ids = arrays.pop("ids", arrays.pop("id", None))
     known = [name for name in ("X", "vectors", "embeddings", "features") if name in arrays]
     if not known and len(arrays) != 1:
-        raise ValueError(f"{path}: X and ids are expected, it has {shown(arrays, 8)}.")
+        raise ValueError(f"{path} must contain X and ids, got {shown(arrays, 8)}.")
     return arrays[known[0] if known else next(iter(arrays))], None if ids is None else ids.tolist()
 
 
@@ -219,5 +219,5 @@ def _table(path: Path) -> tuple[np.ndarray, list[Any] | None]:
             return np.stack([np.asarray(v, dtype=np.float64) for v in frame[lists[0]]]), ids
     odd = [c for c in frame.columns if c not in numbers]
     if odd or not frame.shape[1]:
-        raise ValueError(f"{path}: vectors are numbers, but {shown(odd or ['nothing'])} is not.")
+        raise ValueError(f"{path}: {shown(odd or ['nothing'])} is not a vector of numbers.")
     return frame.to_numpy(dtype=np.float64), ids

@@ -264,7 +264,7 @@ class Cache:
                 )
                 yield database
         except sqlite3.DatabaseError as error:
-            raise OSError(f"{self.path} cannot be used ({error}); delete it.") from error
+            raise OSError(f"Cannot read {self.path} ({error}); delete it.") from error
 
     def read(self, marks: Sequence[bytes]) -> dict[bytes, np.ndarray]:
         """Return the embeddings that are known."""
@@ -367,7 +367,7 @@ def _contents(samples: Any, name: str) -> tuple[str, Sequence[Any]]:
     if name in REGISTRY and REGISTRY[name].kind == "images":
         return "images", [Path(file) for file in samples]
     if not all(isinstance(text, str) for text in samples):
-        raise TypeError("samples must be texts, files of pictures, or what read_samples returns.")
+        raise TypeError("samples must be texts, image files or a Samples.")
     return "texts", samples
 
 

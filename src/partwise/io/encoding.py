@@ -107,7 +107,10 @@ def check_encoding(name: str) -> str:
     try:
         return codecs.lookup(name).name
     except LookupError:
-        raise ValueError(f"encoding={name!r} is unknown; it can be utf-8, cp1252, ...") from None
+        raise ValueError(
+            f"encoding={name!r} is unknown; use for example utf-8, latin-1, cp1252, utf-16, "
+            "gb18030 or shift_jis."
+        ) from None
 
 
 def _find(file: BinaryIO, source: str) -> str:
@@ -158,7 +161,7 @@ def _likeliest(sample: bytes, source: str) -> str:
         if cost < least:
             best, least = name, cost
     if least > TOO_ODD:
-        raise ValueError(f"{source} is no text in an encoding that is known; --encoding names one.")
+        raise ValueError(f"{source} is not a text in a known encoding; set it with --encoding.")
     return best
 
 
@@ -293,7 +296,7 @@ def text_format(path: Path, options: Options) -> tuple[str, str]:
     separator = options.separator or find_separator(path, encoding)
     separator = {"tab": "\t", "\\t": "\t"}.get(separator, separator)
     if len(separator) != 1:
-        raise ValueError(f"separator={separator!r}; it is one sign, or tab.")
+        raise ValueError(f"separator={separator!r} must be one character, or 'tab'.")
     said_so = []
     if options.encoding is None and encoding != "utf-8-sig":
         said_so.append(f"as {said(encoding)}")

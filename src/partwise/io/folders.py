@@ -41,7 +41,7 @@ def listed(folder: Path, options: Options) -> list[Path]:
     if links:
         notes.append(f"Links out of the folder were left out: {shown(links, width=200)}.")
     if notes and not files:
-        raise ValueError(f"{folder} holds nothing to read. {' '.join(notes)}")
+        raise ValueError(f"{folder} contains no files that Partwise can read. {' '.join(notes)}")
     for note in notes:
         options.note(note)
     return files

@@ -105,14 +105,14 @@ def without_features(
                 raise ValueError(f"excluded[{row}] names {feature!r}, none of the {p} features.")
             H[row, column] = 0
         if not np.isnan(H[row]).any():
-            raise ValueError(f"excluded[{row}] leaves that part no feature.")
+            raise ValueError(f"excluded[{row}] excludes all features of this part.")
     return H
 
 
 def read_topics(path: Path, samples: Samples) -> NamedParts:
     """Read topics such as ``sport = ["match", "player"]`` of a TOML file as parts."""
     if samples.kind != "texts" or samples.feature_names is None:
-        raise ValueError(f"--seed-words is for texts, and {samples.source} holds {samples.kind}.")
+        raise ValueError(f"--seed-words needs texts, but {samples.source} contains {samples.kind}.")
     vocabulary = {str(word): j for j, word in enumerate(samples.feature_names)}
     columns, notes = [], []
     topics = _topics(path)
@@ -142,7 +142,10 @@ def _topics(path: Path) -> dict[str, list[str]]:
     for name, value in held.items():
         words = value.get("words") if isinstance(value, Mapping) else value
         if not isinstance(words, list) or not words or not all(isinstance(w, str) for w in words):
-            raise ValueError(f"{path}: {name!r} must be a list of words, got {value!r}; {TOPIC}.")
+            raise ValueError(
+                f'{path}: {name!r} must be a list of words, for example {name} = ["match", '
+                f'"player"]; got {value!r}.'
+            )
         topics[name] = [word.strip().lower() for word in words]
     return topics
 
@@ -198,7 +201,7 @@ def _columns(path: Path, heading: list[str], samples: Samples) -> list[int]:
         raise ValueError(f"{path}: no feature is called {_closest(unknown[:3], at)}.")
     twice = next((n for n in heading if names.count(n) > 1 or heading.count(n) > 1), None)
     if twice is not None:
-        raise ValueError(f"{path}: the feature {twice!r} comes twice, here or in {samples.source}.")
+        raise ValueError(f"{path}: the feature {twice!r} occurs twice.")
     return [at[name] for name in heading]
 
 

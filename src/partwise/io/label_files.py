@@ -210,7 +210,8 @@ def read_links(path: str | Path, ids: Sequence[str]) -> dict[str, list[tuple[int
         *pair, kind = (unquoted(cell.strip()) for cell in row)
         if len(pair) != 2 or kind.lower() not in words:
             raise ValueError(
-                f"{path}, line {line}: {','.join(row)!r} is not id,id,must or id,id,cannot."
+                f"{path}, line {line}: {','.join(row)!r} is not valid; write each line as "
+                "id,id,must or id,id,cannot."
             )
         a, b = (place(position, name) for name in pair)
         if a is None or b is None:
@@ -288,7 +289,7 @@ def _without_unknown(y: np.ndarray, source: str, unknown: str) -> np.ndarray:
         )
     y = np.array([None if label in counts else label for label in y], dtype=object)
     if all(label is None for label in y):
-        raise ValueError(f"{source} holds no label but {shown(map(repr, counts))}.")
+        raise ValueError(f"{source} contains only {shown(map(repr, counts))}.")
     return y
 
 
@@ -301,11 +302,11 @@ def _tasks(path: Path, known: dict[str, int]) -> Rows:
     try:
         tasks = json.loads(path.read_text("utf-8-sig"))
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is no JSON ({error}).") from error
+        raise ValueError(f"{path} is not a valid JSON file ({error}).") from error
     if not isinstance(tasks, list) or not all(
         isinstance(task, dict) and isinstance(task.get("data"), dict) for task in tasks
     ):
-        raise ValueError(f"{path} is no export of Label Studio: a list of tasks with their data.")
+        raise ValueError(f"{path} is not a list of tasks that Label Studio exported.")
     rows = [(0, ["id", "label"])]
     for number, task in enumerate(tasks, 1):
         data = task["data"]
@@ -316,7 +317,7 @@ def _tasks(path: Path, known: dict[str, int]) -> Rows:
         for choice in _choices(task, f"{path}, task {number}"):
             rows.append((number, [next(iter(found + names), ""), choice]))
     if len(rows) == 1:
-        raise ValueError(f"{path}: none of its {len(tasks)} tasks has a choice.")
+        raise ValueError(f"{path}: none of the {len(tasks)} tasks has a choice.")
     return rows
 
 
@@ -352,7 +353,7 @@ def _rows(path: Path, options: Options) -> Rows:
         try:
             rows = list(csv_rows(path, encoding, separator))
         except (UnicodeError, csv.Error) as error:
-            raise ValueError(f"{path} is no CSV file in {encoding} ({error}).") from error
+            raise ValueError(f"{path} is not a CSV file in {encoding} ({error}).") from error
     rows = [(line, row) for line, row in rows if any(cell.strip() for cell in row)]
     if not rows:
         raise ValueError(f"{path} is empty.")

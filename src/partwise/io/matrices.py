@@ -33,7 +33,7 @@ def read_matrix(path: Path, options: Options) -> Samples:
     samples = readers.get(path.suffix.lower(), _dataset)(path, options)
     if options.transpose:
         if samples.image_shape is not None:
-            raise ValueError(f"{path} holds images; --transpose is for matrices.")
+            raise ValueError(f"{path} contains images, but --transpose needs a matrix.")
         X = sp.csr_array(samples.X.T) if samples.is_sparse else np.ascontiguousarray(samples.X.T)
         samples = replace(_plain(X, samples.source, None), kind=samples.kind)
     options.step(1, 1, "reading the matrix")
@@ -147,9 +147,9 @@ def finish(samples: Samples, options: Options) -> Samples:
         size = f"{'x'.join(map(str, shape))} have {np.prod(shape)} values"
         raise ValueError(f"{samples.source}: images of {size}, its rows have {X.shape[1]}.")
     if options.kind == "texts":
-        raise ValueError(f"{samples.source} holds numbers; --kind texts needs texts.")
+        raise ValueError(f"{samples.source} contains numbers, but --kind texts needs texts.")
     if options.scale == "range":
-        raise ValueError(f"{samples.source}: --scale range is for tables; use max or std.")
+        raise ValueError(f"{samples.source}: --scale range needs a table; use max or std.")
     samples, made = (
         _learn(samples, options) if options.recipe is None else _repeat(samples, options)
     )
@@ -209,7 +209,7 @@ def _variable(samples: Samples, options: Options, counts: bool) -> list[str] | N
     if not wanted or wanted >= p:
         return None
     if not counts or names is None:
-        raise ValueError(f"{samples.source}: --genes is for counts in a .h5ad file.")
+        raise ValueError(f"{samples.source}: --genes needs counts in a .h5ad file.")
     return [names[j] for j in variable_genes(samples.X, wanted)]
 
 

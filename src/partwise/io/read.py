@@ -235,7 +235,7 @@ def read_samples(
     samples = _read_views(path, embeddings, encoder, options)
     if samples.n_samples == 1 and recipe is None:
         lost = f" ({shown(name for name, _ in samples.skipped)} skipped)" if samples.skipped else ""
-        raise ValueError(f"{path} holds a single sample{lost}; a factorization needs more.")
+        raise ValueError(f"{path} contains a single sample{lost}; at least two are needed.")
     _note_zero_rows(samples, options)
     y = _all_labels(samples, path, given, options)
     usual = signature(read_samples).parameters
@@ -251,12 +251,12 @@ def _options(given: dict[str, Any]) -> Options:
     """Check the arguments and return the options for the readers."""
     for name, known in CHOICES.items():
         if given[name] not in known:
-            raise ValueError(f"{name}={given[name]!r}; it can be {', '.join(map(str, known))}.")
+            raise ValueError(f"{name}={given[name]!r} must be one of {', '.join(map(str, known))}.")
     recipe = given["recipe"]
     if recipe is not None:  # new data must be prepared like the training data
         given["embeddings_only"] = recipe["reader"] == "embeddings"
     elif given["embeddings_only"] and given["embeddings"] is None and given["encoder"] is None:
-        raise ValueError("embeddings_only needs embeddings=FILE or encoder=NAME.")
+        raise ValueError("embeddings_only needs embeddings (a file) or encoder (a name).")
     if given["encoder"] is not None and given["embeddings"] is not None:
         raise ValueError("Pass either embeddings (a file) or encoder (a name), not both.")
     kept = {field.name for field in fields(Options)} & given.keys()
@@ -283,7 +283,7 @@ def _all_labels(
             return None
         return check_labels(samples.y, str(path), given["similar_labels"], given["unknown_labels"])
     if samples.unjoinable:
-        raise ValueError(f"{labels} cannot be joined by id: {samples.unjoinable}")
+        raise ValueError(f"{labels}: ids cannot be matched: {samples.unjoinable}")
     y = _labels(samples.ids, [name for name, _ in samples.skipped], given, options)
     if samples.ids == [str(i) for i in range(samples.n_samples)]:  # show how numbers were joined
         at = next(i for i, label in enumerate(y) if label is not None)
@@ -368,7 +368,7 @@ def _read(path: Path, options: Options) -> Samples:
     elif suffix in MATRICES:
         samples = read_matrix(path, options)
     elif suffix in images.SUFFIXES:
-        raise ValueError(f"{path} is one image; give the folder that holds the images.")
+        raise ValueError(f"{path} is a single image; pass a folder of images.")
     elif suffix in ELSE:
         raise ValueError(f"{path} cannot be read as it is; {ELSE[suffix]}.")
     else:

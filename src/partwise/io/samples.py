@@ -116,9 +116,9 @@ class Samples:
         for name in ("ids", "texts", "whole_texts", "y", "table", "feature_names"):
             value = getattr(self, name)
             if value is not None and len(value) != (p if name == "feature_names" else n):
-                raise ValueError(f"{name} has {len(value)} entries, X has shape {self.X.shape}.")
+                raise ValueError(f"{name} has {len(value)} entries for X of shape {self.X.shape}.")
         if len(set(self.ids)) != n:
-            raise ValueError(f"{self.source}: {repeated(self.ids)}; give each sample its own.")
+            raise ValueError(f"{self.source}: {repeated(self.ids)}; ids must differ.")
         if self.thumbnails is None and self.image_shape is not None:
             from partwise.io.images import array_thumbnails  # which makes Samples itself
 

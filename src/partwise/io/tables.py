@@ -55,7 +55,7 @@ def read_table(path: Path, options: Options) -> Samples:
     total = sum_row(frame, usual, options)
     whole = frame.iloc[:-1] if total else frame
     if len(whole) == 1 and recipe is None:
-        raise ValueError(f"{path} holds a single sample; a factorization needs more.")
+        raise ValueError(f"{path} contains a single sample; a factorization needs at least two.")
     frame, ids, id_column, unjoinable = _take_ids(whole, path, options)
     frame, y = _take_labels(frame, path, options)
     frame = _without_ours(frame, options)
@@ -68,7 +68,7 @@ def read_table(path: Path, options: Options) -> Samples:
         samples = text_samples(texts, ids, str(path), options, y=y)
         samples = replace(samples, recipe={**samples.recipe, "text_column": text_column})
     elif kind == "texts":
-        raise ValueError(f"{path}: choose the column with the texts by --text-column.")
+        raise ValueError(f"{path}: choose the column with the texts with --text-column.")
     else:
         samples = _features(frame, ids, y, path, options, usual)
     options.step(1, 1, "reading the table")
@@ -294,7 +294,7 @@ def _chosen(frame: Any, path: Path, options: Options) -> Any:
     wanted = options.columns or tuple(frame.columns)
     kept = [c for c in frame.columns if c in wanted and c not in options.exclude]
     if not kept:
-        raise ValueError(f"{path}: --columns and --exclude leave no column.")
+        raise ValueError(f"{path}: no column is left after --columns and --exclude.")
     return frame[kept]
 
 
@@ -323,7 +323,7 @@ def _fill(
         )
     if missing == "drop":
         if rows == len(values):
-            raise ValueError(f"{path}: every row has a missing value; --missing median fills them.")
+            raise ValueError(f"{path}: every row has missing values; use --missing median.")
         one, many = "1 row with a missing value was", f"{rows} rows with missing values were"
         options.note(f"{one if rows == 1 else many} left out.")
         return values, fills

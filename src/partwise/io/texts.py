@@ -113,12 +113,12 @@ def _weights(
     recipe, words = options.recipe, ""
     if recipe is None:
         if len(texts) == 1:
-            raise ValueError(f"{source} holds a single text that is not empty ({ids[0]!r}).")
+            raise ValueError(f"{source} contains only one text that is not empty ({ids[0]!r}).")
         recipe, words = learn_words(texts, source, options)
     X = weigh(texts, recipe)
     bare = [ids[i] for i in np.flatnonzero(X.sum(axis=1) == 0).tolist()]
     if len(bare) == len(ids):
-        raise ValueError(f"{source}: no text has a word of the vocabulary.")
+        raise ValueError(f"{source}: no text contains a word of the vocabulary.")
     if bare:
         options.note(
             f"{len(bare)} of the texts have no word of the vocabulary ({shown(bare)}); their rows "

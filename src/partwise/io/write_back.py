@@ -48,7 +48,7 @@ def named_table(samples: Samples, columns: Mapping[str, Sequence[Any]]) -> bytes
 
 def _check(path: Path, n: int, held: int) -> None:
     if n != held:
-        raise ValueError(f"{path} had {n} rows when it was read and has {held} now.")
+        raise ValueError(f"{path} had {n} rows when it was read, but has {held} rows now.")
 
 
 def _parquet(path: Path, columns: dict[str, list[Any]], n: int) -> bytes:

@@ -162,7 +162,7 @@ def _refuse_contradictions(must: Pairs, cannot: Pairs, labels: Labels | None, n:
             chain = _describe_path(_path(graph, int(a), int(b))[1:-1], labels, n)
             first, last = (labels.classes[node - n] for node in (a, b))
             raise ValueError(
-                f"must_link joins the labels {first!s} and {last!s}: {chain}; remove one."
+                f"must_link joins the labels {first!s} and {last!s}: {chain}; remove one of them."
             )
     same = np.flatnonzero(found[cannot[:, 0]] == found[cannot[:, 1]])
     if same.size:

@@ -119,7 +119,7 @@ class FactorModel(Model):
         self.held = None if held is None else self._hold(held)
         if unit and smoothing and held is not None:
             if np.isnan(held).any():
-                raise ValueError("scale='unit' cannot be combined with smoothing and known entries")
+                raise ValueError("scale='unit' does not allow smoothing with fixed components")
             self.unit = False  # all entries are fixed, so no length can change
 
     def _gathered(self, weights: NDArray[Any] | None) -> DataMatrix:

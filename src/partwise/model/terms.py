@@ -141,7 +141,7 @@ class Term(ABC):
     def __init_subclass__(cls, **kw: Any) -> None:
         super().__init_subclass__(**kw)
         if cls.gradient is Term.gradient and cls.split is Term.split:
-            raise TypeError(f"{cls.__name__} needs a method `gradient`, or `split`.")
+            raise TypeError(f"{cls.__name__} must define the method `gradient` or `split`.")
 
     @_of_factor("float")
     @abstractmethod
@@ -256,8 +256,8 @@ class Term(ABC):
             if len(got) != 2 or got[0] not in (1, shape[0]) or got[1] not in (1, shape[1]):
                 raise ValueError(
                     f"{name}: {attribute} of {type(self).__name__} has shape {got}, which does not "
-                    f"broadcast to {shape}; give one row for all, or fit without cutting the "
-                    "samples (cross-validation does)."
+                    f"broadcast to {shape}; use one row for all samples, or fit all samples "
+                    "together (cross-validation fits some of them)."
                 )
 
     def placed(self, place: Place) -> Term:

@@ -48,11 +48,11 @@ def check_target(path: str | Path, *, force: bool = False) -> Path:
 def _allowed(path: str | Path, force: bool) -> Path:
     path = Path(path)
     if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder; name a file in it.")
+        raise IsADirectoryError(f"{path} is a folder; pass the path of a file.")
     if not path.parent.is_dir():
-        raise FileNotFoundError(f"There is no folder {path.parent} to write {path.name} into.")
+        raise FileNotFoundError(f"The folder {path.parent} of the file {path.name} does not exist.")
     if path.exists() and not force:
-        raise FileExistsError(f"{path} exists already; --force overwrites it.")
+        raise FileExistsError(f"{path} exists already; use --force to overwrite it.")
     return path
 
 

@@ -79,8 +79,8 @@ def save(
     name = type(model).__name__
     if type(model) is not known(name):
         raise PersistError(
-            f"{name} is not an estimator of partwise, so that no file can name it; call "
-            "partwise.register(cls) for a class of your own, before you save and before you load."
+            f"{name} is not an estimator of partwise, so it cannot be saved or loaded; call "
+            "partwise.register(cls) for your own class before you save or load it."
         )
     encoder, parameters = Encoder(), model.get_params(deep=False)
     if "_groups" in vars(model):  # k-means may find other clusters on another machine
@@ -118,7 +118,9 @@ def read(path: str | Path, known: Known) -> tuple[Any, dict[str, Any] | None]:
             raise
         except Exception as error:
             reason = " ".join(str(error).split())[:200] or type(error).__name__
-            raise PersistError(f"{path}: damaged, or no partwise model ({reason}).") from error
+            raise PersistError(
+                f"{path} is damaged, or not a model of partwise ({reason})."
+            ) from error
 
 
 def _order(array: np.ndarray) -> str:
@@ -152,12 +154,12 @@ def _read(file: BinaryIO, size: int) -> tuple[dict[str, Any], list[np.ndarray]]:
         raise PersistError("no partwise model.")
     if int(versions[0]) > VERSION:
         raise PersistError(
-            f"written by a newer partwise ({versions[1][:20].decode()}, format {int(versions[0])})"
-            f"; {__version__} reads formats up to {VERSION}: upgrade partwise."
+            f"it was written by a newer version of partwise ({versions[1][:20].decode()}, format "
+            f"{int(versions[0])}); {__version__} reads formats up to {VERSION}: upgrade partwise."
         )
     expected, line = file.readline(LINE).strip().decode(), file.readline(LINE)
     if not 0 <= int(line) <= size:
-        raise PersistError("cut short: it announces more bytes than the file has.")
+        raise PersistError("it is shorter than its header states.")
     text = file.read(int(line))
     digest = hashlib.sha256(line + text)
     content = json.loads(text.decode("utf-8"))
@@ -171,7 +173,7 @@ def _read(file: BinaryIO, size: int) -> tuple[dict[str, Any], list[np.ndarray]]:
             digest.update(data)
         arrays.append(array.T if order == "F" else array)
     if digest.hexdigest() != expected:
-        raise PersistError("damaged: its checksum is wrong.")
+        raise PersistError("its checksum is wrong.")
     return content, arrays
 
 
@@ -181,9 +183,9 @@ def _checked_table(rows: Any, size: int) -> list[tuple[Any, Any, str]]:
     for dtype, shape, order in table:
         right = dtype.kind in ARRAY_KINDS and order in ("C", "F")
         if not right or not all(type(n) is int and n >= 0 for n in shape):
-            raise PersistError(f"it holds an array of type {dtype} and shape {shape}.")
+            raise PersistError(f"it contains an array of type {dtype} and shape {shape}.")
     if sum(dtype.itemsize * math.prod(shape) for dtype, shape, _ in table) != size:
-        raise PersistError("its arrays claim more or fewer bytes than the file has.")
+        raise PersistError("its arrays need more or fewer bytes than the file has.")
     return table
 
 
@@ -192,8 +194,8 @@ def _parameter(name: str, key: str, value: Any) -> Any:
         return None
     if callable(value):
         raise PersistError(
-            f"{name} with a function as {key} cannot be saved, since a file without code cannot "
-            f"hold it; use a named {key}, or keep the model in memory."
+            f"{name} with a function as {key} cannot be saved, because model files contain no "
+            f"code; use a named {key}, or keep the model in memory."
         )
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
@@ -201,15 +203,15 @@ def _parameter(name: str, key: str, value: Any) -> Any:
 def _check_attribute(cls: type, key: str) -> None:
     public = key.isidentifier() and key.endswith("_") and not key.startswith("_")
     if not (public or key in PRIVATE) or hasattr(cls, key):
-        raise PersistError(f"{cls.__name__} has no attribute {key[:60]!r} that a file can hold.")
+        raise PersistError(f"{cls.__name__} has no attribute {key[:60]!r} to load.")
 
 
 def _build(content: dict[str, Any], decoder: Decoder, known: Known) -> Any:
     cls: Any = known(content["class"])
     if cls is None:
         raise PersistError(
-            f"{str(content['class'])[:60]!r} is not an estimator of partwise, nor was it "
-            "given to partwise.register here; import the module that has it."
+            f"{str(content['class'])[:60]!r} is not an estimator of partwise, and was not passed "
+            "to partwise.register; import the module that defines and registers it."
         )
     given = {k: v for k, v in content["parameters"].items() if k not in NOT_KEPT}
     model = cls(**{k: decoder.decode(v) for k, v in given.items()})  # an unknown one is an error

@@ -78,8 +78,8 @@ class Encoder:
         if isinstance(value, dict) and all(isinstance(key, str) for key in value):
             return {"dict": {k: self.encode(v, f"{where}[{k!r}]") for k, v in value.items()}}
         raise PersistError(
-            f"{where} holds a {type(value).__name__}, which a model file cannot hold: it holds "
-            "numbers, text, dates and arrays; if it is a label, use its str."
+            f"{where} contains a {type(value).__name__}, which cannot be saved: model files "
+            "contain numbers, text, dates and arrays. If it is a label, convert it with str."
         )
 
     def _array(self, value: np.ndarray, where: str) -> Any:
@@ -106,7 +106,7 @@ def _scalar(value: Any, where: str) -> Any:
         return value
     if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):
         raise PersistError(
-            f"{where} holds {value} with nanoseconds, which cannot be saved; use an array of "
+            f"{where} contains {value} with nanoseconds, which cannot be saved; use an array of "
             "datetime64 or timedelta64."
         )
     if isinstance(value, dt.timedelta):

@@ -152,7 +152,7 @@ def consensus(
     if refits.n_known > k:
         raise ValueError(
             f"k={k} is less than the {refits.n_known} parts of fixed_components and "
-            "seed_components, which it counts."
+            "seed_components; k is the number of all parts."
         )
     rng = check_random_state(random_state)
     seen, own = scaled(X, refits) if unit_variance else (X, refits)
@@ -190,11 +190,12 @@ def from_runs(
     if kept.sum() < k:
         raise ValueError(
             f"only {kept.sum()} of {len(pooled)} parts recur more closely than "
-            f"density_threshold={density_threshold:g}; raise it, lower k={k}, or raise n_runs."
+            f"density_threshold={density_threshold:g}; use a larger density_threshold, a smaller k "
+            f"than {k}, or a larger n_runs."
         )
     groups[kept] = _grouped(pooled[kept], k, 10, rng)
     if len(np.unique(groups[kept])) < k:
-        raise ValueError(f"the runs found fewer than k={k} different parts; lower k.")
+        raise ValueError(f"the runs found fewer than k={k} different parts; use a smaller k.")
     spectra = np.stack([np.median(pooled[groups == j], axis=0) for j in range(k)])
     spectra = unit_rows(spectra) if spectra.min() < 0 else over_sums(spectra)
     usages = rows_of(refits.codes(seen, spectra))

@@ -148,8 +148,9 @@ def bootstrap_intervals(
         check_counts(X, f"draw={draw!r}")
         if refits.missing_values == 0:
             raise ValueError(
-                f"draw={draw!r} takes no missing_values=0 with a sparse X, since a count drawn as "
-                "0 would be missing; store NaN for missing entries, or use draw='samples'."
+                f"draw={draw!r} cannot be used with missing_values=0 and a sparse X, because a "
+                "count that is drawn as 0 would be missing; store NaN for missing entries, or use "
+                "draw='samples'."
             )
     rng = check_random_state(random_state)
     known = _known(model, H.shape)
@@ -317,8 +318,8 @@ def _check_memory(X: Any, k: int) -> None:
     n, p = X.shape
     need = 2 * 8 * n * p + 6 * 8 * (n + p) * k
     raise ValueError(
-        f"bootstrap_intervals takes no Dask X: it would need up to {need / 2**30:.3g} GiB of "
-        "memory in this process. Pass X.compute() if that fits, or fit the model to a random "
+        f"bootstrap_intervals does not support a Dask X: it would need up to {need / 2**30:.3g} "
+        "GiB of memory in this process. Pass X.compute() if it fits, or fit the model to a random "
         "sample of rows and pass those."
     )
 
@@ -326,8 +327,8 @@ def _check_memory(X: Any, k: int) -> None:
 def _check(model: Any, draw: str, level: float) -> float:
     if not isinstance(model, NMF):
         raise TypeError(
-            f"model must be a fitted NMF, got {type(model).__name__}: a penalty biases the parts, "
-            "so that an interval around them would be too short."
+            f"model must be a fitted NMF, got {type(model).__name__}; with a penalty, parts are "
+            "biased and intervals too short."
         )
     check_is_fitted(model)
     beta = float(beta_of(model.beta_loss)) if model.beta_loss != "l21" else 0.0

@@ -308,7 +308,7 @@ def _by_labels(
     fold[labels.mask] = label_folds(labels.codes[labels.mask], n_splits, rng)
     n_folds = int(fold.max()) + 1
     if n_folds < 2:
-        raise ValueError("y needs two labels or more of some class, to hold out one of them.")
+        raise ValueError("y needs two labels of one class, to hold one out.")
     names = labels.classes[np.maximum(labels.codes, 0)].astype(object)
     seed = int(rng.randint(2**31 - 1))
     random = "random_state" in refits.estimator.get_params()
@@ -348,9 +348,9 @@ def _points(grid: Any, estimator: Any) -> list[dict[str, Any]]:
                 f"{', '.join(sorted(known))}."
             )
         if name in ("random_state", "missing_values", "checkpoint"):
-            raise ValueError(f"grid takes no {name!r}: select sets it for each fit.")
+            raise ValueError(f"grid cannot contain {name!r}, which select sets itself.")
     if len(points) < 2:
-        raise ValueError(f"grid must have two points or more, got {len(points)}.")
+        raise ValueError(f"grid must have at least two points, got {len(points)}.")
     return points
 
 

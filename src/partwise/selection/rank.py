@@ -358,7 +358,7 @@ def _check(
     if patience is not None:
         check_count("patience", patience, 1)
     if n_runs == 1:
-        raise ValueError("n_runs must be 0 or at least 2: one run has nothing to agree with.")
+        raise ValueError("n_runs must be 0 or at least 2, because stability compares runs.")
     if min(tried) < least:
         raise ValueError(
             f"numbers must be at least {least}, since they count fixed_components and "

@@ -95,14 +95,14 @@ class Refits:
         """Raise if the fit has one of these arguments."""
         for name in names:
             if name in self.given:
-                raise ValueError(f"{self.caller} takes no {name}: {because}.")
+                raise ValueError(f"{self.caller} does not support {name}: {because}.")
 
     def without_start(self) -> Refits:
         """Refuse a custom start, since each of many fits needs a start of its own."""
         if getattr(self.estimator, "init", None) == "custom":
             raise ValueError(
-                f"{self.caller} takes no init='custom': each fit needs a start of its own. Use "
-                "init=None or 'random'; seed_components gives parts to start from."
+                f"{self.caller} does not support init='custom', because each fit needs its own "
+                "initial values. Use init=None or 'random'; pass initial parts as seed_components."
             )
         self.refuse_arguments("W", "H", "C", because="each fit needs a start of its own")
         return self

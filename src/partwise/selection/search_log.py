@@ -70,12 +70,13 @@ class SearchLog:
             self.results = {str(name): values for name, values in rows}
         except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(
-                f"results: {self.path} holds no results of a search; remove it or pass another."
+                f"results: {self.path} contains no results of a search; remove the file or pass "
+                "another one."
             ) from error
         if not same:
             raise ValueError(
-                f"results: {self.path} holds results of another search (other data, numbers or "
-                "settings); remove it or pass another."
+                f"results: {self.path} contains results of another search (other data, numbers or "
+                "settings); remove the file or pass another one."
             )
         if lines[-1]:  # remove an incomplete line, so that the next result gets its own
             self.path.write_text("\n".join(lines[:-1]) + "\n", "utf-8")

@@ -64,7 +64,7 @@ def refit(
     if H.shape[1] != X.shape[1]:
         raise ValueError(f"parts must have {X.shape[1]} features, as X has; got {H.shape[1]}.")
     if not 0 <= threshold < 1:
-        raise ValueError(f"threshold must be a number from 0 to below 1; got {threshold!r}.")
+        raise ValueError(f"threshold must be at least 0 and less than 1; got {threshold!r}.")
     loss = {"beta_loss": beta_loss, "missing_values": missing_values}
     if hasattr(X, "to_delayed"):
         meta = np.empty((0, len(H)), X.dtype)
@@ -145,10 +145,10 @@ def match_parts(parts: Any, reference: Any, *, names: Any = None, threshold: flo
     H, R = (check_array(a, dtype=np.float64, input_name=name) for a, name in
             ((parts, "parts"), (reference, "reference")))  # fmt: skip
     if H.shape[1] != R.shape[1]:
-        raise ValueError(f"parts have {H.shape[1]} features and reference {R.shape[1]}.")
+        raise ValueError(f"parts have {H.shape[1]} features, but reference has {R.shape[1]}.")
     names = list(range(len(R))) if names is None else list(names)
     if len(names) != len(R):
-        raise ValueError(f"names must be {len(R)}, one per reference; got {len(names)}.")
+        raise ValueError(f"names must have {len(R)} entries, one per reference; got {len(names)}.")
     cosine = unit_rows(H) @ unit_rows(R).T
     match: list[Any] = [None] * len(H)
     for row, column in zip(*linear_sum_assignment(-cosine), strict=True):

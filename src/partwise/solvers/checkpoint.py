@@ -147,7 +147,7 @@ class Checkpoint:
             contents = {f.name: self._read(saved, f.name) for f in fields(State)}
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise ValueError(
-                f"checkpoint: {self.path} is no checkpoint; delete it to begin again."
+                f"checkpoint: {self.path} is not a checkpoint; delete it to start again."
             ) from error
         sums = {name: saved.get(f"identity {name}") for name in self.identity.close}
         differences = self.identity.differences(identity, sums)

@@ -278,10 +278,12 @@ def integrate(
     """
     taken = [name for name in TAKEN if name in parameters]
     if taken:
-        raise ValueError(f"integrate takes no {taken[0]}; use ConstrainedNMF to choose it.")
+        raise ValueError(f"integrate does not accept {taken[0]}; use ConstrainedNMF to set it.")
     batches, at = np.unique(_column(adata, batch_key), return_inverse=True)
     if len(batches) < 2:
-        raise ValueError(f"adata.obs[{batch_key!r}] has one batch, {batches[0]!r}; two are needed.")
+        raise ValueError(
+            f"integrate needs two batches; adata.obs[{batch_key!r}] has only {batches[0]!r}."
+        )
     X = from_anndata(adata, layer=layer).X
     factors = np.ones((len(batches), 1))
     if scale:
@@ -493,8 +495,8 @@ class _SharedGenes:
         if self.share < least:
             raise ValueError(
                 f"adata lacks {len(self.missing)} of the {used.sum()} genes of the parts "
-                f"({shown(self.missing)}), and only {self.share:.0%} of their weight is on the "
-                f"others; least={least:g} is required."
+                f"({shown(self.missing)}). The other genes hold only {self.share:.0%} of the "
+                f"weight of the parts, and least={least:g} is required."
             )
 
     def parts(self, reference: Any, key: str) -> AnyArray:
@@ -755,7 +757,7 @@ def _stored_model(method: str, stored: Mapping[str, Any], reference: Any, key: s
     kind = estimator_class(method)
     if kind is None:
         raise ValueError(
-            f"reference.uns[{key!r}]: {method!r} is no estimator of partwise, nor was it passed "
+            f"reference.uns[{key!r}]: {method!r} is not an estimator of partwise; pass its class "
             "to partwise.register."
         )
     for name in ("terms", "basis_terms"):

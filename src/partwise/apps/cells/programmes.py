@@ -113,7 +113,7 @@ class Programmes:
     def in_samples(self) -> NDArray[np.int64]:
         """Number of samples in which each program recurs in at least half of the runs."""
         if self.samples is None:
-            raise AttributeError("in_samples needs runs for each sample (sample_key).")
+            raise AttributeError("in_samples needs a consensus with sample_key.")
         return np.asarray((self.samples >= 0.5).sum(axis=1))
 
     def top_genes(self, most: int = 20) -> list[list[str]]:
@@ -145,7 +145,7 @@ def prepare(
     mean, variance = moments(tpm)
     kept = fano_genes(mean, variance, n_genes or p)
     if len(kept) < 2:
-        raise ValueError(f"{source}: {len(kept)} genes have counts; programs need at least 2.")
+        raise ValueError(f"{source}: only {len(kept)} genes have counts; programs need 2.")
     seen = counts[:, kept] if len(kept) < p else counts
     held = to_numpy(as_data(seen).row_sums()) > 0
     if not held.any():
@@ -330,7 +330,7 @@ def across_samples(
     small = [str(name) for j, name in enumerate(every) if (codes == j).sum() <= k]
     if small or len(every) < 2:
         what = f"{shown(small)}: too few cells for k={k}" if small else f"only {str(every[0])!r}"
-        raise ValueError(f"programs across samples need at least two samples; {what}.")
+        raise ValueError(f"programs across samples need at least two samples, but {what}.")
     pooled = []
     for j in range(len(every)):
         own = prepared.seen[np.flatnonzero(codes == j)]

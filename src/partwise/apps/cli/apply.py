@@ -38,11 +38,11 @@ def _load(model: Path, new: str, bar: Bar, reading: dict[str, Any]) -> tuple[Any
             "the studio do; use partwise.load in Python."
         )
     if not hasattr(estimator, "embedding_"):
-        raise ValueError(f"{model} holds a model that was never fitted.")
+        raise ValueError(f"{model} contains a model that was not fitted.")
     try:
         samples = read_samples(new, recipe=recipe, step=bar.step, **reading)
     except KeyError as error:
-        raise ValueError(f"{model}: its recipe lacks {error}.") from error
+        raise ValueError(f"{model}: the preparation of the data lacks {error}.") from error
     known = estimator.n_features_in_
     if samples.X.shape[1] != known:
         raise ValueError(f"{new} has {samples.X.shape[1]} features; the model needs {known}.")
@@ -54,7 +54,7 @@ def run_transform(
 ) -> None:
     """Write the part weights of new samples to a .csv or .npy file."""
     if out.suffix.lower() not in CODES:
-        raise ValueError(f"--out {out}: a name that ends in .csv or .npy is expected.")
+        raise ValueError(f"--out {out}: the name of the file must end in .csv or .npy.")
     check_target(out, force=force)
     notes: list[str] = []
     with Bar(Console(stderr=True)) as bar:
@@ -90,14 +90,14 @@ def run_predict(
 ) -> None:
     """Write the predictions of new samples to a CSV file or standard output."""
     if write_back and (out is None or Path(new).suffix.lower() not in SUFFIXES):
-        raise ValueError("--write-back is for a table, and needs --out FILE.")
+        raise ValueError("--write-back needs a table and --out FILE.")
     if out is not None:
         check_target(out, force=force)
     notes: list[str] = []
     with Bar(Console(stderr=True)) as bar:
         estimator, samples = _load(model, new, bar, reading)
         if not hasattr(estimator, "clustering_") and not names_classes(estimator):
-            raise ValueError(f"{model} holds a {type(estimator).__name__}, which has no clusters.")
+            raise ValueError(f"{model}: {type(estimator).__name__} does not predict clusters.")
         bar.start("predicting")
         with work.as_notes(notes):
             names, confidence = predicted(estimator, samples)

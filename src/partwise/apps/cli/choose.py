@@ -56,11 +56,11 @@ def run_choose(
     ends, values = span(range, "--range"), grid_of(grid)
     numbers = None if ends is None else builtins.range(ends[0], ends[1] + 1)
     if values and numbers is not None:
-        raise ValueError("--range is for numbers of parts, --grid for other parameters; pass one.")
+        raise ValueError("--range cannot be used with --grid; pass one of them.")
     if values and runs is not None:
-        raise ValueError("--runs measures the stability of numbers of parts; --grid has none.")
+        raise ValueError("--runs has no effect with --grid; leave it out.")
     if parts is not None and not values:
-        raise ValueError("--parts is the number of parts for --grid; --range compares numbers.")
+        raise ValueError("--parts needs --grid; use --range for numbers of parts.")
     hidden = [p.name for p in out.iterdir() if p.name[0] == "."] if out.is_dir() else []
     outputs.check_place(out, [*FILES, *hidden])
     errors = Console(stderr=True)
@@ -68,7 +68,7 @@ def run_choose(
     with Bar(errors) as bar:
         task = work.read_task(data, bar, label_share=label_share, seed=seed, reading=reading)
         if task.samples.also is not None:
-            raise ValueError("choose takes one view; add --embeddings-only to --embeddings.")
+            raise ValueError("choose needs --embeddings-only with --embeddings.")
         progress = _progress(bar, state)
         out.mkdir(exist_ok=True)
         sweep(out)
@@ -192,7 +192,7 @@ def _selected(
 ) -> Any:  # fmt: skip
     size = parts or len(task.classes) or None
     if size is None and "n_components" not in grid:
-        raise ValueError("--grid needs --parts, the number of parts, if there are no labels.")
+        raise ValueError("Without labels, --grid needs --parts, the number of parts.")
     model, name, _ = work.build(task, method, k=size or 1, parts=None, seed=seed, max_iter=max_iter)
     wrong = [key for key in grid if key not in model.get_params()]
     if wrong:

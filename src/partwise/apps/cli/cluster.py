@@ -65,7 +65,8 @@ def run_cluster(
     for option, value in given.items():
         if value is not None:
             raise ValueError(
-                f"cluster takes no {option}; 'partwise classify' predicts labels from given ones."
+                f"cluster does not accept {option}; use 'partwise classify' to predict labels from "
+                "given ones."
             )
     options["reading"] |= {"labels": None, "label_column": None}
     _run(data, label_share=None, command=command, **options)
@@ -89,9 +90,9 @@ def _run(
     check_folder(out, force=force)
     kind = Path(data).suffix.lower()
     if write_back and kind not in (".h5ad", *SUFFIXES):
-        raise ValueError(f"--write-back is for a table or a .h5ad file, not {data}.")
+        raise ValueError(f"--write-back needs a table or a .h5ad file, got {data}.")
     if write_back and asked["reading"].get("layer") == "raw":
-        raise ValueError("--write-back does not go with --layer raw, whose genes are others.")
+        raise ValueError("--write-back cannot be used with --layer raw.")
     with Bar(Console(stderr=True)) as bar:
         task, fitted = _fitted(data, bar, for_predict=for_predict, **asked)
         task.notes += language_advice(task.samples, task.given)

@@ -165,7 +165,7 @@ def run_consensus(
 def _numbers(parts: int | None, range: str | None) -> list[int]:
     """Return the numbers of programs that --parts or --range asks for."""
     if parts is not None and range is not None:
-        raise ValueError("--parts is one number of programs and --range several; pass one.")
+        raise ValueError("Pass either --parts or --range, not both.")
     return [parts] if parts else numbers_of(range, "--range")
 
 
@@ -237,7 +237,7 @@ def _check_folder(theirs: CnmfFolder, loss: str | None, reading: dict[str, Any])
     """Refuse options that a folder of cnmf has decided already; ``loss`` is that of its runs."""
     for name in ("layer", "transpose"):
         if reading.get(name):
-            raise ValueError(f"--{name} is for counts in a file; {theirs.home} has its own counts.")
+            raise ValueError(f"--{name}: {theirs.home} has its own counts; leave it out.")
     used = theirs.loss()
     if loss is not None and used is not None and used != loss:
         raise ValueError(
@@ -255,11 +255,11 @@ def _device(asked: str) -> str | None:
     except ImportError:
         if asked == "auto":
             return None
-        raise ImportError(f'--device {asked} needs torch: pip install "partwise[gpu]"') from None
+        raise ImportError(f'--device {asked} needs PyTorch: pip install "partwise[gpu]"') from None
     if asked == "auto":
         return "cuda" if torch.cuda.is_available() else None
     if asked.startswith("cuda") and not torch.cuda.is_available():
-        raise ValueError(f"--device {asked}: torch finds no GPU; use --device cpu.")
+        raise ValueError(f"--device {asked}: PyTorch finds no GPU; use --device cpu.")
     return asked
 
 
@@ -390,8 +390,8 @@ def _claim(
             same = False
         if not same and not force:
             raise FileExistsError(
-                f"{folder.home} has other files than the runs of this command on these counts. Use "
-                "--out for another folder, or --force to overwrite."
+                f"{folder.home} contains other files than those of this command with these counts. "
+                "Use --out for another folder, or --force to overwrite."
             )
         if not same or force:
             for old in folder.home.glob(f"cnmf_tmp/{folder.name}.spectra.k_*"):

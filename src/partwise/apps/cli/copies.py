@@ -95,8 +95,8 @@ def _in_copies(
                     what, item = end.recv()
                 except EOFError:
                     raise MemoryError(
-                        "a process of this command was killed, as happens where memory is short; "
-                        "OMP_NUM_THREADS=1 makes fewer of them."
+                        "a process of this command was killed, probably because memory was short; "
+                        "set OMP_NUM_THREADS=1 to use fewer processes."
                     ) from None
                 if what == "item":
                     got(item)

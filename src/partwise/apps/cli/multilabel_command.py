@@ -57,7 +57,7 @@ def run_multilabel(
     for name, value in refused.items():
         if value:
             option = f"--{name.replace('_', '-')}"
-            raise ValueError(f"{option} does not go with --label-separator; leave it out.")
+            raise ValueError(f"{option} cannot be used with --label-separator; leave it out.")
     began = time.perf_counter()
     outputs.check_folder(out, force=force)
     with Bar(Console(stderr=True)) as bar:

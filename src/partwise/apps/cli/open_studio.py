@@ -98,7 +98,7 @@ def run_label_studio(
     except ImportError as error:
         raise ImportError(NEEDS) from error
     if host not in server.LOCAL and not password:
-        raise ValueError(f"--host {host} serves others on the network; it needs --password.")
+        raise ValueError(f"--host {host} admits other computers, so it needs --password.")
     errors = Console(stderr=True)
     folder = project_folder(data) if project is None else project
     with Bar(errors) as bar:

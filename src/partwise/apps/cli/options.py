@@ -424,7 +424,7 @@ def from_file(ctx: typer.Context, given: dict[str, Any]) -> list[str]:
         name = {"clusters": "k", "json": "as_json"}.get(key, key).replace("-", "_")
         if name not in given or name == "data":
             known = ", ".join(sorted(n for n in given if n not in ("data", "as_json")))
-            raise ValueError(f"{path}: there is no option {key!r}; there are {known}.")
+            raise ValueError(f"{path}: unknown option {key!r}. Choose from: {known}.")
         source = ctx.get_parameter_source(name)
         if source is not None and source.name == "DEFAULT":
             given[name], words = _as_typed(name, value, path)
@@ -436,7 +436,7 @@ def _as_typed(name: str, value: Any, path: Path) -> tuple[Any, list[str]]:
     """Return a value of the settings file as the command needs it, and as it would be typed."""
     if name == "set":
         if not isinstance(value, dict):
-            raise ValueError(f"{path}: set is a table, as [set] and then graph_reg = 1.")
+            raise ValueError(f"{path}: write set as a table: [set], then graph_reg = 1.")
         items = {k: str(v).lower() if isinstance(v, bool) else repr(v) for k, v in value.items()}
         text = [f"{key}={item}" for key, item in items.items()]
         return text, [word for item in text for word in ("--set", item)]
@@ -463,7 +463,7 @@ def settings_of(text: list[str] | None, per_class: int | None) -> dict[str, Any]
     for item in text or ():
         name, sign, value = item.partition("=")
         if not sign or not name.strip():
-            raise ValueError(f"--set takes NAME=VALUE, as graph_reg=1; got {item!r}.")
+            raise ValueError(f"--set takes NAME=VALUE, for example graph_reg=1; got {item!r}.")
         try:
             found[name.strip()] = tomllib.loads(f"v = {value.strip()}")["v"]
         except tomllib.TOMLDecodeError:
@@ -480,7 +480,7 @@ def grid_of(text: list[str] | None) -> dict[str, list[Any]]:
     for item in text or ():
         name, sign, values = item.partition("=")
         if not sign or not name.strip() or not values.strip():
-            raise ValueError(f"--grid takes NAME=VALUE,VALUE, as graph_reg=1,10; got {item!r}.")
+            raise ValueError(f"--grid takes values such as graph_reg=1,10; got {item!r}.")
         pairs = [settings_of([f"{name}={value}"], None) for value in values.split(",")]
         found[name.strip()] = [value for pair in pairs for value in pair.values()]
     return found
@@ -492,7 +492,7 @@ def two_sides(text: str | None, option: str) -> tuple[int, int] | None:
         return None
     sides = text.lower().replace("×", "x").split("x")
     if len(sides) > 2 or not all(side.strip().isdigit() and int(side) for side in sides):
-        raise ValueError(f"{option} takes 32, or height x width as 48x32; got {text!r}.")
+        raise ValueError(f"{option} takes a size such as 32 or 48x32; got {text!r}.")
     return int(sides[0]), int(sides[-1])
 
 
@@ -507,10 +507,10 @@ def span(text: str | None, option: str) -> tuple[int, int] | None:
         return None
     ends = [end.strip() for end in text.split("-")]
     if len(ends) > 2 or not all(end.isdigit() and int(end) for end in ends):
-        raise ValueError(f"{option} takes 2, or 1-2; got {text!r}.")
+        raise ValueError(f"{option} takes a range such as 2 or 1-2; got {text!r}.")
     least, most = int(ends[0]), int(ends[-1])
     if least > most:
-        raise ValueError(f"{option} takes the smaller number first; got {text!r}.")
+        raise ValueError(f"{option}: the smaller number comes first; got {text!r}.")
     return least, most
 
 

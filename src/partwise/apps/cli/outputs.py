@@ -40,20 +40,20 @@ def check_folder(path: Path, *, force: bool, files: Iterable[str] = FILES) -> No
         sweep(path.absolute().parent)
     held = check_place(path, files)
     if held and not force:
-        raise FileExistsError(f"{path} holds results already; --force overwrites them.")
+        raise FileExistsError(f"{path} already contains results; use --force to overwrite them.")
 
 
 def check_place(path: Path, files: Iterable[str]) -> list[str]:
     """Return the contents of a result folder; raise an error if it has any other file."""
     if not path.absolute().parent.is_dir():
-        raise FileNotFoundError(f"There is no folder {path.parent} to make {path.name} in.")
+        raise FileNotFoundError(f"The folder {path.parent} for {path.name} does not exist.")
     if path.is_symlink() or (path.exists() and not path.is_dir()):
-        raise FileExistsError(f"{path} is there and no folder; name another.")
+        raise FileExistsError(f"{path} exists and is not a folder; choose another name.")
     held = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
     foreign = [name for name in held if name not in files]
     if foreign:
         raise FileExistsError(
-            f"{path} holds other files ({', '.join(foreign[:3])}); name a new or empty folder."
+            f"{path} contains other files ({', '.join(foreign[:3])}); choose a new or empty folder."
         )
     return held
 

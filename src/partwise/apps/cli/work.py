@@ -98,8 +98,8 @@ def read_task(
     if label_share is not None:
         if samples.y is None:
             raise ValueError(
-                f"{data} has no labels to keep a share of; --labels FILE, --label-column NAME or "
-                "sub-folders named by their class bring some."
+                f"--label-share needs labels, and {data} has none; pass --labels FILE or "
+                "--label-column NAME, or use sub-folders named after their class."
             )
         given = keep_share(samples.y, label_share, random_state=seed)
     elif samples.y is not None and not asked:
@@ -129,7 +129,7 @@ def know(
     samples = task.samples
     if links is not None:
         if samples.unjoinable:
-            raise ValueError(f"{links} cannot be joined by id: {samples.unjoinable}")
+            raise ValueError(f"{links}: ids cannot be matched: {samples.unjoinable}")
         task.links = read_links(links, samples.ids)
         counts = (len(task.links[name]) for name in ("must_link", "cannot_link"))
         task.notes.append("{} must-links and {} cannot-links.".format(*counts))
@@ -148,7 +148,7 @@ def know(
     names = task.part_names
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise ValueError(f"--known and --seed-words both have {twice!r}.")
+        raise ValueError(f"--known and --seed-words both contain a part called {twice!r}.")
     size = parts or k
     if names and isinstance(size, int) and size < len(names):
         option = "--parts" if parts else "-k"
@@ -177,7 +177,8 @@ def n_clusters(
         else:
             hint = _suggestion(task.samples.X)
         raise ValueError(
-            f"Give the number of clusters, -k, since there are no labels{hint}; -k auto chooses it."
+            f"Pass the number of clusters with -k, since there are no labels{hint}; -k auto "
+            "chooses it."
         )
     k = k or classes
     if k > n:
@@ -257,7 +258,7 @@ def _check_method(task: Task, method: Method, lowest: float) -> None:
     """Raise ValueError if the method cannot take the data."""
     samples, option = task.samples, f"--method {method.name}"
     if task.links and not method.links:
-        raise ValueError(f"{option} takes no --links; {_able('links')} do.")
+        raise ValueError(f"{option} does not support --links; {_able('links')} do.")
     if method.uses_labels and not task.n_labelled:
         raise ValueError(
             f"{option} needs labels: use 'partwise classify' with --labels, --label-column "
@@ -265,12 +266,12 @@ def _check_method(task: Task, method: Method, lowest: float) -> None:
         )
     if lowest < 0 and not method.signed:
         raise ValueError(
-            f"{option} takes no negative values, and there are some (down to {lowest:.3g}); "
-            f"{_able('signed')} do."
+            f"{option} does not support negative values, and the data contains some (the lowest is "
+            f"{lowest:.3g}); {_able('signed')} do."
         )
     grey = samples.image_shape is not None and len(samples.image_shape) == 2
     if method.images and (not grey or samples.is_sparse):
-        raise ValueError(f"{option} is for grey images.")
+        raise ValueError(f"{option} supports greyscale images only; pass --grey.")
 
 
 def _n_parts(task: Task, method: Method, k: int) -> int | None:
@@ -290,8 +291,8 @@ def _with_settings(model: Any, name: str, settings: dict[str, Any]) -> Any:
         if key not in known and key in ("fixed_components", "seed_components"):
             option = "--known" if key == "fixed_components" else "--seed-words"
             raise ValueError(
-                f"--method {name} cannot begin with parts, as {option} asks; nmf, nmf-kl, gnmf and "
-                "nsnmf can, and with labels cnmf, cdnmf and combined."
+                f"--method {name} cannot start from given parts, which {option} needs; nmf, "
+                "nmf-kl, gnmf and nsnmf can, and with labels cnmf, cdnmf and combined."
             )
         if key not in known:
             raise ValueError(
@@ -320,9 +321,9 @@ def beside(model: Any, samples: Samples) -> dict[str, Any]:
         return {}
     if not hasattr(model, "relabel"):  # only classifiers have it
         raise ValueError(
-            f"{type(model).__name__} uses one view, and embeddings are a second one;  "
-            "--embeddings-only uses them instead of the data, --method classify (with labels) "
-            "uses both."
+            f"{type(model).__name__} cannot combine embeddings with the data. Use "
+            "--embeddings-only to use the embeddings alone, or --method classify (with labels) to "
+            "use both."
         )
     return {"also": [samples.also]}
 

@@ -118,7 +118,7 @@ def make_app(workspace: Workspace) -> Starlette:
         seen = words.get("seen")
         if seen is None or (isinstance(seen, int) and not isinstance(seen, bool)):
             return seen if words.get("start", workspace.start) == workspace.start else 0
-        raise ValueError("seen must be the number of a version.")
+        raise ValueError("seen must be the number of a version of the predictions.")
 
     async def stream(request: Request) -> Response:
         if events.full:

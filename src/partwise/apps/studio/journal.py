@@ -112,7 +112,8 @@ class Journal:
             with contextlib.suppress(OSError):  # otherwise the next entry or start cuts it off
                 self._cut()
             raise OSError(
-                error.errno, f"This was not saved, because writing failed ({error.strerror})"
+                error.errno,
+                f"The change was not saved, because writing the file failed ({error.strerror})",
             ) from error
         self._size += len(line)
         self._take(entry)
@@ -161,8 +162,7 @@ def _read(path: Path, take: Any) -> int:
             if number == len(lines):
                 break
             raise ValueError(
-                f"{path}, line {number}: this is not a line of a studio journal ({error}); repair "
-                "or remove it."
+                f"{path}, line {number} is not valid ({error}); repair or remove this line."
             ) from error
         size += len(line)
     return size

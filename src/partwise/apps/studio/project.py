@@ -63,7 +63,7 @@ class Project:
         """Raise ValueError unless the labels are certainly of these samples."""
         own = fingerprint(samples)
         if manifest.get("format", FORMAT) != FORMAT:
-            raise ValueError(f"{self.folder} is the project of another version of Partwise.")
+            raise ValueError(f"{self.folder} was created by another version of Partwise.")
         self.entries_in_parts = int(manifest.get("entries", 0))
         self.compared = int(manifest.get("colours_compared", 0))
         if manifest.get("data") != own:
@@ -82,9 +82,9 @@ class Project:
             beginning = samples.n_samples >= had and manifest.get("beginning")
             if not beginning or _beginning(samples, had) != beginning:
                 raise ValueError(
-                    f"{other}its rows are numbered and may be others now, so labels cannot be "
-                    "joined to them. Name an id column with --id-column, or start a new project "
-                    "with --project."
+                    f"{other}its rows have no ids and may have changed, so labels cannot be "
+                    "matched with them. Select a column of ids with --id-column, or start a new "
+                    "project with --project."
                 )
         with contextlib.closing(Journal(self.journal)) as journal:
             self.entries_in_parts, labels = len(journal.entries), set(journal.labels)

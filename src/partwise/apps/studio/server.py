@@ -127,8 +127,8 @@ def start(
 
     if host not in LOCAL and not password:
         raise ValueError(
-            f"--host {host} lets others on the network see and label the samples; it needs "
-            "--password."
+            f"--host {host} lets other computers on the network see and label the samples, so it "
+            "needs --password."
         )
     if compare_colours:
         samples = in_chosen_colours(samples, project)

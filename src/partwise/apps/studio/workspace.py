@@ -225,7 +225,8 @@ class Workspace:
                 changed = seen is not None and by != window and since > seen
                 if changed and other not in (None, label):
                     raise Conflict(
-                        f"Not saved: {name} was labelled {other!r} in another window meanwhile."
+                        f"Not saved: {name} was labelled {other!r} in another window in the "
+                        "meantime."
                     )
             return self._after(
                 self.journal.set(dict.fromkeys(names, label), window=window, key=key)
@@ -242,7 +243,7 @@ class Workspace:
             if to == name:
                 raise ValueError(f"The class already has the name {name!r}.")
             if self.predictor.waiting:
-                raise ValueError("The part weights are being computed; try again after that.")
+                raise ValueError("The part weights are being computed; try again later.")
             entry = self.journal.rename(name, to, window=window, key=key)
             self._follow_rename(entry)
             return self._after(entry)
@@ -283,8 +284,8 @@ class Workspace:
             self._need_parts()
             if self.predictor.waiting:
                 raise ValueError(
-                    "The part weights are being computed, and parts may get other numbers; try "
-                    "again after that."
+                    "The part weights are being computed, and the numbers of parts may change; "
+                    "try again when this has finished."
                 )
             n_parts = len(self.predictor.parts)
             edit = part_settings.check_edit(words, n_parts, self._classes())

@@ -118,8 +118,8 @@ def class_parts(model: Any, shape: Any, *, cmap: str | None = None, ax: Any = No
     owners = getattr(model, "component_classes_", None)
     if owners is None:
         raise ValueError(
-            f"{type(model).__name__} has no parts of classes; use CDNMF, or ConstrainedNMF with "
-            "class_reg, fitted with labels."
+            f"{type(model).__name__} does not assign parts to classes; use CDNMF, or "
+            "ConstrainedNMF with class_reg, fitted with labels."
         )
     names: list[Any] = []
     places: list[tuple[int, int]] = []
@@ -169,7 +169,7 @@ def convergence(models: Any, *, relative: bool = False, ax: Any = None) -> Any:
     for name, model in named.items():
         history = np.asarray(getattr(model, "objective_history_", model), dtype=np.float64)
         if history.ndim != 1 or not history.size:
-            raise ValueError(f"{name or 'models'} has no history of its objective to draw.")
+            raise ValueError(f"{name or 'models'} has no objective_history_ to draw.")
         values = history / history[0] if relative and history[0] else history
         ax.plot(np.arange(1, len(values) + 1), values, label=str(name))
     ax.set_xscale("log")
@@ -293,7 +293,7 @@ def top_terms(
     """
     H = parts_of(model)
     if len(names) != H.shape[1]:
-        raise ValueError(f"names must have {H.shape[1]} entries, one a feature; got {len(names)}.")
+        raise ValueError(f"names must have {H.shape[1]} entries, got {len(names)}.")
     if axes is None:
         from matplotlib import pyplot as plt
 
@@ -393,8 +393,8 @@ def parts_of(model: Any) -> NDArray[Any]:
     H = getattr(model, "components_", None if hasattr(model, "get_params") else model)
     if H is None:
         raise ValueError(
-            f"{type(model).__name__} has no components_: fit it first; a kernel other than linear "
-            "has no parts in the space of the data."
+            f"{type(model).__name__} has no components_: call fit first. With another kernel than "
+            "'linear', there are no parts in the space of the data."
         )
     H = np.asarray(H)
     if H.ndim != 2:
@@ -407,7 +407,7 @@ def upright(H: NDArray[Any], shape: Any) -> tuple[NDArray[Any], tuple[int, ...]]
     if not hasattr(shape, "image_shape"):
         return H, tuple(shape)
     if shape.image_shape is None:
-        raise ValueError(f"{shape!r} holds no images; give shape=(height, width).")
+        raise ValueError(f"{shape!r} is not a data set of images; pass shape=(height, width).")
     height, width = shape.image_shape[:2]
     if getattr(shape, "image_order", "C") == "F" and height * width == H.shape[1]:
         H = H.reshape(len(H), width, height).transpose(0, 2, 1).reshape(len(H), -1)
@@ -418,8 +418,8 @@ def pictures_of(H: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     """Return each row as an image, scaled to [-1, 1]."""
     if math.prod(shape) != H.shape[1] or len(shape) not in (2, 3):
         raise ValueError(
-            f"shape={tuple(shape)} does not hold the {H.shape[1]} features of a part; give "
-            "(height, width) or (height, width, 3) with that product."
+            f"shape={tuple(shape)} does not fit the {H.shape[1]} features of a part; pass (height, "
+            "width) or (height, width, 3) with this product."
         )
     top = np.abs(H).max(axis=1, keepdims=True)
     scaled: NDArray[Any] = np.divide(H, top, out=np.zeros(H.shape), where=top > 0)

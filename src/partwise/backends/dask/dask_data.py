@@ -44,7 +44,7 @@ def look(X: Any) -> None:
     """Raise unless X is a Dask array of real numbers with a known shape."""
     if not isinstance(X, da.Array):
         raise TypeError(
-            f"X must be a Dask array, got a Dask {type(X).__name__}; a DataFrame becomes one with "
+            f"X must be a Dask array, got a Dask {type(X).__name__}; convert a DataFrame with "
             "X.to_dask_array(lengths=True)."
         )
     if any(np.isnan(size) for sizes in X.chunks for size in sizes):
@@ -308,8 +308,8 @@ class DaskData(Swept):
         layout, where = self._summed(index, n_rows), self.rows(index)
         if self.layout.runner.short:
             raise ValueError(
-                "samples that share a row need X in the memory of the workers, which is too small "
-                "for it; use more workers, or an estimator without hard labels and must-links."
+                "hard labels and must-links need X in the memory of the workers, which is too "
+                "small for it; use more workers, or an estimator without them."
             )
         count = layout.sizes[0]
         head = self.blocks.reduce(beside.head_data, self.blocks, where, count, scale)

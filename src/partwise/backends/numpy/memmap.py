@@ -199,11 +199,11 @@ def _check_length(X: np.memmap, row: int) -> None:
     try:
         there = os.path.getsize(filename)
     except OSError as error:
-        raise OSError(f"X's file {filename} is gone, read as far as row {row}.") from error
+        raise OSError(f"the file {filename} of X was deleted at row {row}.") from error
     if there < begin + len(mapped):
         raise OSError(
-            f"X's file {filename} has been cut short: {there} bytes of {begin + len(mapped)}; "
-            f"stopped before row {row}."
+            f"the file {filename} of X was shortened to {there} of {begin + len(mapped)} bytes; it "
+            f"was read up to row {row}."
         )
 
 

@@ -43,7 +43,7 @@ def attempt(name: str, like: Tensor, *args: Any, k: int = 0) -> Any:
     except Exception as error:  # a missing compiler or an unsuitable GPU is detected only here
         _refused.add(name)
         warnings.warn(
-            f"the fused kernel {name!r} does not run here, tensor operations do: {error}",
+            f"the Triton kernel {name!r} failed, so slower PyTorch operations replace it: {error}",
             stacklevel=3,
         )
         return None

@@ -96,8 +96,8 @@ def neighbor_graph(
         raise ValueError(f"weighting must be 'binary', 'heat' or 'dot', got {weighting!r}.")
     if bandwidth is not None and not (np.isfinite(bandwidth) and bandwidth > 0):
         raise ValueError(
-            f"bandwidth must be a positive number, got {bandwidth!r}; "
-            "None takes the mean neighbour distance."
+            f"bandwidth must be a positive number, got {bandwidth!r}; None uses the mean distance "
+            "of neighbours."
         )
     X, method, dtype = _check_samples(X, method, random_state)
     return joined(X, n_neighbors, weighting, bandwidth, method, random_state)[0].astype(
@@ -273,7 +273,7 @@ def check_graph(
     given: Any = graph if sp.issparse(graph) else np.asarray(graph)
     if given.ndim != 2 or given.shape[0] != given.shape[1]:
         raise ValueError(
-            f"{name} must be square, got shape {given.shape}; give the weights between all "
+            f"{name} must be square, got shape {given.shape}; pass the weights between all "
             f"samples, of shape ({n_samples}, {n_samples})."
         )
     if given.shape[0] != n_samples:
@@ -321,7 +321,7 @@ def check_edges(graph: Any, n_new: int, n_samples: int, *, name: str = "graph") 
     if given.shape != (n_new, n_samples):
         raise ValueError(
             f"{name} must have a row for each of the {n_new} new samples and a column for each of "
-            f"the {n_samples} of the fit, got shape {given.shape}."
+            f"the {n_samples} training samples, got shape {given.shape}."
         )
     if given.dtype.kind not in "biuf":
         raise TypeError(f"{name} must hold real numbers, got dtype {given.dtype}.")
@@ -413,8 +413,8 @@ def _check_distributed(
 ) -> tuple[Any, Method, Any]:
     if method == "exact":
         raise ValueError(
-            "method='exact' compares all pairs of samples, which a Dask array has not in one "
-            "place; use method='approximate', or X.compute() where that fits."
+            "method='exact' needs all samples in the memory of this process; for a Dask array, "
+            "use method='approximate', or X.compute() if it fits."
         )
     samples = _sketch.sketch(data, random_state)
     if not np.isfinite(samples).all():

@@ -68,14 +68,14 @@ def spatial_graph(
     if n_neighbors is not None and (
         not isinstance(n_neighbors, (int, np.integer)) or n_neighbors < 1
     ):
-        raise ValueError(f"n_neighbors must be a whole number, 1 or more; got {n_neighbors!r}.")
+        raise ValueError(f"n_neighbors must be an integer of at least 1; got {n_neighbors!r}.")
     if radius is not None and not (np.isfinite(radius) and radius > 0):
         raise ValueError(f"radius must be above 0; got {radius!r}.")
     groups = [np.arange(n)]
     if samples is not None:
         codes = np.unique(np.asarray(samples).astype(str), return_inverse=True)[1]
         if codes.shape != (n,):
-            raise ValueError(f"samples must name the sample of each of the {n} places.")
+            raise ValueError(f"samples must have one entry for each of the {n} places.")
         groups = [np.flatnonzero(codes == code) for code in range(codes.max() + 1)]
     pieces = [_edges(at[own], own, n_neighbors, radius) for own in groups]
     rows, columns, distance = (np.concatenate(part) for part in zip(*pieces, strict=True))
@@ -124,8 +124,8 @@ def check_places(
     if gone.size:
         first = f"row {gone[0]}" if names is None else f"{names[gone[0]]!r} (row {gone[0]})"
         raise ValueError(
-            f"{source}: {gone.size} of {len(at)} samples have no place, the first is {first}; "
-            "leave them out, or give them one."
+            f"{source}: {gone.size} of {len(at)} samples have no coordinates, the first is "
+            f"{first}; leave them out, or add their coordinates."
         )
     return at
 
