@@ -45,8 +45,9 @@ ROWS, ENTRIES = 4000, 1 << 22
 #: Strength of the pull towards equal weights of the classifiers, in labels.
 TRUST = 5.0
 #: Strength of the pull towards equal weights of the arrays that describe the samples. It is larger,
-#: since two arrays often complement each other, and few labels do not show which one is better.
-TRUST_ARRAYS = 10.0
+#: since two arrays often complement each other, and few labels do not show which one is better. An
+#: array without information does little harm: held-out labels make its probabilities nearly equal.
+TRUST_ARRAYS = 100.0
 #: Factor for the pull if the weights come from the held-out labels of several label columns.
 POOLED = 4.0
 #: Kind, preparation and view of an ensemble member.
