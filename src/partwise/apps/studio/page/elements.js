@@ -1,14 +1,14 @@
-// Elements, colours and read requests. Texts of users are only ever set as textContent.
+// Functions that create elements, choose colours and read from the server. Texts of users are only set as textContent, never as HTML.
 export const $ = id => document.getElementById(id);
 
-// The name of this window survives a reload, so that undo still works; a duplicated tab gets another one.
+// This window keeps its name when the page is reloaded, so that undo still works. A duplicated tab gets a new name.
 export const windowName = await nameWindow();
 
 async function nameWindow() {
   const kept = sessionStorage.getItem("window");
   for (let attempt = 0; kept && navigator.locks && attempt < 3; attempt++) {
     if (await isFree(kept)) return kept;
-    await new Promise(resolve => setTimeout(resolve, 100)); // the page before a reload may still hold it
+    await new Promise(resolve => setTimeout(resolve, 100)); // the page before the reload may still use the name
   }
   const name = Math.random().toString(36).slice(2, 12);
   if (navigator.locks) await isFree(name);
@@ -82,7 +82,7 @@ export function unpack(text, Kind) {
 const TEN = ["#4c78a8", "#f58518", "#54a24b", "#e45756", "#72b7b2", "#b279a2", "#eeca3b", "#ff9da6", "#9d755d", "#7b6fd0"];
 export const NONE = "#9aa0a6";
 
-// The first ten classes have fixed colours; later ones follow the colour circle by the golden angle.
+// The first ten classes have fixed colours. The hue of each further class differs by the golden angle.
 export function colour(index) {
   if (index < 0) return NONE;
   if (index < TEN.length) return TEN[index];
@@ -100,7 +100,7 @@ export function dot(index) {
   return element;
 }
 
-// A text of a user between texts of the page keeps its own direction.
+// A user's text inside a text of the page keeps its own writing direction.
 export function own(text) {
   const element = make("bdi");
   element.textContent = text;
@@ -128,13 +128,13 @@ function enlarge(sample) {
   const close = () => dialog.close();
   const dialog = make("dialog", { class: "whole", "aria-label": sample.id, onclick: close, onclose: () => {
     dialog.remove();
-    if (document.activeElement !== $("filter")) $("card").focus(); // typing closes it and goes to the field
+    if (document.activeElement !== $("filter")) $("card").focus(); // typing closes the dialog and goes to the class field
   } }, picture(whole(sample), `Picture of ${sample.id}`), make("button", { onclick: close }, "Close"));
   document.body.append(dialog);
   dialog.showModal();
 }
 
-// Few pixels are shown as squares; photos are scaled smoothly.
+// Small images are shown with square pixels; photos are scaled smoothly.
 function picture(src, alt) {
   return make("img", { src, alt, onload: event => event.target.classList.toggle("pixels", event.target.naturalWidth <= 64) });
 }
@@ -171,7 +171,7 @@ function rowsOf(sample) {
   return body;
 }
 
-// How much a column of a table contributes to the prediction.
+// Show how much a column of a table contributes to the prediction.
 function bar(share, label) {
   const text = `speaks ${share > 0 ? "for" : "against"} ${label}`;
   const element = make("span", { class: share > 0 ? "bar for" : "bar against", role: "img", "aria-label": text, title: text });
@@ -179,6 +179,6 @@ function bar(share, label) {
   return element;
 }
 
-// Some values of a row of a table: those that identify it and those that contribute most.
+// Choose some values of a row of a table: those that identify the row, and those that contribute most to the prediction.
 export const shortRow = sample => sample.values.slice(0, 2).concat(
   sample.values.slice(2).sort((a, b) => Math.abs(b[2]) - Math.abs(a[2])).slice(0, 3)).map(([name, value]) => `${name}: ${value}`).join(", ");

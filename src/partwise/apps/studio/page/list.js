@@ -1,4 +1,4 @@
-// All samples as a list, the most doubtful first: for labelling many without a mouse.
+// A list of all samples, the most doubtful first, in which many samples can be labelled without a mouse.
 import { $, ask, dot, get, make, own, percent, shortRow, showSample } from "./elements.js";
 import { known, label, rename, unlabel } from "./studio.js";
 
@@ -41,7 +41,7 @@ export async function drawList(more = false) {
   const shown = $("listClass").value, search = $("listSearch").value.trim();
   $("classRename").disabled = $("classDelete").disabled = !shown;
   const number = ++latest, found = await get("list", { ...(shown ? { class: shown } : {}), ...(search ? { search } : {}), start, n: 40 });
-  if (number !== latest) return; // a later request is under way
+  if (number !== latest) return; // a later request has been sent
   if (!more) seen = found.version;
   $("listMore").hidden = found.samples.length < 40;
   const rows = found.samples.map(sample => {

@@ -1,4 +1,4 @@
-// The map, in a frame of its own. It receives numbers and colours, never a text of a user.
+// The map, in a separate frame. It receives numbers and colours, but no texts of users.
 (() => {
   const plot = document.getElementById("plot");
   const home = window.parent;
@@ -15,7 +15,7 @@
     };
   }
 
-  // A ring of 16 pixels around the present sample: a shape moves without drawing the points again.
+  // A ring of 16 pixels around the current sample. It is a shape, which can move without drawing all points again.
   function ring(at) {
     if (!at) return [];
     const pixels = { xsizemode: "pixel", ysizemode: "pixel", xanchor: at[0], yanchor: at[1], x0: -8, x1: 8, y0: -8, y1: 8 };
@@ -44,7 +44,7 @@
     send({ kind: "drawn" });
   }
 
-  // Colours from a palette, and the ring, in one update; of requests that come meanwhile, only the last.
+  // Update the colours and the ring together. If several requests arrive during an update, only the last one is drawn.
   async function paint(message) {
     waiting = message;
     if (!ready || painting) return;

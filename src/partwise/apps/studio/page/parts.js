@@ -1,4 +1,4 @@
-// Parts: their pictures or words, the classes that use them, and their settings.
+// The tab with the parts: their pictures or words, the classes that use them, and their settings.
 import { $, ask, get, make, own, percent, post, say } from "./elements.js";
 import { known } from "./studio.js";
 

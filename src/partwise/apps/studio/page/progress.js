@@ -1,4 +1,4 @@
-// Accuracy against the number of labels, accuracy per class, and labels that may be wrong.
+// The tab with the progress: accuracy by number of labels, accuracy per class, and labels that may be wrong.
 import { $, get, make, own, percent } from "./elements.js";
 import { label, showDetail } from "./studio.js";
 

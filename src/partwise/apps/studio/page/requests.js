@@ -1,11 +1,11 @@
-// Requests that the studio has not confirmed: kept in order, and sent again until they are.
-// Each has a key, so that one that arrives twice, because its answer was lost, is carried out once.
+// Requests that the server has not confirmed are kept in order, and sent again until it confirms them.
+// Each request has a key. If its answer was lost and it arrives twice, the server carries it out only once.
 import { $, reason, say, windowName } from "./elements.js";
 
-const REFUSED = [400, 404, 409, 413]; // to send these again would change nothing
+const REFUSED = [400, 404, 409, 413]; // after these status codes, sending the request again would change nothing
 const GONE = "The studio does not answer. If you started it again, open the address that it printed then.";
 const UNKNOWN = "The studio was started again and does not recognise this window. Open the address that it printed, in another tab.";
-const waiting = [], start = Date.now().toString(36); // keys must differ from those before a reload
+const waiting = [], start = Date.now().toString(36); // keys must differ from those of the page before a reload
 let sending = false, count = 0, wake = () => {}, trouble = "", lost = "";
 
 export function add(name, words) {
@@ -17,7 +17,7 @@ export function add(name, words) {
   return request;
 }
 
-// Withdraw a request that was never sent; false if it may have arrived.
+// Withdraw a request that was not sent. Return false if the request may have arrived.
 export function cancel(request) {
   const at = waiting.indexOf(request);
   if (at < 1) return false;
@@ -29,13 +29,13 @@ export function cancel(request) {
 
 export const pending = () => waiting.length;
 
-// Called when the stream of events begins or ends.
+// This function is called when the stream of server events begins or ends.
 export async function connected(yes) {
   lost = yes ? "" : GONE;
   if (yes) wake();
   show();
   if (yes) return;
-  try { if ((await fetch("/api/state")).status === 403) lost = UNKNOWN; } catch { /* no answer */ }
+  try { if ((await fetch("/api/state")).status === 403) lost = UNKNOWN; } catch { /* the server does not answer */ }
   show();
 }
 

@@ -1,4 +1,4 @@
-// The page of the studio. `known` holds what the server sent; each view is drawn from it.
+// The page of the studio. `known` contains the data that the server sent; all views are drawn from it.
 import { $, NONE, ask, colour, dot, get, make, own, percent, preload, say, showSample, unpack, windowName } from "./elements.js";
 import { add, cancel, connected, pending } from "./requests.js";
 import { drawList, setUpList } from "./list.js";
@@ -9,9 +9,9 @@ export const known = { classes: [], counts: {}, labels: null, probabilities: nul
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const frame = $("map");
 let frameReady = false, matches = [], options = [], pointed = -1, drawn = "";
-const order = []; // classes in the order in which this window met them, so that their numbers do not change
-const handled = new Set(); // samples that this window labelled or skipped: they do not come back
-const changes = []; // changes of this window since it was loaded, for undo
+const order = []; // classes in the order in which this window received them, so that their numbers do not change
+const handled = new Set(); // samples that this window labelled or skipped, and that it must not show again
+const changes = []; // changes that this window made since it was loaded, for undo
 
 const toMap = message => frame.contentWindow.postMessage(message, location.origin);
 
@@ -19,7 +19,7 @@ const toMap = message => frame.contentWindow.postMessage(message, location.origi
 
 export function take(answer) {
   if (!answer) return;
-  if (answer.start === known.start && answer.version < known.version) return; // versions count from 0 after each start
+  if (answer.start === known.start && answer.version < known.version) return; // after each start of the server, versions are counted from 0
   Object.assign(known, {
     start: answer.start, version: answer.version, classes: answer.classes, counts: answer.counts,
     labels: unpack(answer.labels, Int16Array), probabilities: unpack(answer.probabilities, Uint8Array), given: unpack(answer.given, Uint8Array),
@@ -32,7 +32,7 @@ export function take(answer) {
   paint();
 }
 
-// The card that is shown stays until it has a label, whatever arrives meanwhile. It may get a suggestion, but none that it has may change.
+// The sample on the card stays until it is labelled, even if new predictions arrive. A missing suggestion is added, but a shown one is not changed.
 function keepShown(queue) {
   const fresh = queue.filter(sample => !handled.has(sample.i)), shown = known.queue[0];
   if (!shown) return fresh;
@@ -46,7 +46,7 @@ function suggestionFor(i) {
   return name < 0 || known.given[i] ? {} : { suggestion: known.classes[name], probability: known.probabilities[i] / 255 };
 }
 
-// More cards than an answer brings, in case the last ones are still being saved.
+// Keep more samples than one answer contains, in case the last ones are still being saved.
 let refilling = false;
 async function refill() {
   if (refilling || known.queue.length > 2 || !pending()) return;
@@ -56,11 +56,11 @@ async function refill() {
     const there = new Set(known.queue.map(sample => sample.i));
     known.queue.push(...found.filter(sample => !handled.has(sample.i) && !there.has(sample.i)));
     drawCard();
-  } catch { /* the next answer brings some */ }
+  } catch { /* the next answer contains some */ }
   refilling = false;
 }
 
-const LEVELS = 4; // shades of doubt
+const LEVELS = 4; // number of shades that show the uncertainty of a prediction
 
 function paint() {
   if (!frameReady || !known.labels) return;
@@ -79,7 +79,7 @@ function mix(hex, paper, share) {
   return "#" + [1, 3, 5].map((at, i) => part(at, i).toString(16).padStart(2, "0")).join("");
 }
 
-// Position on the map of the sample on the card, or of another one.
+// Return the position on the map of the sample on the card, or of another sample.
 function place(i = known.queue[0]?.i) {
   return known.points && i != null ? [known.points.x[i], known.points.y[i]] : null;
 }
@@ -95,8 +95,8 @@ function drawCard() {
   const [first, ...rest] = known.queue;
   if (first && !first.seen) first.seen = { version: known.version, start: known.start };
   $("cardName").textContent = first ? first.id : pending() ? "Waiting for the next samples …" : "Every sample has a label or was skipped.";
-  const content = `${first?.i} ${first?.values ? first.suggestion : ""}`; // bars of a table depend on the suggestion
-  if ($("cardBody").dataset.content !== content) $("cardBody").replaceChildren(...(first ? [showSample(first, { large: true })] : [])); // otherwise it stays scrolled as it is
+  const content = `${first?.i} ${first?.values ? first.suggestion : ""}`; // the bars next to a row of a table depend on the suggestion
+  if ($("cardBody").dataset.content !== content) $("cardBody").replaceChildren(...(first ? [showSample(first, { large: true })] : [])); // without a change, keep the scroll position
   $("cardBody").dataset.content = content;
   $("suggestion").replaceChildren(...(isTaken(first) ? ["Another window labelled this sample ", own(known.classes[known.labels[first.i]]), "."]
     : first?.suggestion ? [own(first.suggestion), `? ${percent(first.probability)}`] : []));
@@ -110,21 +110,21 @@ function drawCard() {
   }));
 }
 
-// Another window has labelled the sample on the card. The server then refuses a different label of this one.
+// Another window has labelled the sample on the card. The server then refuses a different label from this window.
 const isTaken = card => Boolean(card && known.given?.[card.i] && !pending() && !handled.has(card.i) && card.seen.version < known.version);
 
-// The typed text comes first, as the class of that name or a new one, and Enter takes it; then the classes that contain it.
+// The first option is the class with the typed name, or a new class; Enter chooses it. Then follow all classes whose name contains the typed text.
 function drawClasses() {
   const typed = $("filter").value.trim(), wanted = typed.toLowerCase(), begins = name => name.toLowerCase().startsWith(wanted);
   const same = name => name.toLowerCase() === wanted;
-  if (!pending()) order.splice(0, order.length, ...order.filter(name => known.classes.includes(name))); // renamed, deleted or undone
+  if (!pending()) order.splice(0, order.length, ...order.filter(name => known.classes.includes(name))); // remove classes that were renamed, deleted or undone
   order.push(...known.classes.filter(name => !order.includes(name)));
   matches = order.filter(name => name.toLowerCase().includes(wanted))
     .sort((a, b) => (b === typed) - (a === typed) || same(b) - same(a) || begins(b) - begins(a)).slice(0, 200);
   const aim = options[pointed]?.value;
   options = matches.map((name, at) => option(name, at, dot(known.classes.indexOf(name)), at < 9 ? make("kbd", { "aria-hidden": "true" }, String(at + 1)) : null));
   if (typed && !matches.some(same)) options.unshift(option(typed, options.length, "New class: "));
-  const stays = typed === drawn ? options.findIndex(one => one.value === aim) : -1; // chosen by arrow keys before an update
+  const stays = typed === drawn ? options.findIndex(one => one.value === aim) : -1; // keep an option that was chosen with the arrow keys before an update
   $("classes").replaceChildren(...options);
   drawn = typed;
   point(stays >= 0 ? stays : typed ? 0 : -1);
@@ -144,7 +144,7 @@ function point(at) {
   if (at < 0) $("filter").removeAttribute("aria-activedescendant"); else $("filter").setAttribute("aria-activedescendant", `class-${at}`);
 }
 
-// Change something: the page continues at once, and the request is sent until the studio has it.
+// Send a change. The page continues at once, and the request is repeated until the server confirms it.
 function perform(name, words, card = null) {
   const request = add(name, words), change = { request, card, samples: words.samples ?? [] };
   if (name !== "undo") changes.push(change);
@@ -160,14 +160,14 @@ function perform(name, words, card = null) {
   });
 }
 
-// A change that was refused, or withdrawn before it was sent.
+// Handle a change that the server refused, or that was withdrawn before it was sent.
 function forget(change) {
   const at = changes.indexOf(change);
   if (at >= 0) changes.splice(at, 1);
   for (const i of change.samples) handled.delete(i);
 }
 
-// Label samples, or the one on the card. `seen` is the version in which the person saw them.
+// Label samples, by default the one on the card. `seen` is the version of the predictions that the user saw.
 export function label(name, samples = null, seen = known.version) {
   const first = samples ? null : known.queue[0];
   const chosen = samples ?? (first ? [first.i] : []);
@@ -177,14 +177,14 @@ export function label(name, samples = null, seen = known.version) {
   $("filter").value = "";
   if (first) next();
   const done = perform("label", { samples: chosen, label: wanted, seen: shown.version, start: shown.start }, first);
-  drawClasses(); // afterwards, since a class that no request is about would be dropped
+  drawClasses(); // draw the classes after the request is stored, since a class without labels or requests would be removed
   return done;
 }
 
 export const unlabel = (samples, seen) => perform("label", { samples, label: null, seen, start: known.start });
 export const rename = (name, to) => perform("rename", { class: name, to });
 
-// The next card appears at once, with the present suggestion.
+// Show the next sample at once, with the current suggestion.
 function next() {
   known.queue.shift();
   if (known.queue[0] && known.labels) Object.assign(known.queue[0], suggestionFor(known.queue[0].i));
@@ -200,7 +200,7 @@ function skip() {
   if (!taken) perform("skip", { samples: [first.i] }, first);
 }
 
-// Return to the sample whose change is undone. After a reload, the studio answers which one that was.
+// Return to the sample whose change is undone. After a reload, the server answers which sample that was.
 function undo() {
   const last = changes.at(-1);
   if (!last) { perform("undo", {}).then(answer => !changes.length && comeBack(answer?.undone?.[0])); return; }
@@ -221,10 +221,10 @@ function comeBack(card) {
 
 // ---- the keyboard -------------------------------------------------------------------------------
 
-const OTHER = "none of these"; // a class like any other, for samples of no other class
+const OTHER = "none of these"; // an ordinary class, for samples that belong to no other class
 const accept = () => { const first = known.queue[0]; if (first?.suggestion && !isTaken(first)) label(first.suggestion); };
 
-// Whatever is typed goes to the field: the name of a class may begin with any letter or digit. Keys that act are no characters, or need Alt.
+// All typed characters go to the class field, because the name of a class may begin with any letter or digit. Keys for actions are not characters, or need Alt.
 function keys(event) {
   const field = $("filter"), target = event.target, inField = target === field, empty = !field.value;
   if (event.isComposing || $("label").hidden || $("ask").open) return;
@@ -233,7 +233,7 @@ function keys(event) {
   const digit = event.altKey && !event.ctrlKey && !event.metaKey && /^Digit(\d)$/.exec(event.code)?.[1];
   if (digit) { const name = digit === "0" ? OTHER : matches[digit - 1]; if (name) does(() => label(name)); return; }
   if ((event.ctrlKey || event.metaKey || event.altKey) && !event.getModifierState("AltGraph")) return;
-  if (!inField && isTyped(event, empty)) { target.closest("dialog")?.close(); field.focus(); return; } // the character lands there
+  if (!inField && isTyped(event, empty)) { target.closest("dialog")?.close(); field.focus(); return; } // the field receives the character
   if (target.closest("dialog")) return;
   const step = { ArrowDown: 1, ArrowUp: -1 }[event.key], onTab = target.closest("[role=tab]");
   if (inField && step && options.length) { event.preventDefault(); point((Math.max(pointed, step < 0 ? 0 : -1) + step + options.length) % options.length); }
@@ -243,7 +243,7 @@ function keys(event) {
   else if (event.key === "ArrowLeft" && empty && !onTab) does(undo);
 }
 
-// A space begins no name, and presses the button that has the focus; within a name it is typed.
+// No name begins with a space, so a space presses the focused button. Inside a name, it is typed.
 const isTyped = (event, empty) => (event.key.length === 1 && (event.key !== " " || !empty)) || event.key === "Dead" || event.key === "Process";
 
 // ---- the map ------------------------------------------------------------------------------------
@@ -370,7 +370,7 @@ async function begin() {
     if (!$("progress").hidden) drawProgress(dark.matches);
     if (!begun) $("card").focus();
     begun = true;
-  } catch { /* the stream of events reports when the studio answers again */ }
+  } catch { /* the stream of events reports when the server answers again */ }
 }
 
 const EVENTS = {
@@ -378,14 +378,14 @@ const EVENTS = {
   stage: state => { if (!state.ready) drawWait(state); },
   ready: begin,
   notes: drawNotes,
-  predictions: async ({ version, by }) => { if (by !== windowName && version > known.version) take(await get("predictions")); }, // own requests bring their answers
+  predictions: async ({ version, by }) => { if (by !== windowName && version > known.version) take(await get("predictions")); }, // requests of this window receive predictions in their answers
   progress: () => { if (!$("progress").hidden) drawProgress(dark.matches); },
   parts: async ({ text }) => { $("partsNews").textContent = text; await loadPoints(); take(await get("predictions")); if (!$("parts").hidden) drawParts(); },
   trouble: ({ text }) => say(text),
 };
 function listen() {
   const events = new EventSource("/api/events");
-  const react = (act, event) => Promise.resolve(act(JSON.parse(event.data))).catch(() => {}); // errors of requests are shown already
+  const react = (act, event) => Promise.resolve(act(JSON.parse(event.data))).catch(() => {}); // errors of requests have already been shown
   for (const [kind, act] of Object.entries(EVENTS)) events.addEventListener(kind, event => react(act, event));
   events.addEventListener("error", () => {
     connected(false);
@@ -395,7 +395,7 @@ function listen() {
 }
 
 for (const name of VIEWS) {
-  $(`tab-${name}`).addEventListener("click", event => { show(name); if (name === "label" && event.detail) $("card").focus(); }); // after a click, Enter accepts
+  $(`tab-${name}`).addEventListener("click", event => { show(name); if (name === "label" && event.detail) $("card").focus(); }); // after a click, Enter accepts the suggestion
   $(`tab-${name}`).addEventListener("keydown", tabKeys);
 }
 $("skip").addEventListener("click", skip);

@@ -6,7 +6,7 @@
   const root = document.documentElement;
   const system = matchMedia("(prefers-color-scheme: dark)");
   const theme = () => root.dataset.theme || (system.matches ? "dark" : "light");
-  // Name the buttons, because plotly's default list may contain one that uploads the chart.
+  // List the buttons, because the default list of plotly may contain one that uploads the chart.
   const buttons = [["toImage"], ["zoom2d", "pan2d"], ["zoomIn2d", "zoomOut2d", "resetScale2d"]];
   const options = (name) => ({ displaylogo: false, responsive: true, plotlyServerURL: "",
     displayModeBar: name === "map", modeBarButtons: buttons });
@@ -27,7 +27,7 @@
     const figure = figures[box.dataset.figure];
     const layout = { ...figure.layout, template: templates[look] };
     const names = layout.xaxis && layout.xaxis.ticktext;
-    if (names) {  // names that do not fit side by side stand upright, so that none is cut
+    if (names) {  // if names do not fit next to each other, rotate them, so that none is cut
       const upright = 7 * names.join("").length + 14 * names.length > 0.65 * (width || box.clientWidth);
       layout.xaxis = { ...layout.xaxis, tickangle: upright ? -90 : 0 };
     }
@@ -72,7 +72,7 @@
   const hide = () => { tip.style.display = "none"; };
   const line = (text, tag = "p") => {
     const node = document.createElement(tag);
-    node.textContent = text;  // never markup, because it comes from the data
+    node.textContent = text;  // the text comes from the data, so it must not be used as HTML
     tip.append(node);
   };
   const listen = (box) => {
@@ -88,7 +88,7 @@
         const image = new Image();
         image.src = point.image;
         image.alt = "";
-        image.onload = place;  // the height is known now
+        image.onload = place;  // the height of the image is known now
         tip.append(image);
       }
       line(point.id, "b");
