@@ -1,6 +1,6 @@
 """Compiled inner loops: plain functions over arrays, compiled by numba on first use.
 
-Importing this package imports numba, so the library does it inside functions. Every kernel has a
+Its modules import numba, so the library imports them inside functions. Every kernel has a
 naive version in ``tests/reference.py`` or a formula in the tests. A kernel works on a range of
 rows, so that each helper thread (`crew`) can take some. Sums over rows are divided into pieces
 that depend on the shape alone and are added in order. There is one variant of each kernel, so the

@@ -1,12 +1,7 @@
-"""Intrinsics that numba lacks: atomic counters, wide vectors, calls of functions by address.
-
-Every function here can be called from compiled code. With ``NUMBA_DISABLE_JIT=1`` each one that a
-kernel calls is a plain Python function, so that kernels run in a debugger.
-"""
+"""Intrinsics that numba lacks: atomic counters, wide vectors, calls of functions by address."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numba.extending
@@ -18,14 +13,13 @@ from numba.core.compiler_lock import global_compiler_lock
 from partwise.backends.numpy.kernels._options import NO_JIT
 
 LONGEST = 64  # numbers that `registers` holds
-ORDER = "seq_cst"  # every thread observes the same order of all atomic operations
+ORDER = "seq_cst"  # of atomic operations: the same for every thread
 WORD = ir.IntType(64)
-intrinsic: Any = numba.extending.intrinsic
 
 
-def in_python(function: Callable[..., Any]) -> Callable[[Any], Any]:
-    """Put a Python function in place of an intrinsic where kernels are not compiled."""
-    return lambda made: function if NO_JIT else made
+def in_python(function: Any = None, compiled: Any = numba.extending.intrinsic) -> Any:
+    """Compile a definition, or with NUMBA_DISABLE_JIT=1 put a Python function in its place."""
+    return lambda definition: function if NO_JIT and function else compiled(definition)
 
 
 def _add_in_python(counters, at, value):
@@ -47,68 +41,54 @@ def _pointer(context, builder, signature, args):
 
 
 @in_python(_add_in_python)
-@intrinsic
 def add(typing, counters, at, value):
     """Add a value to counters[at] atomically, and return the old value."""
-
-    def generate(context, builder, signature, args):
-        pointer = _pointer(context, builder, signature, args)
-        return builder.atomic_rmw("add", pointer, args[2], ORDER)
-
-    return types.int64(counters, types.intp, types.int64), generate
+    return types.int64(counters, types.intp, types.int64), lambda *given: given[1].atomic_rmw(
+        "add", _pointer(*given), given[3][2], ORDER
+    )
 
 
 @in_python(lambda counters, at: int(counters[at]))
-@intrinsic
 def load(typing, counters, at):
     """Return counters[at] with the writes of other threads."""
-
-    def generate(context, builder, signature, args):
-        return builder.load_atomic(_pointer(context, builder, signature, args), ORDER, 8)
-
-    return types.int64(counters, types.intp), generate
+    return types.int64(counters, types.intp), lambda *given: given[1].load_atomic(
+        _pointer(*given), ORDER, 8
+    )
 
 
 @in_python(_exchange_in_python)
-@intrinsic
 def compare_exchange(typing, counters, at, expected, new):
     """Store ``new`` in counters[at] if its value is ``expected``; return whether it was."""
-
-    def generate(context, builder, signature, args):
-        pointer = _pointer(context, builder, signature, args)
-        return builder.extract_value(builder.cmpxchg(pointer, *args[2:], ORDER, ORDER), 1)
-
-    return types.boolean(counters, types.intp, types.int64, types.int64), generate
+    return types.boolean(counters, types.intp, types.int64, types.int64), lambda *given: given[
+        1
+    ].extract_value(given[1].cmpxchg(_pointer(*given), *given[3][2:], ORDER, ORDER), 1)
 
 
-@intrinsic
+@in_python()
 def call(typing, address, argument):
     """Return the result of the function ``int64_t f(int64_t)`` at an address."""
-
-    def generate(context, builder, signature, args):
-        function = builder.inttoptr(args[0], ir.FunctionType(WORD, [WORD]).as_pointer())
-        return builder.call(function, [args[1]])
-
-    return types.int64(types.int64, types.int64), generate
+    kind = ir.FunctionType(WORD, [WORD]).as_pointer()
+    return types.int64(
+        types.int64, types.int64
+    ), lambda context, builder, signature, args: builder.call(
+        builder.inttoptr(args[0], kind), [args[1]]
+    )
 
 
 def entry_of(kernel: Any, kinds: tuple[Any, ...]) -> tuple[int, Any]:
     """Compile ``int64_t f(int64_t row)``, which calls a kernel with the arguments in a row.
 
-    Return its address, and an object that must be kept alive while the address is in use. The
-    compiled function returns 0 unless the kernel raises.
+    Return its address, and what must be kept with it. f returns 0 unless the kernel raises.
     """
     kernel.compile(kinds)
     made = kernel.overloads[kinds]
     context = made.target_context
     native = context.call_conv.get_function_type(made.signature.return_type, kinds)
-    module = ir.Module("entry")
-    function = ir.Function(module, ir.FunctionType(WORD, [WORD]), "entry")
+    function = ir.Function(ir.Module("entry"), ir.FunctionType(WORD, [WORD]), "entry")
     builder = ir.IRBuilder(function.append_basic_block())
-    result, error, *wanted = native.args
-    given = [builder.alloca(kind.pointee) for kind in (result, error)]
+    given = [builder.alloca(kind.pointee) for kind in native.args[:2]]  # a result, and an error
     row = builder.inttoptr(function.args[0], WORD.as_pointer())
-    for number, kind in enumerate(wanted):
+    for number, kind in enumerate(native.args[2:]):
         place = builder.gep(row, [WORD(number)])
         given.append(builder.load(builder.bitcast(place, kind.as_pointer())))
     address = made.library.get_pointer_to_function(made.fndesc.llvm_func_name)
@@ -116,19 +96,17 @@ def entry_of(kernel: Any, kinds: tuple[Any, ...]) -> tuple[int, Any]:
     builder.ret(builder.zext(status, WORD))
     with global_compiler_lock:
         library = context.codegen().create_library("entry")
-        library.add_ir_module(module)
+        library.add_ir_module(function.module)
         library.finalize()
     return library.get_pointer_to_function("entry"), (library, made)
 
 
-@intrinsic
+@in_python()
 def gemm_at(typing, function, like, turned, m, n, k, a, lda, b, ldb, c, ldc):
-    """Compute c = op(a) op(b) by BLAS, stored by columns.
+    """Compute c = op(a) op(b) by BLAS; bits 1 and 2 of ``turned`` transpose a and b.
 
-    Bits 1 and 2 of ``turned`` transpose a and b.
-
-    All are addresses and sizes; ``like`` is an array of the dtype. The integers of BLAS have 32 or
-    64 bits. Passing 64 bits serves both, because the lower half comes first in memory.
+    Matrices are stored by columns, and ``like`` is an array of their dtype. All others are
+    addresses and whole numbers of 64 bits; a BLAS with 32 bits reads the lower half.
     """
 
     def generate(context, builder, signature, args):
@@ -148,7 +126,6 @@ def gemm_at(typing, function, like, turned, m, n, k, a, lda, b, ldb, c, ldc):
 
 
 @in_python(lambda: None)
-@intrinsic
 def wide_vectors(typing):
     """Let LLVM use vectors of 512 bits in the calling function, even if it prefers 256."""
 
@@ -161,15 +138,13 @@ def wide_vectors(typing):
 
 
 @in_python(lambda like: np.empty(LONGEST, like.dtype))
-@intrinsic
 def registers(typing, like):
     """Return space for LONGEST numbers of an array's dtype, which LLVM keeps in registers.
 
-    Every index must be a constant after unrolling. Entries of a normal array would be loaded and
-    stored each time.
+    Every index must be constant after unrolling. A normal array would stay in memory.
     """
-
-    def generate(context, builder, signature, args):
-        return cgutils.alloca_once(builder, context.get_data_type(like.dtype), size=LONGEST)
-
-    return types.CPointer(like.dtype)(like), generate
+    return types.CPointer(like.dtype)(
+        like
+    ), lambda context, builder, signature, args: cgutils.alloca_once(
+        builder, context.get_data_type(like.dtype), size=LONGEST
+    )

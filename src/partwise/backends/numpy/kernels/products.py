@@ -140,8 +140,7 @@ def _leading(A, turned):
     return max(A.strides[across] // A.itemsize, A.shape[1 - across], 1)
 
 
-@in_python(lambda gemm, A, B, out: np.matmul(A, B, out=out))
-@compiled(**HELPER)
+@in_python(lambda gemm, A, B, out: np.matmul(A, B, out=out), compiled(**HELPER))
 def multiply(gemm, A, B, out):
     """Compute out = A B by the BLAS function at the address that `gemm` returns.
 
