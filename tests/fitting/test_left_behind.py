@@ -63,7 +63,8 @@ warnings.filterwarnings("always", message="compiled code cannot be kept")
 import partwise
 from partwise.knowledge.graph._compiled import kernels
 X = np.random.default_rng(0).random((30, 20))
-# whether a kernel is cached is decided on its creation; compiling it would take seconds
+# A kernel decides on its creation whether it is cached, so the test need not compile it, which
+# would take seconds.
 import partwise.backends.numpy.kernels.pivot
 partwise.NMF(2, solver="mu", max_iter=3, tol=0, random_state=0).fit(X)
 kernels()

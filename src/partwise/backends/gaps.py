@@ -9,7 +9,7 @@ their cost grows with the number of entries of E. If most entries are missing, w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -70,15 +70,12 @@ class WeightDeficit:
     def dot(self, B: AnyArray) -> AnyArray:
         """Return E B, (n, k)."""
         out = self.entries.dot(B)
-        if not self.seen:
-            return out
-        sums = B.sum(axis=0)[None, :]
-        return (sums if self.d is None else self.d[:, None] * sums) - out
+        return self._whole("V", B) - out if self.seen else out
 
     def tdot(self, F: AnyArray) -> AnyArray:
         """Return EᵀF, (p, k)."""
         out = self.entries.tdot(F)
-        return self._rows(F).sum(axis=0)[None, :] - out if self.seen else out
+        return self._whole("U", F) - out if self.seen else out
 
     def sums(self, side: str, factor: AnyArray, scaled: AnyArray) -> AnyArray:
         """Return w B ("V") or wᵀF ("U") of ``scaled``, computed once per ``factor``."""
@@ -117,20 +114,23 @@ class WeightDeficit:
         left = most - self.tdot(every)
         return arrays.cast(left > 1e-6 * most, self.entries.dtype)  # ignore rounding errors
 
-    def fill_dot(self, V: AnyArray, B: AnyArray) -> AnyArray:
-        """Return (E ∘ VBᵀ) B."""
-        out = self.entries.times_dot(V, B)
-        return self._rows(V) @ (B.T @ B) - out if self.seen else out
+    def times(self, side: str, Z: AnyArray, F: AnyArray) -> AnyArray:
+        """Return products with F of the entries times the model of Z, the factor on ``side``."""
+        return self.entries.times_dot(Z, F) if side == "V" else self.entries.times_tdot(F, Z)
 
-    def fill_tdot(self, F: AnyArray, U: AnyArray) -> AnyArray:
-        """Return (E ∘ FUᵀ)ᵀ F."""
-        out = self.entries.times_tdot(F, U)
-        return U @ (F.T @ self._rows(F)) - out if self.seen else out
+    def every(self, side: str, Z: AnyArray, F: AnyArray) -> AnyArray:
+        """Return `times` as if each entry were the ceiling of its row."""
+        return self._rows(Z) @ (F.T @ F) if side == "V" else Z @ (F.T @ self._rows(F))
+
+    def fill(self, side: str, Z: AnyArray, F: AnyArray) -> AnyArray:
+        """Return (E ∘ ZFᵀ) F, or (E ∘ FZᵀ)ᵀ F on the side "U"."""
+        out = self.times(side, Z, F)
+        return self.every(side, Z, F) - out if self.seen else out
 
     def squares(self, V: AnyArray, B: AnyArray) -> float:
         """Return Σ E ∘ (VBᵀ)²."""
         out = float(self.entries.times_squares(V, B).sum())
-        return arrays.vdot(self._rows(V) @ (B.T @ B), V) - out if self.seen else out
+        return arrays.vdot(self.every("V", V, B), V) - out if self.seen else out
 
 
 class Beside(Swept):
@@ -191,10 +191,10 @@ class MaskedData(Beside):
         lack = self.lack
         if isinstance(self.base, DenseData):
             return _seen_residuals(self.base, lack, V, U)
-        missing = arrays.float64((lack.fill_dot(V, U) * V).sum(axis=1))
+        missing = arrays.float64((lack.fill("V", V, U) * V).sum(axis=1))
         if self.moments is None:
             return self.base.row_sq_residuals(V, U) - missing
-        every = (lack._rows(V) @ (U.T @ U) - 2 * self.dot(U)) * V
+        every = (lack.every("V", V, U) - 2 * self.dot(U)) * V
         return self.moments[0] + arrays.float64(every.sum(axis=1)) - missing
 
     @cached_property
@@ -246,8 +246,7 @@ class HalfSeen:
 
     def lacking(self, Z: AnyArray) -> AnyArray:
         """Return products with F of the model at the missing entries for Z."""
-        lack = self.data.lack
-        return lack.fill_dot(Z, self.F) if self.side == "V" else lack.fill_tdot(self.F, Z)
+        return self.data.lack.fill(self.side, Z, self.F)
 
     def modelled(self, Z: AnyArray, pull: AnyArray) -> AnyArray:
         """Return products of F with the model at observed entries; ``pull`` is that of all entries.
@@ -257,17 +256,13 @@ class HalfSeen:
         """
         lack, F = self.data.lack, self.F
         if lack.seen:
-            return self._times(Z, F)
-        pos = pull - self._times(Z, F)
+            return lack.times(self.side, Z, F)
+        pos = pull - lack.times(self.side, Z, F)
         if isinstance(Z, np.ndarray) and Z.itemsize == 4 and bool((pos < LEFT * pull).any()):
             Z, F = Z.astype(np.float64), F.astype(np.float64)
-            whole = lack._rows(Z) @ (F.T @ F) if self.side == "V" else Z @ (F.T @ lack._rows(F))
-            pos = (whole - self._times(Z, F)).astype(pos.dtype)
+            pos = lack.every(self.side, Z, F) - lack.times(self.side, Z, F)
+            pos = pos.astype(pull.dtype)
         return _surely(pos, pull, F)
-
-    def _times(self, Z: AnyArray, F: AnyArray) -> AnyArray:
-        entries = self.data.lack.entries
-        return entries.times_dot(Z, F) if self.side == "V" else entries.times_tdot(F, Z)
 
     def _squares(self, Z: AnyArray) -> float:
         """Return Σ E ∘ Y²."""
@@ -337,30 +332,15 @@ def _surely(left: AnyArray, whole: AnyArray, summed: AnyArray) -> AnyArray:
 
 def _seen_residuals(base: DenseData, lack: WeightDeficit, V: AnyArray, U: AnyArray) -> AnyArray:
     """Return Σ_j w (x - y)² by row, independent of the model at missing entries."""
-    out, blocks = np.empty(base.shape[0]), lack.entries._blocks()  # type: ignore[attr-defined]
-    for rows, wX, E in _together(base._blocks(), blocks):
+    entries: Any = lack.entries
+    out, both = np.empty(base.shape[0]), (base._blocks(None), entries._blocks(None))
+    for (rows, wX), (_, E) in zip(*both, strict=True):
         d = 1.0 if lack.d is None else lack.d[rows, None]
         w = np.asarray(E if lack.seen else d - E, dtype=np.float64)
         w = np.where(w > EPS[wX.dtype.name] * d, w, 0)  # d - E is inexact at a missing entry
         R = wX - w * (V[rows] @ U.T)
         out[rows] = np.divide(R * R, w, out=np.zeros_like(R), where=w > 0).sum(axis=1)
     return out
-
-
-def _together(
-    blocks: Iterator[tuple[slice, Any]], others: Iterator[tuple[slice, Any]]
-) -> Iterator[tuple[slice, Any, Any]]:
-    """Yield blocks of the same rows of two arrays that may be divided differently."""
-    there, B = slice(0, 0), None  # type: slice, Any
-    for here, A in blocks:
-        at = here.start
-        while at < here.stop:
-            if at == there.stop:
-                there, B = next(others)
-            rows = slice(at, min(here.stop, there.stop))
-            own, other = (slice(at - r.start, rows.stop - r.start) for r in (here, there))
-            yield rows, A[own], B[other]
-            at = rows.stop
 
 
 class FilledData(Beside):

@@ -19,14 +19,6 @@ def row_squares(Y: AnyArray) -> AnyArray:
     return sums
 
 
-def squares(y: AnyArray) -> float:
-    """Return Σ y² of a long vector, in float64 from short sums in its own precision."""
-    whole = y[: y.size - y.size % 512].reshape(-1, 512)
-    rest = y[whole.size :]
-    with np.errstate(over="ignore"):
-        return float(np.vecdot(whole, whole).sum(dtype=np.float64)) + float(rest @ rest)
-
-
 def split_rows(index: AnyArray, n_rows: int) -> tuple[int, AnyArray]:
     """Return the layout of Aᵀ X: ``head`` rows that sum several samples, then single samples.
 

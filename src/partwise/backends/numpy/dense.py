@@ -173,8 +173,9 @@ class DenseData(InNumpy):
     def whole(self) -> Any:
         return self.X
 
-    def _blocks(self) -> Any:
-        return ((rows, self.X[rows]) for rows in arrays.row_blocks(*self.shape, BLOCK))
+    def _blocks(self, entries: int | None = BLOCK) -> Any:
+        """Return (rows, block) of all rows, with about this many ``entries`` or a default."""
+        return ((rows, self.X[rows]) for rows in arrays.row_blocks(*self.shape, entries or 0))
 
     def _by_row(self, function: Any, work: float = 10.0) -> AnyArray:
         """Return function(rows, block) of all blocks; ``work`` is that per entry of X."""
@@ -222,7 +223,7 @@ class DenseData(InNumpy):
 
     @cached_property
     def _square(self) -> float:
-        return _squares(self.X)
+        return arrays.dot64(self.X, self.X)
 
     def row_sums(self) -> AnyArray:
         return self._by_row(lambda _, X: X.sum(axis=1, dtype=np.float64))
@@ -386,27 +387,7 @@ class DenseData(InNumpy):
 
 @total_squares.register
 def _(data: DenseData, V: AnyArray | None = None, U: AnyArray | None = None) -> float:
-    X, found = data.X, 0.0
-    if type(data) is DenseData and (X.flags.c_contiguous or X.flags.f_contiguous):
-        found = data._square if V is None else _squares(X, V, U)
+    found = data._square if V is None and type(data) is DenseData else 0.0
     if 1e-20 < found < 1e30 or (data.dtype.itemsize == 8 and found):
         return found
     return float(total_squares.dispatch(object)(data, V, U))  # the sum may overflow in float32
-
-
-def _squares(X: AnyArray, V: Any = None, U: Any = None) -> float:
-    """Return ‖X‖² or ‖X - V Uᵀ‖² of a contiguous array; 0 if the model has another dtype."""
-    if not X.flags.c_contiguous:
-        X, V, U = X.T, U, V
-    if V is None:
-        return arrays.dot64(X, X)
-    if not V.dtype == U.dtype == X.dtype:
-        return 0.0
-    if X.size < arrays.MANY:
-        return blocks.squares(np.subtract(V @ U.T, X).ravel())
-    from partwise.backends.numpy.kernels import sums
-
-    V, B = np.ascontiguousarray(V), np.ascontiguousarray(U.T)
-    with one_blas_thread:
-        threads = threads_for((PASS + BLAS * len(B)) * X.size, True)
-        return float(sums.residual_squares(np.asarray(X), V, B, threads))

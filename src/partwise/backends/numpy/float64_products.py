@@ -35,7 +35,7 @@ class DoubleDense(FromSingle, DenseData):
 
     dtype = np.dtype(np.float64)
 
-    def _blocks(self) -> Any:
+    def _blocks(self, entries: int | None = None) -> Any:
         return ((rows, self.X[rows].astype(float)) for rows in arrays.row_blocks(*self.shape))
 
     def dot(self, U: AnyArray) -> AnyArray:

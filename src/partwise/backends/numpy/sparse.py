@@ -42,7 +42,7 @@ class SparseData(DenseData):
     def _XT(self) -> Any:
         return transposed(self.X)
 
-    def _blocks(self) -> Any:
+    def _blocks(self, entries: int | None = None) -> Any:
         return ((rows, self.X[rows].toarray()) for rows in arrays.row_blocks(*self.shape))
 
     def dot(self, U: AnyArray) -> AnyArray:

@@ -1,4 +1,4 @@
-"""Sums over whole arrays: extremes, products, and squared residuals.
+"""Extremes and sums of products over whole arrays.
 
 Arrays are divided into pieces that depend on their shape alone. Each piece has a separate sum, and
 the sums are added in order, so the number of threads changes no digit.
@@ -10,12 +10,10 @@ import numpy as np
 
 from partwise.backends.numpy.kernels import crew
 from partwise.backends.numpy.kernels._options import OPTIONS, compiled
-from partwise.backends.numpy.kernels.products import gemm, multiply
 from partwise.backends.threads import pieces
 
 WIDE = 512  # entries
 PIECES, LEAST = 64, 1024  # pieces of an array, and the least number of WIDE rows of a piece
-ENTRIES = 1 << 18  # entries of VB that are in memory at a time
 
 
 @compiled(**OPTIONS)
@@ -50,28 +48,3 @@ def overview(a, b, threads=1):
     least = min(s.min(initial=np.inf) for s in (found[:, 0], x))
     most = max(s.max(initial=-np.inf) for s in (found[:, 1], x))
     return float(least), float(most), float(found[:, 2].sum() + x @ y)
-
-
-@compiled(**OPTIONS)
-def _residual_rows(gemm, X, V, B, size, sums, lo, hi):
-    """Compute `residual_squares` of pieces lo to hi, which have ``size`` rows each."""
-    n, p = X.shape
-    product = np.empty((min(size, n), p), X.dtype)
-    for piece in range(lo, hi):
-        first = size * piece
-        m = min(size, n - first)
-        multiply(gemm, V[first : first + m], B, product[:m])
-        total = 0.0
-        for i in range(m):
-            for e in range(p):
-                total += np.float64(product[i, e] - X[first + i, e]) ** 2
-        sums[piece] = total
-
-
-def residual_squares(X, V, B, threads=1):
-    """Return ‖X - V B‖² of contiguous arrays in float64; differences have the precision of X."""
-    n, p = X.shape
-    size = 1 + ENTRIES // max(1, p)
-    sums = np.zeros(-(-n // size))
-    crew.rows(_residual_rows, (gemm(X.dtype)[0], X, V, B, size, sums), len(sums), 1, threads)
-    return float(sums.sum())
