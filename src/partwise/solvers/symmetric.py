@@ -46,9 +46,10 @@ class Symmetric:
         from partwise.backends.numpy.kernels import symmetric_sweep
 
         S, G = self.S, V.T @ V
-        if sp.issparse(S):
-            return float(symmetric_sweep.symmetric_rows(S.indptr, S.indices, S.data, V, G))
-        return float(symmetric_sweep.symmetric_dense(S, V, G))
+        n = len(V)
+        rows = (np.arange(0, n * n + 1, n), np.arange(n), np.ravel(S))
+        args = (S.indptr, S.indices, S.data) if sp.issparse(S) else rows
+        return float(symmetric_sweep.symmetric_rows(*args, V, G))
 
     def residual(self, V: Array, value: float, tol: float) -> float:
         """Return the relative KKT residual of V, see `kkt_residual`."""

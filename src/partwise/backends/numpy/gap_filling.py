@@ -178,10 +178,7 @@ class _Few(_Sampled):
         return now + (now - before) * now.dtype.type(dot64(moved - last, last - old) / size)
 
     def apart(self, fill: Fill, V: AnyArray, U: AnyArray) -> float:
-        from partwise.backends.numpy.kernels.sampled import apart_squares
-
-        assert fill.values is not None
-        return float(apart_squares(self.places.data, self.entries(V, U), fill.values))
+        return self._squares(self.entries(V, U) - fill.values)
 
     def _put(self, fill: Fill) -> None:
         assert fill.values is not None
@@ -197,15 +194,12 @@ class _FewInDense(_Few):
     def __init__(self, X: AnyArray, E: Any) -> None:
         super().__init__(E)
         self.X = np.array(X, order="C")
-        rows = np.repeat(np.arange(E.shape[0]), np.diff(E.indptr))
-        base = self.X[rows, E.indices]
+        self.rows = np.repeat(np.arange(E.shape[0]), np.diff(E.indptr))
+        base = self.X[self.rows, E.indices]
         self.base = base if base.any() else None  # w ∘ X at these entries
 
     def _write(self, values: AnyArray) -> None:
-        from partwise.backends.numpy.kernels.sampled import write_rows
-
-        values = values if self.base is None else values + self.base
-        write_rows(self.places.indptr, self.places.indices, values, self.X)
+        self.X[self.rows, self.places.indices] = values if self.base is None else values + self.base
 
     def _dot(self, U: AnyArray) -> AnyArray:
         return self.X @ U

@@ -57,24 +57,6 @@ def value_rows(indptr, indices, V, U, out, lo, hi):
             out[e] = y
 
 
-@compiled(**OPTIONS)
-def write_rows(indptr, indices, values, X):
-    """Write values to X at the non-zeros of a sparse matrix."""
-    for i in range(X.shape[0]):
-        row = X[i]
-        for e in range(indptr[i], indptr[i + 1]):
-            row[indices[e]] = values[e]
-
-
-@compiled(**OPTIONS)
-def apart_squares(x, a, b):
-    """Return Σ x (a - b)²."""
-    total = 0.0
-    for e in range(len(x)):
-        total += x[e] * (a[e] - b[e]) ** 2
-    return total
-
-
 @compiled(**HELPER)
 def _row_gram(H, G, d, U, indices, e, lo, hi, sign):
     """Compute H = d G + sign Σ e_j u_j u_jᵀ over places lo to hi."""

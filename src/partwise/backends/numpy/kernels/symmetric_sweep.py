@@ -83,34 +83,21 @@ def _row(i, own, V, G, c):
 
 
 @compiled(**OPTIONS)
-def symmetric_dense(S, V, G):
-    """Run a sweep on V in place, and update G = VᵀV; return the decrease."""
-    n, k = V.shape
-    c, fall = np.empty(k), 0.0
-    for i in range(n):
-        c[:] = 0
-        for other in range(n):
-            s = S[i, other]
-            if s != 0 and other != i:
-                for j in range(k):
-                    c[j] += s * V[other, j]
-        fall += _row(i, S[i, i], V, G, c)
-    return fall
-
-
-@compiled(**OPTIONS)
 def symmetric_rows(indptr, indices, values, V, G):
-    """Run a sweep for S in CSR format."""
+    """Sweep over V in place and update G = VᵀV; return the decrease of the objective.
+
+    S is given as CSR arrays. For a dense S, ``indices`` are those of one row.
+    """
     n, k = V.shape
     c, fall = np.empty(k), 0.0
     for i in range(n):
         c[:] = 0
         own = 0.0
         for at in range(indptr[i], indptr[i + 1]):
-            other, s = indices[at], values[at]
+            other, s = indices[at % len(indices)], values[at]
             if other == i:
                 own += s
-            else:
+            elif s != 0:
                 for j in range(k):
                     c[j] += s * V[other, j]
         fall += _row(i, own, V, G, c)
