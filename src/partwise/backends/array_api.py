@@ -7,6 +7,7 @@ compute faster.
 
 from __future__ import annotations
 
+import operator
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -26,7 +27,7 @@ from partwise.backends.arrays import (
     to_numpy,
 )
 from partwise.backends.curvature import of_pairs
-from partwise.backends.data_matrix import GAPS, Swept
+from partwise.backends.data_matrix import DataMatrix, Swept, check_values
 from partwise.backends.numpy.float64_products import DoubleProducts, double_products
 from partwise.backends.threads import cached_property
 
@@ -181,6 +182,10 @@ class OnDevice(Swept):
         return to_numpy(a) if self.back else contiguous(a)
 
 
+def _unchanged(B: AnyArray) -> AnyArray:
+    return B
+
+
 class DeviceDense(OnDevice):
     """A dense float32 or float64 array."""
 
@@ -269,22 +274,35 @@ class DeviceDense(OnDevice):
                 logs.append(xp.sum(X * xp.log(Y), axis=1, dtype=xp.float64))
             return xp.concat(out), xp.concat(logs)
 
-    def kl_tdot(self, V: AnyArray, U: AnyArray) -> AnyArray:
-        out = namespace(U).zeros_like(U)
-        with self.product("X / VUᵀ"):
+    def _product(self, make: Any, V: AnyArray, U: AnyArray, of: Any = _unchanged) -> AnyArray:
+        """Return R of(U), where R = make(X, VUᵀ)."""
+        B = of(U)
+        with self.product("a product with VUᵀ"):
+            return namespace(B).concat([make(X, V[rows] @ U.T) @ B for rows, X in self._blocks()])
+
+    def _tproduct(self, make: Any, V: AnyArray, U: AnyArray, of: Any = _unchanged) -> AnyArray:
+        """Return Rᵀ of(V), where R = make(X, VUᵀ)."""
+        total: Any = 0
+        with self.product("a product with VUᵀ"):
             for rows, X in self._blocks():
-                out += (X / self._modelled(V[rows], U)).T @ V[rows]
-        return out
+                total = total + make(X, V[rows] @ U.T).T @ of(V[rows])
+        return total
+
+    def _ratio(self, x: AnyArray, y: AnyArray) -> AnyArray:
+        return x / namespace(y).maximum(y, self._low)
+
+    def _bend(self, x: AnyArray, y: AnyArray) -> AnyArray:
+        y = namespace(y).maximum(y, self._low)
+        return x / y / y
+
+    def kl_tdot(self, V: AnyArray, U: AnyArray) -> AnyArray:
+        return self._tproduct(self._ratio, V, U)
 
     def times_dot(self, V: AnyArray, U: AnyArray) -> AnyArray:
-        parts = [(X * (V[rows] @ U.T)) @ U for rows, X in self._blocks()]
-        return namespace(U).concat(parts)
+        return self._product(operator.mul, V, U)
 
     def times_tdot(self, V: AnyArray, U: AnyArray) -> AnyArray:
-        out = namespace(U).zeros_like(U)
-        for rows, X in self._blocks():
-            out += (X * (V[rows] @ U.T)).T @ V[rows]
-        return out
+        return self._tproduct(operator.mul, V, U)
 
     def times_squares(self, V: AnyArray, U: AnyArray) -> AnyArray:
         return self._by_row(lambda rows, X: float64(X * (V[rows] @ U.T) ** 2).sum(axis=1))
@@ -293,14 +311,7 @@ class DeviceDense(OnDevice):
         raise NotImplementedError("a device has no sweeps over rows; check `curved` first")
 
     def kl_curvature(self, V: AnyArray, U: AnyArray, transposed: bool) -> AnyArray:
-        bends = ((rows, X, self._modelled(V[rows], U)) for rows, X in self._blocks())
-        if not transposed:
-            pairs = of_pairs(U)
-            return namespace(U).concat([(X / Y / Y) @ pairs for _, X, Y in bends])
-        total: Any = 0
-        for rows, X, Y in bends:
-            total = total + (X / Y / Y).T @ of_pairs(V[rows])
-        return total
+        return (self._tproduct if transposed else self._product)(self._bend, V, U, of_pairs)
 
 
 class DeviceSparse(DeviceDense):
@@ -408,26 +419,15 @@ class DeviceSparse(DeviceDense):
             R = self.csr(self.parts._replace(values=x / y))
             return self.multiply(R, U), self._sums(x * namespace(y).log(y))
 
-    def kl_tdot(self, V: AnyArray, U: AnyArray) -> AnyArray:
-        with self.product("X / VUᵀ"):
-            values = (self.parts.values / self._modelled(V, U))[self._by_column]
-            return self.multiply(self.csr(self._XT_parts._replace(values=values)), V)
+    def _product(self, make: Any, V: AnyArray, U: AnyArray, of: Any = _unchanged) -> AnyArray:
+        with self.product("a product with VUᵀ"):
+            values = make(self.parts.values, self._at_entries(V, U))
+            return self.multiply(self.csr(self.parts._replace(values=values)), of(U))
 
-    def kl_curvature(self, V: AnyArray, U: AnyArray, transposed: bool) -> AnyArray:
-        Y = self._modelled(V, U)
-        values = self.parts.values / Y / Y
-        if not transposed:
-            return self.multiply(self.csr(self.parts._replace(values=values)), of_pairs(U))
-        parts = self._XT_parts._replace(values=values[self._by_column])
-        return self.multiply(self.csr(parts), of_pairs(V))
-
-    def times_dot(self, V: AnyArray, U: AnyArray) -> AnyArray:
-        values = self.parts.values * self._at_entries(V, U)
-        return self.multiply(self.csr(self.parts._replace(values=values)), U)
-
-    def times_tdot(self, V: AnyArray, U: AnyArray) -> AnyArray:
-        values = (self.parts.values * self._at_entries(V, U))[self._by_column]
-        return self.multiply(self.csr(self._XT_parts._replace(values=values)), V)
+    def _tproduct(self, make: Any, V: AnyArray, U: AnyArray, of: Any = _unchanged) -> AnyArray:
+        with self.product("a product with VUᵀ"):
+            values = make(self.parts.values, self._at_entries(V, U))[self._by_column]
+            return self.multiply(self.csr(self._XT_parts._replace(values=values)), of(V))
 
     def times_squares(self, V: AnyArray, U: AnyArray) -> AnyArray:
         return self._sums(self.parts.values * self._at_entries(V, U) ** 2)
@@ -458,35 +458,34 @@ def xlogx(X: AnyArray) -> AnyArray:
     return X * xp.log(xp.where(X > 0, X, 1.0))
 
 
-def check_values(
-    values: AnyArray, place: Callable[[int], tuple[int, int]], estimator_name: str
-) -> None:
-    """Raise if an entry is NaN, infinite or negative; ``place`` maps i to row and column."""
-    xp = namespace(values)
-    if not values.shape[0] or (float(xp.min(values)) >= 0 and float(xp.max(values)) < np.inf):
-        return
-    flat = xp.reshape(values, (-1,))
-    bad = ~xp.isfinite(flat)
-    finite = not bool(xp.any(bad))
-    at = int(xp.argmin(flat) if finite else xp.argmax(cast(bad, np.int32)))
-    value, (row, column) = float(flat[at]), place(at)
-    if not finite:
-        raise ValueError(
-            f"Input X contains NaN or infinity: {value} at row {row}, column {column}. {GAPS}"
-        )
-    raise ValueError(
-        f"Negative values in data passed to {estimator_name}: the lowest is {value:g} at row "
-        f"{row}, column {column}; SemiNMF, CF and LCF accept negative values."
-    )
+def without_missing(
+    X: Any,
+    parts: Csr | None,
+    missing: float,
+    csr: Callable[[Csr], Any],
+    check: Callable[[Any], Any],
+    wrap: Callable[[Any], DataMatrix],
+) -> tuple[DataMatrix, DataMatrix, bool]:
+    """Return X with zeros for missing entries, their places, and whether these are observed.
 
-
-def check_dense(X: AnyArray, estimator_name: str) -> None:
-    """Refuse NaN, infinity and negative values in a dense array."""
-    check_values(X, lambda at: divmod(at, X.shape[1]), estimator_name)
+    ``parts`` are the arrays of a CSR matrix, or None for a dense X. The last three arguments make
+    a CSR matrix, check one kind of X, and wrap it as data.
+    """
+    values = X if parts is None else parts.values
+    hidden, xp = arrays.is_missing(values, missing), namespace(values)
+    kept = xp.where(hidden, xp.zeros_like(values), values)
+    if parts is None:
+        X = check(kept)
+        return wrap(X), wrap(cast(hidden, X.dtype)), False
+    X = check(csr(parts._replace(values=kept)))
+    places = cast(~hidden if missing == 0 else hidden, X.dtype)
+    return wrap(X), wrap(csr(parts._replace(values=places))), missing == 0
 
 
 def check_csr(parts: Csr, estimator_name: str) -> None:
     """Refuse NaN, infinity and negative values in a CSR matrix."""
-    check_values(
-        parts.values, lambda at: (int(parts.row_of[at]), int(parts.indices[at])), estimator_name
-    )
+
+    def place(at: int) -> tuple[int, int]:
+        return int(parts.row_of[at]), int(parts.indices[at])
+
+    check_values(parts.values, estimator_name, place)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import cupy
@@ -23,10 +23,10 @@ from partwise.backends.array_api import (
     DeviceDense,
     DeviceSparse,
     check_csr,
-    check_dense,
+    without_missing,
 )
 from partwise.backends.arrays import NO_MEMORY, AnyArray, cast
-from partwise.backends.data_matrix import BackEnd, DataMatrix
+from partwise.backends.data_matrix import BackEnd, DataMatrix, check_values
 
 #: Arrays are stored transposed, (k, n), so that neighbouring threads read neighbouring numbers.
 SWEEP = r"""
@@ -125,10 +125,7 @@ class OnCupy:
         return out
 
     def csr(self, parts: Csr) -> Any:
-        indptr, indices, values, shape = parts
-        # cuSPARSE takes 32-bit indices
-        indices, indptr = (cast(a, np.int32) for a in (indices, indptr))
-        return cusparse.csr_matrix((values, indices, indptr), shape=shape)
+        return csr_matrix(parts)
 
     def multiply(self, W: Any, Z: AnyArray) -> AnyArray:
         return W @ cupy.ascontiguousarray(Z)
@@ -154,6 +151,12 @@ def csr_parts(X: Any) -> Csr:
     return Csr(X.indptr, X.indices, X.data, tuple(X.shape))
 
 
+def csr_matrix(parts: Csr) -> Any:
+    """Return the matrix with these arrays; cuSPARSE takes 32-bit indices."""
+    indices, indptr = (cast(a, np.int32) for a in (parts.indices, parts.indptr))
+    return cusparse.csr_matrix((parts.values, indices, indptr), shape=parts.shape)
+
+
 def as_cupy_data(X: Any) -> CupyData | CupySparse:
     """Wrap a validated array or matrix."""
     return CupySparse(X) if cusparse.issparse(X) else CupyData(X)
@@ -169,26 +172,15 @@ def check(X: Any, estimator_name: str) -> Any:
     if cusparse.issparse(X):
         check_csr(csr_parts(X), estimator_name)
     else:
-        check_dense(X, estimator_name)
+        check_values(X, estimator_name)
     return X
 
 
 def gaps(X: Any, missing: float, estimator_name: str) -> tuple[DataMatrix, DataMatrix, bool]:
     """Return X with zeros for missing entries, and an array with ones there."""
-    sparse = cusparse.issparse(X)
-    X = X.tocsr() if sparse else X
-    values = X.data if sparse else X
-    hidden = arrays.is_missing(values, missing)
-    kept = cupy.where(hidden, cupy.zeros_like(values), values)
-    if not sparse:
-        X = check(kept, estimator_name)
-        return CupyData(X), CupyData(hidden.astype(X.dtype)), False
-    shape = tuple(X.shape)
-    X = check(cusparse.csr_matrix((kept, X.indices, X.indptr), shape=shape), estimator_name)
-    places = cusparse.csr_matrix(
-        ((~hidden if missing == 0 else hidden).astype(X.dtype), X.indices, X.indptr), shape=shape
-    )
-    return CupySparse(X), CupySparse(places), missing == 0
+    parts = csr_parts(X.tocsr()) if cusparse.issparse(X) else None
+    checked = partial(check, estimator_name=estimator_name)
+    return without_missing(X, parts, missing, csr_matrix, checked, as_cupy_data)
 
 
 def bring(a: Any, like: Any) -> CupyData | CupySparse:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from partwise.backends.arrays import AnyArray, Array, floor, to_numpy
+from partwise.backends.arrays import AnyArray, Array, cast, floor, namespace, to_numpy
 
 #: Part of the error for NaN: the setting that accepts missing entries.
 GAPS = "missing_values=np.nan takes entries that were not measured."
@@ -301,6 +301,33 @@ class InNumpy(Swept):
 
     def result(self, a: AnyArray) -> AnyArray:
         return a
+
+
+def check_values(
+    values: AnyArray, estimator_name: str, place: Any = None, *, before: int = 0
+) -> None:
+    """Raise if an entry is NaN, infinite or negative, and name its row and column.
+
+    ``place`` maps the position of an entry to them, for example in a sparse matrix. ``before`` is
+    the number of rows before the first one of ``values``.
+    """
+    xp = namespace(values)
+    if not values.shape[0] or (float(xp.min(values)) >= 0 and float(xp.max(values)) < np.inf):
+        return
+    flat = xp.reshape(values, (-1,))
+    bad = ~xp.isfinite(flat)
+    finite = not bool(xp.any(bad))
+    at = int(xp.argmin(flat) if finite else xp.argmax(cast(bad, np.int32)))
+    row, column = divmod(at, values.shape[1]) if place is None else place(at)
+    value, row = float(flat[at]), before + row
+    if not finite:
+        raise ValueError(
+            f"Input X contains NaN or infinity: {value} at row {row}, column {column}. {GAPS}"
+        )
+    raise ValueError(
+        f"Negative values in data passed to {estimator_name}: the lowest is {value:g} at row "
+        f"{row}, column {column}; SemiNMF, CF and LCF accept negative values."
+    )
 
 
 def refuse_anndata(X: Any) -> None:

@@ -17,10 +17,6 @@ def entries(X: Any) -> float:
     return float(X.density * X.shape[0] * X.shape[1])
 
 
-def dot(X: Any, U: AnyArray) -> AnyArray:
-    return X.dot(U)
-
-
 def tdot(X: Any, V: AnyArray) -> AnyArray:
     return X.tdot(np.ascontiguousarray(V))
 

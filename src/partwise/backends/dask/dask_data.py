@@ -21,7 +21,7 @@ from partwise.backends.arrays import AnyArray, to_numpy
 from partwise.backends.dask import dask_blocks as beside
 from partwise.backends.dask.dask_runners import Threads, Workers, current_client
 from partwise.backends.dask.row_blocks import RowLayout, Rows
-from partwise.backends.data_matrix import GAPS, BackEnd, DataMatrix, Swept, Weighed
+from partwise.backends.data_matrix import BackEnd, DataMatrix, Swept, Weighed, check_values
 from partwise.backends.numpy import blocks
 from partwise.backends.numpy.dense import DenseData
 from partwise.backends.numpy.float64_products import double_products
@@ -59,18 +59,14 @@ def check_dask(X: Any, estimator_name: str) -> DaskData:
 
 
 def check_blocks(data: DaskData, estimator_name: str) -> DaskData:
-    found = data.blocks.reduce(_problem, data.blocks, data.index_rows(), combine=_first)
-    if found is None:
-        return data
-    what, value, row, column = found
-    chunk = int(np.searchsorted(np.cumsum(data.chunks), row, side="right"))
-    place = f"at row {row}, column {column}, in row chunk {chunk}"
-    if what == "finite":
-        raise ValueError(f"Input X contains NaN or infinity: {value} {place}. {GAPS}")
-    raise ValueError(
-        f"Negative values in data passed to {estimator_name}: {value:g} {place}; CF and LCF take "
-        "signed data."
+    problem = data.blocks.reduce(
+        _problem, data.blocks, data.index_rows(), estimator_name, combine=_first
     )
+    if problem is None:
+        return data
+    row, message = problem
+    chunk = int(np.searchsorted(np.cumsum(data.chunks), row, side="right"))
+    raise ValueError(f"{message} The row is in row chunk {chunk}.")
 
 
 def gaps(X: Any, missing: float, estimator_name: str) -> tuple[DataMatrix, DataMatrix, bool]:
@@ -161,15 +157,21 @@ def _wrap(chunks: list[Any], dtype: Any) -> DenseData:
     return DenseData(parts[0] if len(parts) == 1 else np.concatenate(parts))
 
 
-def _problem(block: Any, rows: AnyArray) -> Any:
-    values = block.X.data if sp.issparse(block.X) else block.X
-    low, high = values.min(initial=0), values.max(initial=0)
-    if np.isfinite(low) and np.isfinite(high) and low >= 0:
-        return None
-    X = block.X.toarray() if sp.issparse(block.X) else block.X
-    finite = bool(np.isfinite(X).all())
-    row, column = np.argwhere(X == low if finite else ~np.isfinite(X))[0]
-    return "low" if finite else "finite", float(X[row, column]), int(rows[row]), int(column)
+def _problem(block: Any, rows: AnyArray, estimator_name: str) -> Any:
+    """Return a row with an invalid entry, and the message of the error; None if there is none."""
+    X, found = block.X, []
+    sparse = sp.issparse(X)
+
+    def place(at: int) -> tuple[int, int]:
+        row = int(np.searchsorted(X.indptr, at, side="right")) - 1 if sparse else at // X.shape[1]
+        found.append(int(rows[row]))
+        return found[0], int(X.indices[at]) if sparse else at % X.shape[1]
+
+    try:
+        check_values(X.data if sparse else X, estimator_name, place)
+    except ValueError as error:
+        return found[0], str(error)
+    return None
 
 
 def _first(shares: list[Any]) -> Any:
@@ -266,7 +268,7 @@ class DaskData(Swept):
         if not self.room_checked:
             self.layout.runner.check_room(self.shape[0], U.shape[1] * self.dtype.itemsize)
             self.room_checked = True
-        return self._rows(beside.dot, U, width=U.shape[1])
+        return self._rows(beside.call, "dot", U, width=U.shape[1])
 
     def _rows(self, function: Any, *args: Any, width: int | None = None, dtype: Any = None) -> Rows:
         shape = (0,) if width is None else (0, width)

@@ -9,6 +9,7 @@ functions, so one solver serves all back ends.
 
 from __future__ import annotations
 
+import operator
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -128,15 +129,15 @@ class Rows(NDArrayOperatorsMixin):
     def __getitem__(self, key: Any) -> Rows:
         if not (isinstance(key, tuple) and key[0] == slice(None)):
             raise IndexError("distributed rows are not taken apart; use gather() first")
-        return self.map(_take, self, key)
+        return self.map(operator.getitem, self, key)
 
     def __matmul__(self, other: Any) -> Any:
         if not isinstance(other, Rows):
             return self.map(np.matmul, self, other)
-        return self.reduce(_matmul_rows, self, other)
+        return self.reduce(np.matmul, self, other)
 
     def astype(self, dtype: Any, copy: bool = True) -> Rows:
-        return self if self.dtype == dtype else self.map(_astype, self, np.dtype(dtype))
+        return self if self.dtype == dtype else self.map(np.asarray, self, np.dtype(dtype))
 
     # -- operations that compute ----------------------------------------------------------------
 
@@ -176,8 +177,8 @@ class Rows(NDArrayOperatorsMixin):
 
     def sum(self, axis: Any = None, dtype: Any = None) -> Any:
         if axis == 1:
-            return self.map(_sum, self, axis, dtype)
-        return self.reduce(_sum, self, axis, dtype)
+            return self.map(np.sum, self, axis, dtype)
+        return self.reduce(np.sum, self, axis, dtype)
 
     def mean(self, axis: Any = None, keepdims: bool = False) -> Any:
         if axis == 1:
@@ -191,7 +192,7 @@ class Rows(NDArrayOperatorsMixin):
         return self.reduce(_limit, self, axis, np.minimum, combine=smallest)
 
     def any(self) -> bool:
-        return bool(self.reduce(_any, self, combine=largest))
+        return bool(self.reduce(np.any, self, combine=largest))
 
 
 class _Transposed:
@@ -206,44 +207,18 @@ class _Transposed:
 
 
 class RowFunctions:
-    """The functions of the array API that a solver needs on `Rows`; constants are numpy's."""
+    """The functions of the array API that a solver needs on `Rows`; the others are numpy's."""
 
-    float32, float64 = np.float32, np.float64
-    zeros, ones = staticmethod(np.zeros), staticmethod(np.ones)
-    maximum, minimum, sqrt, log, exp, abs, floor = (
-        np.maximum, np.minimum, np.sqrt, np.log, np.exp, np.abs, np.floor,
-    )  # fmt: skip
-
-    def astype(self, a: Rows, dtype: Any, *, copy: bool = True) -> Rows:
-        return a.astype(dtype)
+    def __getattr__(self, name: str) -> Any:
+        if name in ("astype", "sum", "mean", "max", "min", "any"):
+            return lambda a, *args, **options: getattr(a, name)(*args, **options)
+        if name in ("zeros_like", "ones_like", "full_like"):
+            return lambda a, *args: a.map(getattr(np, name), a, *args)
+        return getattr(np, name)
 
     def where(self, condition: Any, a: Any, b: Any) -> Rows:
         rows = next(x for x in (condition, a, b) if isinstance(x, Rows))
         return rows.map(np.where, condition, a, b)
-
-    def zeros_like(self, a: Rows) -> Rows:
-        return a.map(np.zeros_like, a)
-
-    def ones_like(self, a: Rows) -> Rows:
-        return a.map(np.ones_like, a)
-
-    def full_like(self, a: Rows, value: Any) -> Rows:
-        return a.map(np.full_like, a, value)
-
-    def sum(self, a: Rows, axis: Any = None, dtype: Any = None) -> Any:
-        return a.sum(axis=axis, dtype=dtype)
-
-    def mean(self, a: Rows, axis: Any = None, keepdims: bool = False) -> Any:
-        return a.mean(axis=axis, keepdims=keepdims)
-
-    def max(self, a: Rows, axis: Any = None) -> Any:
-        return a.max(axis=axis)
-
-    def min(self, a: Rows, axis: Any = None) -> Any:
-        return a.min(axis=axis)
-
-    def any(self, a: Rows) -> bool:
-        return a.any()
 
 
 FUNCTIONS = RowFunctions()
@@ -379,14 +354,6 @@ def smallest(shares: list[Any]) -> Any:
     return np.min(np.stack([np.asarray(s) for s in shares]), axis=0)
 
 
-def _take(block: AnyArray, key: Any) -> AnyArray:
-    return block[key]
-
-
-def _astype(block: AnyArray, dtype: Any) -> AnyArray:
-    return block.astype(dtype)
-
-
 def _spread(part: AnyArray, block: AnyArray) -> AnyArray:
     return np.broadcast_to(part, block.shape)
 
@@ -399,42 +366,23 @@ def _cross(a: AnyArray, b: AnyArray) -> AnyArray:
     return a.T @ b
 
 
-def _matmul_rows(a: AnyArray, b: AnyArray) -> AnyArray:
-    return a @ b
-
-
 def _dot64(a: AnyArray, b: AnyArray) -> float:
     return arrays.dot64(a, np.broadcast_to(b, a.shape))
 
 
-def _sweep(
-    Z: AnyArray,
-    C: AnyArray,
-    G: AnyArray,
-    d: Any,
-    r: AnyArray,
-    e: AnyArray,
-    times: int,
-    stop: float,
-    enough: float,
-) -> AnyArray:
+def _sweep(Z: AnyArray, C: AnyArray, *rest: Any) -> AnyArray:
     # Rows of a block end their sweeps together. The small limit keeps the results nearly
     # independent of how X is divided into blocks.
-    stop = min(stop, 1e-9)
-    return sweeps.sweep(Z.copy(), np.broadcast_to(C, Z.shape), G, d, r, e, times, stop, enough)
-
-
-def _sum(block: AnyArray, axis: Any, dtype: Any) -> Any:
-    return block.sum(axis=axis, dtype=dtype)
+    *others, stop, enough = rest
+    new: AnyArray = sweeps.sweep(
+        Z.copy(), np.broadcast_to(C, Z.shape), *others, min(stop, 1e-9), enough
+    )  # type: ignore[call-arg]
+    return new
 
 
 def _limit(block: AnyArray, axis: Any, limit: Any) -> Any:
     edge = -np.inf if limit is np.maximum else np.inf
     return limit.reduce(block, axis=axis, initial=edge).astype(block.dtype)
-
-
-def _any(block: AnyArray) -> bool:
-    return bool(block.any())
 
 
 def _nothing(block: AnyArray) -> int:

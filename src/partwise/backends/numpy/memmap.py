@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from partwise.backends import arrays
 from partwise.backends.arrays import AnyArray
-from partwise.backends.data_matrix import GAPS, ZEROS, Weighed
+from partwise.backends.data_matrix import ZEROS, Weighed, check_values
 from partwise.backends.numpy import blocks
 from partwise.backends.numpy.dense import DenseData
 
@@ -68,7 +68,7 @@ class MemmapData(DenseData):
             arrays.forget(self.X)
             yield rows, block if self.see is None else self.see(rows, block)
 
-    def _blocks(self) -> Iterator[tuple[slice, AnyArray]]:
+    def _blocks(self, entries: int | None = None) -> Iterator[tuple[slice, AnyArray]]:
         at = 0
         if self.head is not None and len(self.head):
             at = len(self.head)
@@ -168,23 +168,8 @@ def weighed(X: np.memmap, W: Any, missing: float | None) -> Weighed:
 def check_memmap(X: np.memmap | MemmapData, estimator_name: str, *, positive: bool = False) -> None:
     """Raise an error with the position of NaN, infinity or a negative entry; one pass."""
     for rows, block in (X if isinstance(X, MemmapData) else MemmapData(X)).read():
-        low, high = block.min(initial=0), block.max(initial=0)
-        if np.isfinite(low) and np.isfinite(high) and low >= 0 and not positive:
-            continue
-        bad = ~np.isfinite(block)
-        if bad.any():
-            at = tuple(int(i) for i in np.argwhere(bad)[0])
-            raise ValueError(
-                f"Input X contains NaN or infinity: {block[at]} at row {rows.start + at[0]}, "
-                f"column {at[1]}. {GAPS}"
-            )
-        if low < 0:
-            row, column = (int(i) for i in np.unravel_index(block.argmin(), block.shape))
-            raise ValueError(
-                f"Negative values in data passed to {estimator_name}: {low:g} at row "
-                f"{rows.start + row}, "
-                f"column {column}; CF and LCF take signed data."
-            )
+        if block.size:
+            check_values(block, estimator_name, before=rows.start)
         if positive and block.size and block.min() == 0:
             raise ValueError(ZEROS)
 
