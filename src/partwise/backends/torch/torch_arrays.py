@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import scipy.sparse as sp
@@ -30,6 +31,17 @@ class TensorFunctions:
 
     def full_like(self, a: Any, value: Any) -> Any:
         return torch.full_like(a, float(value))
+
+
+@contextmanager
+def without_tf32() -> Iterator[None]:
+    """Run products in full float32, whatever the user's setting is."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
 
 
 arrays.register_namespace(torch.Tensor, TensorFunctions())
@@ -127,11 +139,9 @@ def _(
 
 
 @sweeps.quadratic_change.register
-def _(new: torch.Tensor, old: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None) -> Any:
-    found = None
-    if new.dtype == torch.float32 and C.shape == new.shape:
-        found = triton_dispatch.attempt("change", new, new, old, C, G, d, k=new.shape[1])
-    return in_operations(new, old, C, G, d) if found is None else found
+def _(new: torch.Tensor, *rest: Any) -> Any:
+    with without_tf32():
+        return in_operations(new, *rest)
 
 
 @curvature.damped_step.register

@@ -8,31 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 
-import partwise.backends.torch.torch_arrays  # noqa: F401  what tensors register
 from partwise.backends.array_api import (
     GPU_BLOCKS,
     Csr,
     DeviceDense,
     DeviceSparse,
     check_csr,
-    check_dense,
+    without_missing,
 )
-from partwise.backends.arrays import NO_MEMORY, AnyArray, is_missing, row_blocks, to_numpy
-from partwise.backends.data_matrix import BackEnd, DataMatrix
+from partwise.backends.arrays import NO_MEMORY, AnyArray, row_blocks, to_numpy
+from partwise.backends.data_matrix import BackEnd, DataMatrix, check_values
+from partwise.backends.numpy.blocks import split_rows
 from partwise.backends.threads import cached_property
 from partwise.backends.torch import triton_dispatch
+from partwise.backends.torch.torch_arrays import without_tf32
 
 #: On a GPU a CSR matrix with at least this share of non-zeros is multiplied faster as a dense one.
 DENSE_FROM = 0.02
-#: Matrix products on a GPU are fast if the width is a multiple of this, and at least 32. Narrower
-#: factors are padded with columns of zeros.
-WIDTH = 8
 csr_tensor: Any = torch.sparse_csr_tensor
 #: Minimum number of entries of X for the split products of `triton_products` to be faster.
 SPLIT_FROM = 1 << 22
@@ -70,7 +69,7 @@ def check(X: Any, estimator_name: str) -> Any:
     if X.dtype not in (torch.float32, torch.float64):
         X = X.to(torch.float32 if X.dtype in (torch.float16, torch.bfloat16) else torch.float64)
     if X.layout == torch.strided:
-        check_dense(X, estimator_name)
+        check_values(X, estimator_name)
     else:
         check_csr(csr_parts(X), estimator_name)
     return X
@@ -134,14 +133,9 @@ class TorchData(OnTensors, DeviceDense):
 
     @contextmanager
     def product(self, what: str) -> Iterator[None]:
-        """Run without TF32, whatever the user's setting is, and explain memory errors."""
-        before = torch.backends.cuda.matmul.allow_tf32
-        torch.backends.cuda.matmul.allow_tf32 = False
-        try:
-            with memory_errors(what, self.like.device):
-                yield
-        finally:
-            torch.backends.cuda.matmul.allow_tf32 = before
+        """Run without TF32, and explain memory errors."""
+        with without_tf32(), memory_errors(what, self.like.device):
+            yield
 
     def made(self, X: Any) -> TorchData:
         return TorchData(X, back=self.back)
@@ -163,22 +157,12 @@ class TorchData(OnTensors, DeviceDense):
             found = self._split("dot", U)
             if found is not None:
                 return found.t()
-            padded = _wide(U)
-            out = _buffer(padded.shape[0], self.shape[0], U)
-            for rows in self._even():
-                torch.mm(padded, self.X[rows].t(), out=out[:, rows])
-            return out[: U.shape[1]].t()
+            return (U.t() @ self.X.t()).t()
 
     def tdot(self, V: AnyArray) -> AnyArray:
         with self.product("Xᵀ V"):
-            if not V.is_cuda:
-                return self.X.t() @ V
             found = self._split("tdot", V)
-            if found is not None:
-                return found
-            padded = _wide(V)
-            parts = [self.X[rows].t() @ padded[:, rows].t() for rows in self._even()]
-            return sum(parts[1:], parts[0])[:, : V.shape[1]]
+            return self.X.t() @ V if found is None else found
 
     @cached_property
     def _halves(self) -> tuple[Any, float] | None:
@@ -227,26 +211,16 @@ class TorchData(OnTensors, DeviceDense):
         if weights is not None or index is None:
             return super().weighted(weights, index, n_rows)
         index = to_numpy(index)
-        # The first `shared` rows of the result may sum several samples; later rows are one sample.
-        sums = np.flatnonzero(np.bincount(index, minlength=n_rows) != 1)
-        shared = int(sums[-1]) + 1 if len(sums) else 0
+        shared, sample = split_rows(index, n_rows)
         if not 0 < 2 * shared <= n_rows:
             return super().weighted(weights, index, n_rows)
-        sample = np.empty(n_rows, dtype=np.int64)
-        sample[index] = np.arange(len(index))
         members = np.flatnonzero(index < shared)
         top = self.X.new_zeros((shared, self.shape[1]), dtype=torch.float64)
         for part in row_blocks(len(members), max(1, self.shape[1] // self.block_scale)):
             some = members[part]
             top.index_add_(0, self.rows(index[some]), self.X[self.rows(some)].double())
-        made = StackedRows(self.made(top.to(self.X.dtype)), SomeRows(self, sample[shared:]))
+        made = StackedRows(self.made(top.to(self.X.dtype)), SomeRows(self, sample))
         return made.weighing(None, self.shape[0])
-
-    def _even(self) -> list[slice]:
-        """Return the rows in two slices: a multiple of WIDTH, which is fast, and the remainder."""
-        n = self.shape[0]
-        even = n - n % WIDTH
-        return [part for part in (slice(0, even), slice(even, n)) if part.start < part.stop]
 
     def _fused(self, name: str, V: AnyArray, U: AnyArray) -> Any:
         """Return the product from one pass over X without large temporaries, if possible."""
@@ -348,22 +322,6 @@ def _is_half(X: AnyArray) -> bool:
     return bool((X.half().float() == X).all())
 
 
-def _buffer(width: int, n: int, like: AnyArray) -> AnyArray:
-    """Return an empty (width, n) tensor, aligned so that a GPU reads rows fast."""
-    return like.new_empty((width, -(-n // WIDTH) * WIDTH))[:, :n]
-
-
-def _wide(B: AnyArray) -> AnyArray:
-    """Return Bᵀ, padded with zeros and aligned as products on a GPU need it."""
-    (n, k), width = B.shape, max(32, -(-B.shape[1] // WIDTH) * WIDTH)
-    if width == k and B.stride(0) == 1 and B.stride(1) % WIDTH == 0:
-        return B.t()
-    out = _buffer(width, n, B)
-    out[:k] = B.t()
-    out[k:] = 0
-    return out
-
-
 class TorchSparse(OnTensors, DeviceSparse):
     """A CSR tensor."""
 
@@ -386,18 +344,9 @@ class TorchSparse(OnTensors, DeviceSparse):
 def gaps(X: Any, missing: float, estimator_name: str) -> tuple[DataMatrix, DataMatrix, bool]:
     """Return X with zeros for missing entries, and a tensor with ones there."""
     X = X.detach()
-    X = X if X.layout == torch.strided else X.to_sparse_csr()
-    sparse = X.layout != torch.strided
-    values = X.values() if sparse else X
-    hidden = is_missing(values, missing)
-    kept = torch.where(hidden, torch.zeros_like(values), values)
-    if not sparse:
-        X = check(kept, estimator_name)
-        return as_torch_data(X), as_torch_data(hidden.to(X.dtype)), False
-    indptr, indices, _, shape = csr_parts(X)
-    X = check(csr_tensor(indptr, indices, kept, shape), estimator_name)
-    places = (~hidden if missing == 0 else hidden).to(X.dtype)
-    return as_torch_data(X), as_torch_data(csr_tensor(indptr, indices, places, shape)), missing == 0
+    parts = None if X.layout == torch.strided else csr_parts(X.to_sparse_csr())
+    checked = partial(check, estimator_name=estimator_name)
+    return without_missing(X, parts, missing, lambda new: csr_tensor(*new), checked, as_torch_data)
 
 
 def bring(a: Any, like: Any) -> TorchData | TorchSparse:

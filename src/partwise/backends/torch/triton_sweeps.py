@@ -1,4 +1,4 @@
-"""Triton kernels for GPUs: coordinate sweeps, changes of the objective, and Laplacians.
+"""Triton kernels for GPUs: coordinate sweeps and Laplacians.
 
 `sweep` gives each thread one row: its registers hold the k coordinates, so a sum over them needs
 no other thread. Factors are passed and returned transposed, (k, n), so that neighbouring threads
@@ -166,57 +166,10 @@ def _prepared(
     return run
 
 
-@triton.jit(do_not_specialize=["n", "new_column", "old_column", "c_column"])
-def _change(
-    NEW, OLD, C, G, D, OUT, n, k, new_row, new_column, old_row, old_column, c_row, c_column,
-    HAS_D: tl.constexpr, ROWS: tl.constexpr, L: tl.constexpr, J: tl.constexpr,
-):  # fmt: skip
-    # the layout of rows and coordinates is that of `_sweep`
-    rows = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
-    inside = rows < n
-    at = tl.arange(0, L)
-    both = ()
-    for i in tl.static_range(J):
-        column = (at * J + i)[:, None].to(tl.int64)
-        mask = inside[None, :] & (column < k)
-        one = tl.load(NEW + rows[None, :] * new_row + column * new_column, mask=mask, other=0.0)
-        two = tl.load(OLD + rows[None, :] * old_row + column * old_column, mask=mask, other=0.0)
-        both = both + (one + two,)
-    if HAS_D:
-        d = tl.load(D + rows, mask=inside, other=0.0)
-    total = tl.zeros([ROWS], tl.float64)
-    for j in range(k):
-        p = tl.zeros([L, ROWS], tl.float32)
-        for m in tl.static_range(J):
-            p += both[m] * tl.load(G + j * (L * J) + m * L + at)[:, None]
-        slope = 0.5 * tl.sum(p, axis=0)
-        if HAS_D:
-            slope = d * slope
-        far = tl.cast(j, tl.int64)
-        slope -= tl.load(C + rows * c_row + far * c_column, mask=inside, other=0.0)
-        new = tl.load(NEW + rows * new_row + far * new_column, mask=inside, other=0.0)
-        old = tl.load(OLD + rows * old_row + far * old_column, mask=inside, other=0.0)
-        total += (slope * (new - old)).to(tl.float64)
-    tl.store(OUT + tl.program_id(0), tl.sum(total, axis=0))
-
-
-def change(new: Tensor, old: Tensor, C: Tensor, G: Tensor, d: Tensor | None) -> Tensor:
-    """Return ⟨d ∘ (new + old) G/2 - C, new - old⟩ of float32 rows."""
-    n, k = new.shape
-    tiled, length, tiles = _in_tiles(G)
-    shares = torch.empty(triton.cdiv(n, 32), dtype=torch.float64, device=new.device)
-    _change[(len(shares),)](
-        new, old, C, tiled, new if d is None else d, shares, n, k,
-        *new.stride(), *old.stride(), *C.stride(),
-        HAS_D=d is not None, ROWS=32, L=length, J=tiles, num_warps=1,
-    )  # fmt: skip
-    return shares.sum()
-
-
 def _in_tiles(G: Tensor) -> tuple[Tensor, int, int]:
     """Return the rows of G divided into tiles, contiguous and padded with zeros.
 
-    The result is stored with G, because a sweep and the changes after it both need it.
+    The result is stored with G, because sweeps of several starts may share it.
     """
     k = G.shape[0]
     length, tiles = _tiles(k)
