@@ -142,7 +142,7 @@ def ones(Z: AnyArray, n: int) -> Array:
 
 
 def spread(part: AnyArray, Z: AnyArray) -> Array:
-    """Return ``part``, broadcast to the shape of Z."""
+    """Return an array of fewer rows or columns, broadcast to the shape of Z."""
     return spread_over(Z, part)
 
 
@@ -233,13 +233,13 @@ def spectral_norm(G: AnyArray) -> float:
 
 @singledispatch
 def pending_scalar(value: Any) -> Callable[[], float] | None:
-    """Return a function that waits for a scalar on a device; None for a scalar in memory."""
+    """Return a function that waits for a number on a GPU; None for a number in memory."""
     return None
 
 
 @singledispatch
 def extrapolate(new: AnyArray, old: AnyArray, weight: float) -> AnyArray:
-    """Return new + weight (new - old), in few passes."""
+    """Return the extrapolated factor new + weight (new - old), in few passes over it."""
     return new + weight * (new - old)
 
 
@@ -258,7 +258,7 @@ def _(new: np.ndarray, old: AnyArray, weight: float) -> Array:
 
 @singledispatch
 def clip_at_zero(out: AnyArray) -> Array:
-    """Return max(out, 0), computed in place if possible."""
+    """Return the array with negative entries set to zero, in place if possible."""
     return namespace(out).maximum(out, 0)
 
 
@@ -269,13 +269,13 @@ def _(out: np.ndarray) -> Array:
 
 
 def side_by_side(parts: Sequence[AnyArray]) -> Array:
-    """Join factors with the same rows to one wide factor."""
+    """Concatenate factors with the same rows to one factor with more columns."""
     return parts[0] if len(parts) == 1 else joined(*parts)
 
 
 @singledispatch
 def joined(first: AnyArray, *others: AnyArray) -> Array:
-    """Return arrays side by side."""
+    """Return the arrays, concatenated along columns."""
     return namespace(first).concat([first, *others], axis=1)
 
 
@@ -285,7 +285,7 @@ def _(first: np.ndarray, *others: AnyArray) -> Array:  # concat is numpy 2's nam
 
 
 def column_blocks(wide: AnyArray, widths: Sequence[int]) -> list[AnyArray]:
-    """Split a wide factor into blocks, each in its own memory."""
+    """Split a factor with many columns into blocks of columns, each copied."""
     if len(widths) == 1:
         return [wide]
     ends = np.cumsum(widths).tolist()
@@ -295,27 +295,27 @@ def column_blocks(wide: AnyArray, widths: Sequence[int]) -> list[AnyArray]:
 
 @singledispatch
 def cut(wide: AnyArray, begin: int, end: int) -> Array:
-    """Return some columns as one contiguous array."""
+    """Return some columns of a factor as a contiguous array."""
     some: Array = contiguous(wide[:, begin:end])
     return some
 
 
 @singledispatch
 def materialize(a: AnyArray) -> AnyArray:
-    """Return ``a`` with its values computed, for lazy arrays."""
+    """Return the array with its values computed; only lazy arrays change."""
     return a
 
 
 @singledispatch
 def orthonormal(Y: AnyArray) -> Array:
-    """Return an orthonormal basis of the columns of a tall Y."""
+    """Return an orthonormal basis of the columns of Y, which has many rows."""
     Q: Array = namespace(Y).linalg.qr(Y)[0]
     return Q
 
 
 @orthonormal.register
 def _(Y: np.ndarray) -> Array:
-    """Decompose many rows in pieces: Y_i = Q_i R_i, and the stacked R_i = QR."""
+    """Compute the QR decomposition of many rows from those of pieces of them."""
     n, k = Y.shape
     parts = pieces(n, max(64 * k, LEAST // max(1, k)), PIECES)
     if len(parts) == 1:
@@ -359,7 +359,7 @@ def _(V: np.ndarray) -> Array:
     return out
 
 
-#: Results of `limits` for arrays that stay unchanged, while `unchanged` is active.
+#: Results of `limits` for arrays that do not change while the context `unchanged` is active.
 _seen: ContextVar[dict[Any, tuple[float, float, AnyArray]] | None] = ContextVar(
     "seen", default=None
 )
@@ -367,7 +367,7 @@ _seen: ContextVar[dict[Any, tuple[float, float, AnyArray]] | None] = ContextVar(
 
 @contextmanager
 def unchanged() -> Iterator[None]:
-    """Declare that arrays stay unchanged, so that `limits` reads each only once."""
+    """Context in which arrays do not change, so `limits` reads each of them only once."""
     token = _seen.set({})
     try:
         yield
@@ -392,7 +392,7 @@ def limits(a: np.ndarray) -> tuple[float, float]:
 
 
 def _extremes(a: np.ndarray) -> tuple[float, float]:
-    """Return `limits` of a contiguous array in C order."""
+    """Return the smallest and largest entry of a contiguous array in C order."""
     if a.size >= MANY and _plain_pair(a, a):
         least, most, total = _overview(a, a)
         if not np.isnan(total):
@@ -456,7 +456,7 @@ def _(F: np.ndarray) -> AnyArray:
         calls = [(t, (0, k), part, (0, k)) for t, part in enumerate(parts)]
         products.multiply_parts(F.T, F, sums, calls, threads_for(float(n) * k * k, True))
     G = sums.sum(axis=0)
-    return 0.5 * (G + G.T)  # the two triangles may be rounded differently
+    return 0.5 * (G + G.T)  # rounding errors of the two triangles may differ
 
 
 @cache
@@ -481,7 +481,7 @@ def _nothing() -> None: ...
 
 
 def floor(dtype: Any) -> float:
-    """Return the smallest denominator; numerators have no limit."""
+    """Return the smallest normal number; smaller denominators count as zero."""
     return float(np.finfo(numpy_dtype(dtype)).tiny)
 
 
@@ -499,7 +499,7 @@ def _(a: np.ndarray, b: AnyArray) -> float:
         if _plain_pair(*pair):
             return _overview(*pair)[2]
 
-    # BLAS would sum in the precision of the factors
+    # BLAS would add in the precision of the factors.
     return float(np.einsum("ij,ij->", a, b, dtype=np.float64, casting="unsafe"))
 
 

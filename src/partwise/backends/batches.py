@@ -17,12 +17,13 @@ from partwise.backends.data_matrix import refuse_anndata
 from partwise.backends.masks import refuse_masks
 from partwise.backends.numpy.memmap import _check_length
 
-#: Number of entries that are read together unless the store has chunks, and shuffled together.
+#: Number of entries that are read together if the store has no chunks, and number of entries that
+#: are shuffled together.
 RUN_ENTRIES, POOL_ENTRIES = 2**18, 2**22
 
 
 class Batch(NamedTuple):
-    """Some samples and their row numbers."""
+    """A batch of samples, and the numbers of their rows in X."""
 
     rows: AnyArray
     X: Any
@@ -34,7 +35,7 @@ class RowSource:
     Parameters
     ----------
     shape, dtype
-        Of X; batches have a float dtype.
+        Shape and dtype of X; batches have a float dtype.
     read : callable
         ``read(start, stop)`` returns these rows as an ndarray or a CSR matrix.
     bounds : (m + 1,) array
@@ -49,7 +50,7 @@ class RowSource:
         self.dtype = dtype if dtype in (np.float32, np.float64) else np.dtype(np.float64)
 
     def piece(self, number: int) -> Batch:
-        """Return the rows of one piece, in memory."""
+        """Return the rows of one piece as an array in memory."""
         start, stop = int(self.bounds[number]), int(self.bounds[number + 1])
         X = self._read(start, stop)
         if not sp.issparse(X) and hasattr(X, "tocsr"):  # a sparse matrix of another package
@@ -62,7 +63,7 @@ class RowSource:
         return Batch(np.arange(start, stop), X)
 
     def sample(self, entries: int, rng: Any) -> Batch:
-        """Read random pieces with about this many entries, at least one."""
+        """Read randomly chosen pieces with about this many entries, at least one piece."""
         pool: list[Batch] = []
         rows = 0
         for number in rng.permutation(len(self.bounds) - 1).tolist():
@@ -74,7 +75,7 @@ class RowSource:
         return _joined(pool)
 
     def batches(self, size: int, rng: np.random.RandomState | None) -> Iterator[Batch]:
-        """Yield all rows once, ``size`` at a time; shuffled unless ``rng`` is None."""
+        """Yield batches of ``size`` rows that contain each row once; shuffle if ``rng``."""
         order = np.arange(len(self.bounds) - 1)
         order = order if rng is None else rng.permutation(order)
         least = max(size, POOL_ENTRIES // self.shape[1])
@@ -107,7 +108,7 @@ class InMemory(RowSource):
 
 
 def _cut(pool: Batch, size: int, rng: np.random.RandomState | None) -> Iterator[Batch]:
-    """Yield batches of a pool; rows of a batch stay in the order of the data."""
+    """Yield batches of rows in memory; rows of a batch keep the order of the data."""
     n = len(pool.rows)
     order = None if rng is None or n <= size else rng.permutation(n)
     for start in range(0, n, size):

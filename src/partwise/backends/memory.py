@@ -1,4 +1,4 @@
-"""Free memory of this process."""
+"""Functions that check the free memory of this computer."""
 
 from __future__ import annotations
 

@@ -148,7 +148,8 @@ def _(
     C, G = np.ascontiguousarray(C, Z.dtype), np.ascontiguousarray(G, Z.dtype)
     d = np.ones(1, Z.dtype) if d is None else d
     arrays = (W.indptr, W.indices, W.data.astype(Z.dtype, copy=False), Z.dtype.type(scale))
-    blocks = -(-n // (GROUPS * hals.LANES))  # full ones: idle lanes also cost
+    # number of full blocks, since unused lanes cost time too
+    blocks = -(-n // (GROUPS * hals.LANES))
     groups = -(-n // (blocks * hals.LANES)) if blocks else 1
     threads = threads_for(float(n) * k * k * rounds, True)
     ridge = np.ascontiguousarray(r, Z.dtype)
@@ -302,7 +303,7 @@ def sweep_columns(
         first = total if done == 0 else first
         if total <= stop * stop * first or total <= enough * blocks:
             break
-        if done > 20 and total >= last:  # only rounding errors still change
+        if done > 20 and total >= last:  # the remaining changes are rounding errors
             break
         last = total
     return z.T

@@ -180,7 +180,7 @@ def _gaussian(
     """Return A = Σ⁻¹Mᵀ and b = -½ diag(M Σ⁻¹ Mᵀ); a trace below ``noise`` counts as zero."""
     d = within.shape[0]
     size = float(np.trace(within)) / d
-    if not size * d > noise:  # with one label per class the covariance is unknown
+    if not size * d > noise:  # with one label per class, the covariance is unknown
         return M.T, -0.5 * (M * M).sum(axis=1)
     S = (1 - shrink) * within
     S[np.diag_indices(d)] += shrink * size

@@ -168,7 +168,7 @@ class Ensemble:
 
     @property
     def candidates(self) -> Candidates:
-        """Members with their weights, the largest first."""
+        """Members of the ensemble with their weights, those with the largest weight first."""
         rows = []
         for member, w in zip(self.members, self.weights.tolist(), strict=True):
             ratio = w * len(self.members)
@@ -240,7 +240,7 @@ class Fitted(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """Slow members that a fast answer reuses, with their predictions and their labels."""
+    """Slow members that a fast fit reuses, with their predictions and their labels."""
 
     members: list[Member]
     weights: AnyArray
@@ -413,7 +413,7 @@ class EnsembleFit:
         return fitted, failed
 
     def is_fast(self, member: Member) -> bool:
-        """Return whether the member is fitted quickly enough for a fast answer."""
+        """Return whether the member can be fitted quickly enough for an interactive fit."""
         prepared = self.features.prepared[member.preparation]
         return member.kind not in ("trees", "ridge") and prepared.has_parts
 

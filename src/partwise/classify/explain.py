@@ -164,7 +164,8 @@ class Explained(Results):
             order = np.random.RandomState(self._seed()).permutation(len(closed))
             return np.asarray(order[~closed[order]][:n])
         doubt = self._doubt() if fitted else np.ones(len(closed))
-        cache = self.__dict__.setdefault("_cache", {})  # the space depends only on the part weights
+        # the coordinates depend only on the part weights
+        cache = self.__dict__.setdefault("_cache", {})
         with blas_threads(self.embedding_.size):
             if "asking" not in cache:
                 cache["asking"] = query.make_space(self._features.first.views["both"])

@@ -253,7 +253,7 @@ class Features:
         arrays = {name: firsts[name].as_trained(Z) for name, Z in {"": X, **(also or {})}.items()}
         seen = np.full(X.shape[0], -1)
         if self.digests.size:
-            numbers = range(len(self.digests))[::-1]  # the first of equal samples counts
+            numbers = range(len(self.digests))[::-1]  # if samples are equal, use the first of them
             known = dict(zip(self.digests[::-1].tolist(), numbers, strict=True))
             digests = sample_digests(list(arrays.values())).tolist()
             seen = np.array([known.get(digest, -1) for digest in digests], dtype=int)
@@ -429,7 +429,7 @@ def _factorize(model: Any, P: Any, graph: sp.csr_array) -> tuple[AnyArray, AnyAr
         k = int(model.n_components)
         return np.zeros((P.shape[0], k)), np.zeros((k, P.shape[1]))
     if is_local(P) and not sp.issparse(P):
-        P = P.astype(np.float32, copy=False)  # single precision is enough for features
+        P = P.astype(np.float32, copy=False)  # single precision is exact enough for features
     with suppress_convergence_warning():
         model.fit(P, graph=graph)
     V, H = (np.asarray(to_numpy(Z), np.float64) for Z in (model.embedding_, model.components_))

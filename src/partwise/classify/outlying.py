@@ -66,7 +66,10 @@ class Outlying:
     found: float
 
     def score(self, codes: AnyArray, near: sp.csr_array | None = None) -> AnyArray:
-        """Return the share of samples of labelled classes that are nearer, from 0 to 1."""
+        """Return the share of samples of labelled classes that lie closer to the labels.
+
+        The share is between 0 and 1; a large one means that the sample is unusual.
+        """
         cosine = unit_rows(np.asarray(codes, dtype=float)) @ self.told.T
         reach = self.reach if near is None else near @ self.reach
         return self._placed(_distances(cosine.max(axis=1), reach))

@@ -269,7 +269,7 @@ def _without_codes(values: np.ndarray) -> tuple[np.ndarray, str, list[float]]:
 
 
 def _category(known: Sequence[str]) -> Learned:
-    """Learn the categories of a column; leave out codes that all differ, and long texts."""
+    """Learn the categories of a column; omit columns of codes and of long texts."""
     values = set(known)
     repeated = len(values) < len(known) and len(values) <= max(2, len(known) / 2)
     code = next(filter(is_code, known), "")

@@ -254,7 +254,7 @@ def _stretched(image: Any) -> Any:
 
 
 def _eight_bits(values: np.ndarray, white: float) -> Any:
-    """Return an image of values from 0 to `white`."""
+    """Convert an image with values from 0 to ``white`` to eight bits per channel."""
     from PIL import Image
 
     shares = values / (white if white > 0 else 1.0)

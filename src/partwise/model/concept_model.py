@@ -180,7 +180,7 @@ class ConceptModel(Model):
         self._known: tuple[AnyArray, AnyArray] | None = None
 
     def bound(self, n: int, dtype: Any) -> float:
-        """Return an estimate from above of ‖K‖₂ by a few power iterations."""
+        """Return an upper estimate of ‖K‖₂, the step size of C, by power iterations."""
         if self._bound is None:
             v = np.random.RandomState(0).uniform(size=(n, 1)).astype(dtype)
             size = 0.0

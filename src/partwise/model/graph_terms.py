@@ -239,7 +239,7 @@ class Anchored(Term):
 class AnchoredDivergence(Anchored):
     """The term λ Σ_ij W_ij D(a_j ‖ z_i) with the Kullback-Leibler divergence D.
 
-    It replaces `Anchored` for a KL loss.
+    This term replaces `Anchored` for a KL loss.
 
     The minimum of this term and the majoriser of the loss is GNMF (21) with fixed neighbours.
     """
@@ -308,7 +308,7 @@ class GraphDivergence(OnGraph):
 
     def solve(self, b: AnyArray, ridge: AnyArray, c: AnyArray, Z: AnyArray) -> AnyArray:
         """Solve (b + ridge z + λL) z = c for z >= 0, starting from Z."""
-        # load the rows once, since every product W Z would load them
+        # If Z is outside memory, load its rows once, since each product W Z would load them.
         if self.neighbors.gathered is not None:
             return self._solve_here(*self.neighbors.gathered, b, ridge, c, Z)
         for _ in range(8 if ridge.any() else 1):  # Newton's method: ridge z² ≈ ridge (2 z₀ z - z₀²)

@@ -330,7 +330,7 @@ def _newton(sub: Divergence, Z: Array, *, sweeps: int = 2, rough: bool = False) 
     With ``rough`` they use float32, which suffices except for the last digits. If the back end
     computes curvature instead, the sweeps minimise a quadratic model.
     """
-    # the back end supports neither for this factor
+    # the back end has no second-order step for this factor
     if sub.newton is None and sub.curvature is None:
         return _em(sub, Z)
     cost, ridge = _costs(sub, sub.terms, Z)
@@ -457,7 +457,7 @@ def solve_quadratic(sub: Quadratic, Z: Array, tol: float, scale: float) -> Array
         return solve_exactly(sub, Z)
     Z = Z.copy() if isinstance(Z, np.ndarray) else Z
     C, r, _ = bounded(sub, sub.terms, Z)
-    # Without a lower limit, sweeps would continue because of the rounding error of C.
+    # With a smaller limit, sweeps would continue because of the rounding error of C.
     least = max(0.01 * tol, 1e-9, 8 * float(np.finfo(numpy_dtype(Z.dtype)).eps))
     enough = least**2 * scale * min(1.0, 64 / len(Z))
     return sweep_rows(Z, C, sub.G, sub.d, r, 2000, 1e-9, enough=enough)

@@ -1,4 +1,7 @@
-"""Functions that tasks apply to a block of a Dask array, a DenseData or SparseData."""
+"""Functions that Dask tasks apply to one block of an array.
+
+A block is a DenseData or SparseData object.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ def tdot(X: Any, V: AnyArray) -> AnyArray:
 
 
 def tdot_gram(X: Any, V: AnyArray) -> AnyArray:
-    """Return XᵀV and, below it, VᵀV."""
+    """Return the products XᵀV and VᵀV of a block, one below the other in one array."""
     return np.concatenate([tdot(X, V), V.T @ V])
 
 
@@ -87,7 +90,7 @@ def places(block: Any, missing: float) -> Any:
 
 
 def with_values(block: Any, function: Any) -> Any:
-    """Return the block with other values; zeros are not stored."""
+    """Return the block with these values instead of its own; zeros are not stored."""
     if not sp.issparse(block.X):
         return DenseData(function(block.X))
     X = block.X.copy()

@@ -33,7 +33,7 @@ SMALL_BLOCK = 4_000_000
 #: Number of pairs of parts whose curvature is summed over the blocks at a time. Each block holds
 #: this many numbers per feature.
 PAIRS = 512
-#: Assumed ratio of all entries of a sparse chunk to its stored entries.
+#: Assumed ratio between the number of all entries of a sparse chunk and that of its stored entries.
 SPARSE_SHARE = 50
 #: Up to this many bytes, V is brought to the client after a fit, so that it outlives the cluster. A
 #: larger V stays there, on two workers.
@@ -187,7 +187,7 @@ class DaskData(Swept):
         self, blocks: Rows, p: int, dtype: Any, chunks: Sequence[int] | None = None
     ) -> None:
         self.blocks, self.layout, self.p, self.dtype = blocks, blocks.layout, p, dtype
-        #: Rows of the user's chunks; results are divided in the same way.
+        #: Numbers of rows in the chunks of the user's X; results have the same chunks.
         self.chunks = tuple(self.layout.sizes if chunks is None else chunks)
         self.room_checked = False
 
@@ -236,7 +236,7 @@ class DaskData(Swept):
         return Rows.of(layout, first + rest.handles(), V.meta)
 
     def _summed(self, index: AnyArray, n_rows: int) -> RowLayout:
-        """Return the layout of AᵀX: the rows that several samples share, then the others."""
+        """Return the layout of AᵀX: the rows shared by several samples, then all others."""
         count, _ = blocks.split_rows(index, n_rows)
         rest = [int((part >= count).sum()) for part in self.layout.split(index)]
         return RowLayout([count, *rest], self.layout.runner, first=1)
@@ -373,7 +373,7 @@ def _(data: DaskData) -> Any:
         return data
     made = data.blocks.map(double_products, data.blocks, like=0).derived()
     doubled = DaskData(made, data.p, np.dtype(np.float64), data.chunks)
-    doubled.room_checked = True  # the fit has begun
+    doubled.room_checked = True  # the memory was checked at the beginning of the fit
     return doubled
 
 

@@ -42,7 +42,7 @@ class Threads:
 
     threads = dask.system.CPU_COUNT
     keeps = False  # each pass computes the blocks of X again
-    short = False  # of memory for X
+    short = False  # whether the workers lack memory for X
 
     def plan(self, X: Any, row_bytes: float) -> None:
         """Plan nothing, since the memory of this process is not limited by a cluster."""
@@ -121,7 +121,7 @@ class Workers:
         return self._guard(lambda: self.client.gather(futures))
 
     def room(self) -> dict[str, float]:
-        """Return the bytes that each worker can take before Dask writes values to disk."""
+        """Return the bytes that each worker can store before Dask writes values to disk."""
         share = dask.config.get("distributed.worker.memory.spill", SPILL) or SPILL
         memory = self._guard(lambda: self.client.run(_memory))
         return {w: share * limit - used for w, (limit, used) in memory.items()}
@@ -226,7 +226,7 @@ class Workers:
         groups: dict[str, list[Any]] = {}
         for b, result in enumerate(results):
             groups.setdefault(self._home(layout, b)["workers"][0], []).append(result)
-        # Results are summed while others are computed, so that they do not fill the memory.
+        # Workers add results while others are computed, so that the results do not fill the memory.
         many = MANY if size < LARGE else FEW
         partial = []
         for w, group in groups.items():
@@ -252,7 +252,7 @@ class Workers:
         return self._gather(handles)
 
     def secure(self, handles: list[Any]) -> None:
-        """Copy each value to two workers, since one may be lost."""
+        """Copy each value to a second worker, since a worker may be lost."""
         if len(set(self.homes)) > 1:
             self._guard(lambda: self.client.replicate(handles, n=2))
 

@@ -38,14 +38,14 @@ class RowLayout:
 
 
 class Recipe:
-    """A delayed block of X that the task of each pass computes on its worker."""
+    """A block of X that is not stored: each pass computes it again on its worker."""
 
     def __init__(self, call: Any) -> None:
         self.call = call
 
 
 class Node:
-    """One recorded operation, or values that are stored with their blocks."""
+    """Recorded operation on blocks of rows, or values stored with their blocks."""
 
     def __init__(self, function: Any, args: tuple[Any, ...], handles: list[Any] | None) -> None:
         self.function, self.args, self.handles = function, args, handles
@@ -53,7 +53,7 @@ class Node:
         self.pick: int | None = None
         self.gram: AnyArray | None = None  # AᵀA of the values A, if it is known
         self.held: Any = None  # weak reference to the Rows, dead once no caller holds the value
-        self.again = False  # whether each pass computes the values again
+        self.again = False  # whether the values are computed again in each pass
 
 
 class Rows(NDArrayOperatorsMixin):
@@ -65,7 +65,7 @@ class Rows(NDArrayOperatorsMixin):
 
     @classmethod
     def of(cls, layout: RowLayout, handles: list[Any], meta: Any) -> Rows:
-        """Return rows whose values are already stored with their blocks."""
+        """Return a `Rows` object for values that are already stored with their blocks."""
         return cls(layout, Node(None, (), handles), meta)
 
     # -- attributes of an array ---------------------------------------------------------------
@@ -146,12 +146,12 @@ class Rows(NDArrayOperatorsMixin):
         return _Transposed(self)
 
     def reduce(self, function: Any, *args: Any, combine: Any = None) -> Any:
-        """Combine function(block, ...) over the blocks; by default add the results."""
+        """Combine the results of ``function(block, ...)`` for all blocks, by default by +."""
         target = self.map(function, *args, like=0)
         return evaluate(self.layout, target, add if combine is None else combine)
 
     def settle(self) -> Rows:
-        """Compute the values and keep them with their blocks."""
+        """Compute the recorded operations, and store the values with their blocks."""
         if self.node.handles is None:
             self.reduce(_nothing, self)
         return self
@@ -172,7 +172,7 @@ class Rows(NDArrayOperatorsMixin):
         return node.handles or []
 
     def gather(self) -> AnyArray:
-        """Return the whole array in this process."""
+        """Return the whole array as a numpy array in this process."""
         return np.concatenate(self.layout.runner.fetch(self.handles()))
 
     def sum(self, axis: Any = None, dtype: Any = None) -> Any:
@@ -240,7 +240,7 @@ def _(Z: Rows, part: Any) -> AnyArray:
 
 @arrays.own.register
 def _(V: Rows) -> AnyArray:
-    return V  # blocks are never written to
+    return V  # the arrays of blocks are never changed in place
 
 
 @arrays.orthonormal.register
@@ -323,7 +323,7 @@ def _wanted(node: Node) -> bool:
 
 
 def run_block(job: Any, constants: list[Any], inputs: list[Any]) -> tuple[Any, list[Any]]:
-    """Run one block's operations in order; return its result, and the values to keep."""
+    """Run the operations of one block in order; return its result and stored values."""
     program, at, keep = job
     values: list[Any] = [None] * len(program)
     for (where, pick), value in zip(at, inputs, strict=True):

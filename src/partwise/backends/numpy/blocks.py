@@ -1,4 +1,4 @@
-"""Arithmetic on one dense block of rows, shared by the back ends that see X block by block."""
+"""Functions of one dense block of rows, for back ends that read X block by block."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def split_rows(index: AnyArray, n_rows: int) -> tuple[int, AnyArray]:
 
 
 def xlogx(X: AnyArray) -> AnyArray:
-    """Return row sums of x log x in float64, 0 log 0 = 0."""
+    """Return Σ_j x_ij log x_ij of each row in float64, with 0 log 0 = 0."""
     X = np.asarray(X, dtype=np.float64)
     return (X * np.log(X, out=np.zeros_like(X), where=X > 0)).sum(axis=1)
 
 
 def kl_ratio(X: AnyArray, V: AnyArray, U: AnyArray, low: float) -> tuple[AnyArray, AnyArray]:
-    """Return X / VUᵀ and VUᵀ, with a floor under the denominator."""
+    """Return X / VUᵀ and VUᵀ, with a lower limit of the denominator."""
     Y = V @ U.T
     np.maximum(Y, Y.dtype.type(low), out=Y)
     return X / Y, Y
@@ -70,7 +70,8 @@ def log_sums(X: AnyArray, Y: AnyArray, V: AnyArray, U: AnyArray) -> AnyArray:
     np.log(Y, out=Y)
     logs = np.einsum("ij,ij->i", X, Y, dtype=np.float64, casting="unsafe")
     sums = X.sum(axis=1, dtype=np.float64)
-    near = (np.abs(right - rounded) <= 1e-3 * right) & (right > 0)  # otherwise due to the floor
+    # a larger difference is due to the lower limit
+    near = (np.abs(right - rounded) <= 1e-3 * right) & (right > 0)
     less = np.divide(right - rounded, right, out=np.zeros_like(right), where=near)
     return logs + (np.log(unit) + less) * sums
 
@@ -86,7 +87,7 @@ def beta_parts(
 ) -> tuple[AnyArray, AnyArray, AnyArray]:
     """Return X ∘ Y^(β-2), Y^(β-1) and Y = VUᵀ with a floor against overflow (X is near one)."""
     Y = V @ U.T
-    # powers up to |β - 2| of the floor must stay finite
+    # powers of the lower limit with exponents up to |β - 2| must be finite
     power = max(1.0, abs(beta - 2.0), abs(beta - 1.0))
     low = floor(Y.dtype) ** (0.5 / power) if beta < 2 else floor(Y.dtype)
     np.maximum(Y, min(low, np.finfo(Y.dtype).eps ** 2), out=Y)

@@ -162,11 +162,14 @@ class DenseData(InNumpy):
 
     @cached_property
     def _size(self) -> int:
-        """Size of the whole matrix of which this is a part."""
+        """Size, in entries, of the whole matrix of which this object is a part."""
         return self.shape[0] * self.shape[1]
 
     def part_of(self, low: float, size: int) -> DenseData:
-        """Return itself after storing properties of the whole X; all parts use the same kernel."""
+        """Return this object after storing properties of the whole X.
+
+        All parts of X then use the same kernels.
+        """
         self._low, self._size = self.dtype.type(low), size
         return self
 
@@ -178,7 +181,10 @@ class DenseData(InNumpy):
         return ((rows, self.X[rows]) for rows in arrays.row_blocks(*self.shape, entries or 0))
 
     def _by_row(self, function: Any, work: float = 10.0) -> AnyArray:
-        """Return function(rows, block) of all blocks; ``work`` is that per entry of X."""
+        """Return the results of ``function(rows, block)`` for all blocks of rows.
+
+        ``work`` is the number of multiply-adds per entry of X.
+        """
         out = np.empty(self.shape[0], dtype=np.float64)
 
         def run(rows: slice, X: AnyArray) -> None:
@@ -198,7 +204,7 @@ class DenseData(InNumpy):
         return min(threads_for(work * n * p), max(1, -(-n * p // BLOCK)))
 
     def _summed(self, make: Any, out: AnyArray, work: float) -> AnyArray:
-        """Add make(rows, block) of all blocks to out, in their order."""
+        """Add the results of ``make(rows, block)`` to ``out``, in the order of the blocks."""
 
         def add(part: AnyArray) -> None:
             nonlocal out
@@ -308,7 +314,8 @@ class DenseData(InNumpy):
         X, Z, B = (self.X.T, U, V) if transposed else (self.X, V, U)
         Z = Z.copy()
         rough = rough and self._size * Z.shape[1] >= ROUGH_WORK
-        # A vector register holds twice as many float32 numbers, and their division is faster.
+        # float32 sweeps are faster: a vector register holds twice as many numbers, and their
+        # division is faster.
         dtype = np.dtype(np.float32) if rough else self.dtype
         # The floors are 1e-30 and 1e-12 of the mean of X.
         low = self._low if dtype == self.dtype else max(1e18 * self._low, floor(dtype))

@@ -1,4 +1,4 @@
-"""X in float32 with products in float64, against cancellation; X is not copied."""
+"""Products in float64 of an X in float32, to avoid cancellation; X is not copied."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from partwise.backends.numpy.dense import DenseData
 from partwise.backends.numpy.sparse import SparseData
 from partwise.backends.threads import one_blas_thread
 
-#: Minimum number of rows that `beyond_mean` samples; more if they are short.
+#: Minimum number of rows from which `beyond_mean` estimates; more if rows have few columns.
 LOOKED_AT = 20
 
 
 class FromSingle:
-    """Factors in float64 while the user's X is in float32."""
+    """Mixin for factors in float64 while the user's X is in float32."""
 
     given = np.dtype(np.float32)
 

@@ -27,7 +27,7 @@ NEAR = 0.1
 
 @dataclass(eq=False)
 class Fill:
-    """Values for missing entries: the model F = V Uᵀ or, if not ``exact``, an approximation."""
+    """Values that fill in missing entries: the model F = V Uᵀ, or an approximation."""
 
     V: AnyArray
     U: AnyArray
@@ -68,7 +68,7 @@ class Filling(ABC):
         return self._last
 
     def _guess(self, V: AnyArray, U: AnyArray) -> AnyArray | None:
-        """Return approximate entries of V Uᵀ at the places, or None."""
+        """Return approximate entries of V Uᵀ at the missing entries, or None."""
         return None
 
     def product(self, fill: Fill, side: str, factor: AnyArray) -> AnyArray:
@@ -82,12 +82,12 @@ class Filling(ABC):
             self._now = fill
 
     def entries(self, V: AnyArray, U: AnyArray) -> AnyArray | None:
-        """Return the kept entries of V Uᵀ."""
+        """Return the entries of V Uᵀ that are stored."""
         return None
 
     @abstractmethod
     def apart(self, fill: Fill, V: AnyArray, U: AnyArray) -> float:
-        """Return Σ E (F - VUᵀ)²."""
+        """Return Σ E (F - VUᵀ)², the squared error of the values that were filled in."""
 
     @abstractmethod
     def solve(
@@ -98,7 +98,7 @@ class Filling(ABC):
 
     @abstractmethod
     def _put(self, fill: Fill) -> None:
-        """Use this fill in products, and set its size."""
+        """Use these values in products, and compute their sum of squares."""
 
     @abstractmethod
     def _dot(self, U: AnyArray) -> AnyArray: ...
@@ -139,7 +139,7 @@ class _Sampled(Filling):
 
 
 class _Turned:
-    """A CSR matrix whose values change, and its transpose."""
+    """A CSR matrix and its transpose, whose values can be replaced."""
 
     def __init__(self, places: Any) -> None:
         at = np.arange(places.nnz, dtype=places.indices.dtype)

@@ -217,7 +217,7 @@ def equal_runs(X: Any, count: int) -> AnyArray:
 
 
 def transposed(X: Any) -> Any:
-    """Return Xᵀ of CSR, in threads if that is faster."""
+    """Return the transpose of a CSR matrix, in threads if that is faster."""
     n, p = X.shape
     threads = threads_for(50.0 * X.nnz, True)
     runs = min(threads, X.nnz // (4 * p + 1))  # each run needs an array with one entry per column
@@ -231,7 +231,7 @@ def transposed(X: Any) -> Any:
 
 
 def multiply(X: Any, B: AnyArray) -> AnyArray:
-    """Return X @ B for CSR, in threads if that is faster."""
+    """Return the product X B of a CSR matrix, in threads if that is faster."""
     B = np.ascontiguousarray(B, X.dtype)
     if B.shape[1] < WIDE and X.nnz * B.shape[1] < SMALL:
         return X @ B

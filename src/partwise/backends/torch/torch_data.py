@@ -166,7 +166,7 @@ class TorchData(OnTensors, DeviceDense):
 
     @cached_property
     def _halves(self) -> tuple[Any, float] | None:
-        """X as input of the split products, and its scale; None if they do not apply."""
+        """Return X divided into float16 halves, and its scale; None if not supported."""
         X = self.X
         if X.dtype != torch.float32 or X.stride(1) != 1 or X.numel() < SPLIT_FROM:
             return None
@@ -296,7 +296,7 @@ class StackedRows(TorchData):
 
     @cached_property
     def X(self) -> Any:
-        """Both as one matrix, for ratios and other operations that are not linear in X."""
+        """The sums of rows and the rows of X as one matrix, for nonlinear operations."""
         return torch.cat([self.top.X, self.rest.X])
 
     def dot(self, U: AnyArray) -> AnyArray:
@@ -350,7 +350,7 @@ def gaps(X: Any, missing: float, estimator_name: str) -> tuple[DataMatrix, DataM
 
 
 def bring(a: Any, like: Any) -> TorchData | TorchSparse:
-    """Return an ndarray or CSR matrix on the device of the tensor."""
+    """Convert an ndarray or CSR matrix to the device of a tensor."""
     return as_torch_data(move(a, str(like.device)).X)
 
 

@@ -136,7 +136,7 @@ def _damped(
 
 
 def _block(k: int) -> tuple[int, int]:
-    """Return the pairs of a block, and of all blocks together."""
+    """Return the number of pairs of columns per block, and that of all blocks."""
     pairs = k * (k + 1) // 2
     block = 64 if pairs <= 64 else 256
     return block, triton.cdiv(pairs, block) * block

@@ -181,7 +181,7 @@ def hals_rows(Z, C, G, d, r, e, sweeps, stop, enough, threads=1):
 
 @compiled(**HELPER)
 def _wait(counters, at, goal):
-    """Wait until counters[at] is ``goal``."""
+    """Wait until another thread has set counters[at] to ``goal``."""
     reads = 0
     while load(counters, at) < goal:
         reads += 1
@@ -298,6 +298,9 @@ def hals_graph(Z, C, G, d, r, indptr, indices, weights, scale, groups, rounds, s
 
 @compiled(**OPTIONS)
 def laplacian(indptr, indices, weights, Z, out, lo, hi):
-    """Compute out_i = Σ_j w_ij (z_i - z_j) on rows lo to hi."""
+    """Compute the product with the Laplacian of a graph for rows lo to hi.
+
+    Row i of the result is Σ_j w_ij (z_i - z_j), from differences.
+    """
     for i in range(lo, hi):
         _differences(indptr, indices, weights, Z, i, out[i])
