@@ -48,7 +48,7 @@ class Csr(NamedTuple):
 
     @property
     def row_of(self) -> AnyArray:
-        """The row of each non-zero."""
+        """The row of each non-zero entry."""
         xp = namespace(self.values)
         at = xp.arange(self.values.shape[0], dtype=self.indptr.dtype, device=self.indptr.device)
         return xp.searchsorted(self.indptr, at, side="right") - 1
@@ -187,7 +187,7 @@ def _unchanged(B: AnyArray) -> AnyArray:
 
 
 class DeviceDense(OnDevice):
-    """A dense float32 or float64 array."""
+    """Base class of back ends for dense float32 or float64 arrays on a device."""
 
     density = 1.0
 
@@ -315,7 +315,10 @@ class DeviceDense(OnDevice):
 
 
 class DeviceSparse(DeviceDense):
-    """CSR without duplicates; the transpose is stored on first use."""
+    """Base class of back ends for CSR matrices on a device.
+
+    The matrix has no duplicates. Its transpose is stored on first use.
+    """
 
     parts: Csr
 
@@ -337,7 +340,7 @@ class DeviceSparse(DeviceDense):
 
     @cached_property
     def _by_column(self) -> AnyArray:
-        """Position in X of each non-zero of Xᵀ."""
+        """Position in X of each non-zero entry of its transpose."""
         return namespace(self.like).argsort(self.parts.indices, stable=True)
 
     @cached_property
@@ -434,7 +437,7 @@ class DeviceSparse(DeviceDense):
 
 
 class _DoubleSparse(DoubleProducts):
-    """Products in float64 of a CSR matrix in float32; each product copies the values."""
+    """Products in float64 of a CSR matrix in float32; each one converts the values."""
 
     def _product(self, parts: Csr, factor: AnyArray) -> AnyArray:
         base: Any = self.base

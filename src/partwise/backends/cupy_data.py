@@ -135,11 +135,11 @@ class OnCupy:
 
 
 class CupyData(OnCupy, DeviceDense):
-    """A dense float32 or float64 array."""
+    """Back end for dense CuPy arrays in float32 or float64."""
 
 
 class CupySparse(OnCupy, DeviceSparse):
-    """A CSR matrix of cupyx."""
+    """Back end for CSR matrices of cupyx."""
 
     def __init__(self, X: Any, *, back: bool = False) -> None:
         super().__init__(X, back=back)

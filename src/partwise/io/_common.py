@@ -27,7 +27,7 @@ Step = Callable[[int, int, str], None]  #: done, total, what is being done
 
 
 def silent(done: int, total: int, what: str) -> None:
-    """Ignore progress."""
+    """Do nothing; used if nobody wants to see the progress of a reader."""
 
 
 @dataclass(frozen=True)

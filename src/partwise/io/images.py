@@ -143,7 +143,10 @@ def _common_size(folder: Path, files: Sequence[Path], options: Options) -> tuple
 
 
 def _size(file: Path) -> tuple[int, int] | None:
-    """Return height and width of an image as displayed, from its header alone, or None."""
+    """Return height and width of an image as displayed; None if it cannot be read.
+
+    Only the header of the file is read.
+    """
     image_module = _opener()
     with contextlib.suppress(Exception), warnings.catch_warnings():  # the reader reports the reason
         warnings.simplefilter("error")

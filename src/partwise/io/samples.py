@@ -1,4 +1,4 @@
-"""`Samples`: the result of every reader, used by the commands and the report."""
+"""The class `Samples`, which every reader returns."""
 
 from __future__ import annotations
 

@@ -1,11 +1,8 @@
 """The objective and the two subproblems of concept factorization (CF and LCF).
 
-The basis U = XᵀC consists of combinations of samples: X ≈ V Uᵀ = V CᵀX. The objective is ½ ‖X - V
-CᵀX‖² + λ/2 Σ_ik v_ik ‖u_k - x_i‖², with λ = 0 for CF. It depends on X only through K = XXᵀ, which
-another kernel can replace. A linear kernel is never computed, since K C = X (XᵀC).
-
-½ ‖X - V CᵀX‖² + λ/2 Σ_ik v_ik ‖u_k - x_i‖². The data enters through K = XXᵀ or another kernel,
-which a linear kernel never builds: K C = X (XᵀC).
+The basis U = XᵀC consists of combinations of samples: X ≈ V Uᵀ = V CᵀX. The objective is the loss ½
+‖X - V CᵀX‖² plus, for LCF, the cost λ/2 Σ_ik v_ik ‖u_k - x_i‖². It depends on X only through K =
+XXᵀ, which another kernel can replace. A linear kernel is never computed, since K C = X (XᵀC).
 """
 
 from __future__ import annotations

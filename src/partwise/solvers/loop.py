@@ -411,7 +411,7 @@ def residual_at(
 ) -> float:
     """Return the KKT residual of both subproblems at x, where the objective is ``value``.
 
-    ``codes`` is the subproblem in V with this U, if it is already computed.
+    ``codes`` is the subproblem for V with this U, if it has been computed already.
     """
     return answered(model, _residual(model, x, value, tol, codes))
 

@@ -91,7 +91,10 @@ class QuadraticSums(Sums):
         self.replace(model, V, None, 0.0)
 
     def replace(self, model: FactorModel, V: AnyArray, old: AnyArray | None, kept: Any) -> None:
-        """Replace the part weights of samples; the old ones had the weight ``kept``."""
+        """Replace the contributions of samples that were read before.
+
+        ``kept`` is the remaining weight of the old part weights.
+        """
         less = None if old is None else old * np.asarray(kept, V.dtype)[:, None]
         self.C += to_numpy(model.R.tdot(V if less is None else V - less))
         d = model.d
@@ -248,7 +251,7 @@ class Online:
         self.classes = ClassRows(*self.U.shape)
 
     def state(self) -> dict[str, Any]:
-        """Return the learned state as arrays and numbers."""
+        """Return the learned parts and sums as arrays and numbers."""
         return {
             "time": self.time,
             "seen": self.seen,
@@ -257,7 +260,7 @@ class Online:
         }
 
     def go_on(self, state: dict[str, Any]) -> None:
-        """Continue from the state of another learner."""
+        """Take over the learned parts and sums from the state of an earlier fit."""
         self.time, self.seen = state["time"], state["seen"]
         vars(self.sums).update(deepcopy(state["sums"]))
         vars(self.classes).update(deepcopy(state["classes"]))

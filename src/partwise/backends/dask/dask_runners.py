@@ -101,7 +101,7 @@ class Workers:
             raise RuntimeError(LOST) from error
 
     def _gather(self, futures: list[Any]) -> Any:
-        """Return results; raise if a worker is gone, or if all have been paused for long."""
+        """Return results; raise if a worker was lost, or if all workers stay paused."""
         from distributed import CancelledError, wait
 
         paused = 0

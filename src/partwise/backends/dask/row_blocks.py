@@ -337,7 +337,7 @@ def run_block(job: Any, constants: list[Any], inputs: list[Any]) -> tuple[Any, l
 
 
 def add(shares: list[Any]) -> Any:
-    """Return the sum of the blocks' results, in order."""
+    """Return the sum of the results of all blocks, added in order."""
     total = shares[0]
     for share in shares[1:]:
         total = total + share
@@ -345,12 +345,12 @@ def add(shares: list[Any]) -> Any:
 
 
 def largest(shares: list[Any]) -> Any:
-    """Return the largest of the blocks' results, entry by entry."""
+    """Return the largest result of all blocks, entry by entry."""
     return np.max(np.stack([np.asarray(s) for s in shares]), axis=0)
 
 
 def smallest(shares: list[Any]) -> Any:
-    """Return the smallest of the blocks' results, entry by entry."""
+    """Return the smallest result of all blocks, entry by entry."""
     return np.min(np.stack([np.asarray(s) for s in shares]), axis=0)
 
 

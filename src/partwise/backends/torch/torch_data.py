@@ -127,7 +127,7 @@ class OnTensors:
 
 
 class TorchData(OnTensors, DeviceDense):
-    """A dense float32 or float64 tensor."""
+    """Back end for dense PyTorch tensors in float32 or float64."""
 
     _expected: tuple[str, Any, Any] = NOTHING  # the announced product and its prepared input
 
@@ -296,7 +296,7 @@ class StackedRows(TorchData):
 
     @cached_property
     def X(self) -> Any:
-        """The sums of rows and the rows of X as one matrix, for nonlinear operations."""
+        """Matrix of the sums of rows and the rows of X, for nonlinear operations."""
         return torch.cat([self.top.X, self.rest.X])
 
     def dot(self, U: AnyArray) -> AnyArray:
@@ -323,7 +323,7 @@ def _is_half(X: AnyArray) -> bool:
 
 
 class TorchSparse(OnTensors, DeviceSparse):
-    """A CSR tensor."""
+    """Back end for PyTorch tensors in CSR format."""
 
     def __init__(self, X: Any, *, back: bool = False) -> None:
         super().__init__(X, back=back)

@@ -102,10 +102,12 @@ def _transpose_rows(indptr, indices, x, rows, values, write, places, lo, hi):
 
 
 def transpose(indptr, indices, x, p, runs, threads):
-    """Xᵀ of CSR X with p columns, as indptr, indices and entries; ``runs`` cut the rows of X.
+    """Return the transpose of a CSR matrix of p columns, as indptr, indices, entries.
 
-    Each run counts its entries by column. The sums of these counts are the places in Xᵀ where the
-    entries of each run begin.
+    ``runs`` are the bounds of runs of rows of X.
+
+    Each run of rows counts its entries by column. The sums of these counts are the places in Xᵀ
+    where the entries of each run begin.
     """
     rows, values = np.empty_like(indices), np.empty_like(x)
     args, places = (indptr, indices, x, rows, values), np.zeros((len(runs), p), indices.dtype)
@@ -119,9 +121,9 @@ def transpose(indptr, indices, x, p, runs, threads):
 
 @cache
 def gemm(dtype):
-    """Return the address of BLAS's product for this dtype, and whether it is in numpy's own BLAS.
+    """Return the address of BLAS's product for a dtype, and whether numpy has it.
 
-    If numpy contains no BLAS, this is scipy's.
+    If numpy contains no BLAS, it is the address in scipy's BLAS.
     """
     name = "sgemm" if dtype == np.float32 else "dgemm"
     own = Path(np.__file__).parent.with_name("numpy.libs")
