@@ -22,8 +22,8 @@ from partwise.backends.numpy.dense import DenseData
 from partwise.backends.numpy.gap_filling import Fill, Filling, filling
 from partwise.backends.threads import cached_property
 
-#: A difference of float32 sums below this share of the sums is computed in float64, because
-#: cancellation would leave too few digits.
+#: If a difference of float32 sums is below this share of the sums, it is computed in float64,
+#: because cancellation would leave too few digits.
 LEFT = 0.1
 #: Rounding error of a weight that was computed as a difference, relative to its row's ceiling.
 EPS = {"float32": 1e-6, "float64": 1e-14}
@@ -48,7 +48,7 @@ class WeightDeficit:
 
     @property
     def nothing(self) -> bool:
-        """True if every entry has the full weight of its row."""
+        """True if every entry has the largest weight of its row, so that the deficit is 0."""
         return not self.seen and float(self.entries.row_sums().sum()) == 0
 
     def weighted(
@@ -86,7 +86,7 @@ class WeightDeficit:
         return kept[1]
 
     def _seen_sums(self, side: str, B: AnyArray) -> AnyArray:
-        """Return sums over observed entries, in float64 where the difference cancels."""
+        """Return sums over observed entries, in float64 if the difference cancels."""
         if self.seen:
             return self.entries.dot(B) if side == "V" else self.entries.tdot(B)
         whole = self._whole(side, B)
@@ -100,7 +100,7 @@ class WeightDeficit:
         return _surely(left, whole, B)
 
     def _whole(self, side: str, B: AnyArray) -> AnyArray:
-        """Return the sums as if no entry were missing."""
+        """Return the sums over all entries, including the missing ones."""
         if side == "U":
             return self._rows(B).sum(axis=0)[None, :]
         sums = B.sum(axis=0)[None, :]
@@ -108,7 +108,7 @@ class WeightDeficit:
 
     @cached_property
     def seen_columns(self) -> AnyArray:
-        """(p, 1): one if a feature was observed in some sample, else zero."""
+        """Array (p, 1) that is one if a feature was observed in a sample, else zero."""
         every = self.entries.constant_rows(np.ones(1, self.entries.dtype))
         most = self._rows(every).sum(axis=0)[None, :]
         left = most - self.tdot(every)
@@ -134,7 +134,7 @@ class WeightDeficit:
 
 
 class Beside(Swept):
-    """Placement of arrays that follows another matrix."""
+    """Conversion of arrays to the type and device of another matrix."""
 
     base: DataMatrix
 
@@ -187,7 +187,7 @@ class MaskedData(Beside):
         return self.base.row_xlogx() if self.moments is None else self.moments[1]
 
     def row_sq_residuals(self, V: AnyArray, U: AnyArray) -> AnyArray:
-        """Return Σ_j w_ij (x_ij - y_ij)²."""
+        """Return the weighted squared residuals Σ_j w_ij (x_ij - y_ij)² of each row."""
         lack = self.lack
         if isinstance(self.base, DenseData):
             return _seen_residuals(self.base, lack, V, U)
@@ -199,7 +199,10 @@ class MaskedData(Beside):
 
     @cached_property
     def means(self) -> tuple[AnyArray, AnyArray]:
-        """Return a (n, 1) and b (p, 1); abᵀ has about the observed row and column means."""
+        """Return the matrix abᵀ of rank one that fits the observed row and column means.
+
+        The result is the pair a (n, 1) and b (p, 1).
+        """
         p = self.shape[1]
         one = self.small(np.ones((p, 1), self.dtype))
         every = self.constant_rows(np.ones(1, self.dtype))
@@ -241,7 +244,7 @@ class HalfSeen:
 
     @cached_property
     def given(self) -> AnyArray:
-        """Products of the observed entries with F."""
+        """Products of the observed entries of X with the fixed factor F."""
         return self.data.dot(self.F) if self.side == "V" else self.data.tdot(self.F)
 
     def lacking(self, Z: AnyArray) -> AnyArray:
@@ -265,17 +268,20 @@ class HalfSeen:
         return _surely(pos, pull, F)
 
     def _squares(self, Z: AnyArray) -> float:
-        """Return Σ E ∘ Y²."""
+        """Return Σ E ∘ Y², the sum over missing entries of the squared model."""
         lack = self.data.lack
         return lack.squares(Z, self.F) if self.side == "V" else lack.squares(self.F, Z)
 
     def gain(self, Z: AnyArray) -> float:
-        """Return ⟨w ∘ X, Y⟩ + ½ Σ E Y²: ½ Σ w x² + ½ Σ d y² minus the loss of Y."""
+        """Return the part of the loss that Y changes: ⟨w ∘ X, Y⟩ + ½ Σ E Y².
+
+        It is ½ Σ w x² + ½ Σ d y² minus the loss of Y.
+        """
         return dot64(self.given, Z) + 0.5 * self._squares(Z)
 
     @cached_property
     def drawn(self) -> AnyArray:
-        """Products of the filled X with F."""
+        """Products of the filled-in X with the fixed factor F."""
         return self.given + self.lacking(self.at)
 
     #: Returns the minimiser with F fixed, row by row, if available: Z, C, G, d, r, stop, enough.
@@ -308,7 +314,7 @@ class HalfFilled(HalfSeen):
         return self.filling.product(self.fill, self.side, self.F)
 
     def gain(self, Z: AnyArray) -> float:
-        if "drawn" not in self.__dict__:  # a multiplicative step does not fill the entries
+        if "drawn" not in self.__dict__:  # a multiplicative step does not fill in missing entries
             return super().gain(Z)
         return dot64(self.drawn, Z) - 0.5 * self.fill.size + self.above(Z)
 
@@ -320,10 +326,11 @@ class HalfFilled(HalfSeen):
 
 
 def _surely(left: AnyArray, whole: AnyArray, summed: AnyArray) -> AnyArray:
-    """Return ``left``, a difference of sums up to ``whole``, or its rounding error if larger.
+    """Return the difference of two sums, or its rounding error if that is larger.
 
-    A difference below the rounding error is unreliable, even in sign. A step must not divide by a
-    smaller number, or entries with hardly any observations would grow without limit.
+    ``left`` is the difference, and ``whole`` the larger sum. A difference below the rounding error
+    is unreliable, even its sign. A step must not divide by a smaller number, because entries of
+    features that are hardly observed would grow without limit.
     """
     eps = np.finfo(arrays.numpy_dtype(summed.dtype)).eps
     unsure = 4 * float(eps) * summed.shape[0] ** 0.5
@@ -381,7 +388,7 @@ class FilledData(Beside):
         X: Any = self.base.whole()
         E: Any = self.fill.entries.whole()
         if X is None or self.base.density < 1:
-            return X  # sparse: a missing entry counts as zero, as most entries are
+            return X  # in a sparse matrix, a missing entry counts as zero, like most entries
         E = E.toarray() if hasattr(E, "toarray") else E
         if self.fill.seen:
             E = (1 if self.fill.d is None else self.fill.d[:, None]) - E

@@ -59,7 +59,7 @@ def value_rows(indptr, indices, V, U, out, lo, hi):
 
 @compiled(**HELPER)
 def _row_gram(H, G, d, U, indices, e, lo, hi, sign):
-    """Compute H = d G + sign Σ e_j u_j u_jᵀ over places lo to hi."""
+    """Compute the Hessian H = d G + sign Σ e_j u_j u_jᵀ of a row from its entries."""
     k = G.shape[0]
     for a in range(k):
         for b in range(k):
@@ -67,7 +67,7 @@ def _row_gram(H, G, d, U, indices, e, lo, hi, sign):
     for place in range(lo, hi):
         u = U[indices[place]]
         w = sign * e[place]
-        for a in range(k):  # both triangles: loops of equal length are faster
+        for a in range(k):  # compute both triangles, since loops of equal length are faster
             wa = w * u[a]
             row = H[a]
             for b in range(k):
@@ -121,7 +121,8 @@ def solve_rows(indptr, indices, e, U, G, d, sign, Z, C, r, sweeps, stop, enough,
         ri = r[i if r.shape[0] > 1 else 0]
         for j in range(k):
             z[j], c[j], least[j] = Z[i, j], C[i, j], 1e-10 * di * G[j, j]
-        # A few sweeps guess the positive coordinates; pivoting then solves regular systems exactly.
+        # A few sweeps find likely positive coordinates; pivoting then solves regular systems
+        # exactly.
         if not _descend_row(z, c, H, least, ri, 3, stop, enough):
             found[0], before[0] = False, 0.0
             for j in range(r.shape[1]):
