@@ -1,8 +1,8 @@
-"""A fit in four plain functions over a frozen `Description`: check, state, solve, publish.
+"""The four steps of every fit: check input, state problem, solve, publish.
 
-An estimator describes what it minimises (``_describe``); this package does the rest. A method with
-another kind of problem (concepts, tensors) replaces `state` and `solve` by its own functions, and
-keeps the others.
+An estimator returns a `Description` of what it minimises from its method ``_describe``. The
+functions of this package use only that description. Estimators with another kind of problem
+(concept or tensor factorization) replace `state` and `solve` by their own functions.
 """
 
 from __future__ import annotations
@@ -51,18 +51,21 @@ __all__ = [
     "watched",
 ]
 
-#: Arguments of `fit` that a repetition of it needs as well; labels belong to the data.
+#: Arguments of an estimator's `fit` that must be passed again when the fit is repeated on the same
+#: samples. Labels are not in this list because they belong to the data.
 REPEATED = ("sample_weight", "entry_weight", "graph", "must_link", "cannot_link")
-#: Set by scikit-learn during a fit and taken away by its own clean-up.
+#: Attributes that scikit-learn's callbacks set on an estimator during a fit. scikit-learn removes
+#: them itself, so that restoring an estimator after an error must keep them.
 _CALLBACK_STATE = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
-#: Errors that arithmetic on infinities raises.
+#: Exception types that numpy and scipy raise when intermediate values overflow to infinity.
 _UNBOUNDED = (ArithmeticError, np.linalg.LinAlgError, RuntimeWarning, RuntimeError)
 
 
 def fit(estimator: Any, X: Any, y: Any = None, **given: Any) -> AnyArray:
-    """Fit an estimator and return V; an error or an interrupt leaves it as it was.
+    """Fit an estimator to X and return the part weights V.
 
-    ``given`` are the fields of `FitInputs`.
+    An error or an interrupt leaves the estimator as it was before the fit. The keyword arguments
+    are the fields of `FitInputs`.
     """
     inputs = FitInputs(y, **given)
     with all_or_nothing(estimator):
@@ -70,7 +73,8 @@ def fit(estimator: Any, X: Any, y: Any = None, **given: Any) -> AnyArray:
         checked = check(estimator, spec, X, inputs)
         problem = state(spec, checked)
         progress = watched(estimator, checked.X, y, len(problem.starts))
-        with one_blas_thread:  # products with X are cut for threads of ours
+        # Partwise's own threads divide products with X, so BLAS gets one thread
+        with one_blas_thread:
             keeper = None
             if spec.checkpoint is not None:
                 keeper = checkpoint(estimator, spec, problem, inputs)
@@ -83,7 +87,7 @@ def fit(estimator: Any, X: Any, y: Any = None, **given: Any) -> AnyArray:
 
 
 def described(estimator: Any) -> Description:
-    """Return what an estimator minimises, with its parameters checked."""
+    """Return the estimator's `Description`, after validating its parameters."""
     estimator._validate_params()
     spec: Description = estimator._describe()
     return spec
@@ -92,9 +96,9 @@ def described(estimator: Any) -> Description:
 def every_start(
     estimator: Any, X: Any, y: Any = None, *, only: Sequence[int] | None = None, **given: Any
 ) -> Iterator[tuple[AnyArray, AnyArray]]:
-    """Yield the final (V, H) of each start, without setting attributes.
+    """Yield the final (V, H) of each restart, without setting estimator attributes.
 
-    ``only``: the numbers of the starts that are wanted; each has a seed of its own.
+    ``only`` contains the indices of the restarts to run; every restart has its own random seed.
     """
     with all_or_nothing(estimator):
         spec = described(estimator)
@@ -109,7 +113,11 @@ def every_start(
 
 
 def checkpoint(estimator: Any, spec: Description, problem: Problem, given: FitInputs) -> Checkpoint:
-    """Return where the loop saves its state; it resumes the same problem only."""
+    """Return the checkpoint to which the solver saves its state between iterations.
+
+    The checkpoint contains an identifier of the data, parameters and arguments of the fit. A saved
+    state is resumed only if they are the same.
+    """
     assert spec.checkpoint is not None
     if len(problem.starts) > 1:
         raise ValueError(f"checkpoint needs n_init=1, got n_init={spec.n_init}.")
@@ -127,11 +135,11 @@ def checkpoint(estimator: Any, spec: Description, problem: Problem, given: FitIn
 
 @contextmanager
 def all_or_nothing(estimator: Any) -> Iterator[None]:
-    """Restore the estimator if the fit ends in an error or an interrupt.
+    """Restore the estimator's attributes after an error or interrupt in its fit.
 
-    An error of numbers outside their type's range becomes one sentence. An overflow alone is no
-    error, because products set the processor's flags for unused lanes. Only a fit that then fails,
-    or ends in a value that is not a number, is refused.
+    If numbers overflow, the error message asks the user to rescale X. An overflow alone is not an
+    error, because vectorised products can set the overflow flag for unused elements. The fit is
+    refused only if it then fails, or if its objective or parts are too large to use.
     """
     before, seen, name = dict(vars(estimator)), list[str](), type(estimator).__name__
     text = (
@@ -153,7 +161,8 @@ def all_or_nothing(estimator: Any) -> Iterator[None]:
             if isinstance(U, np.ndarray) and U.dtype.kind == "f":
                 most = np.sqrt(np.finfo(U.dtype).max / max(1, U.shape[-1]))
                 if np.abs(U).max(initial=0.0) > most and estimator._describe().penalized:
-                    raise ValueError(text)  # `transform` squares them
+                    # `transform` computes squares of the parts, which would overflow
+                    raise ValueError(text)
     except BaseException:
         state = {name: vars(estimator)[name] for name in _CALLBACK_STATE if name in vars(estimator)}
         vars(estimator).clear()
@@ -165,14 +174,21 @@ def all_or_nothing(estimator: Any) -> Iterator[None]:
 
 
 def watched(estimator: Any, X: Any, y: Any, n_starts: int) -> Progress | None:
-    """Return what receives each iteration; None without callbacks and verbose output."""
+    """Return an object that is called in each iteration, or None if nothing listens.
+
+    It is needed only if the estimator has scikit-learn callbacks or ``verbose`` output.
+    """
     if estimator.verbose or hasattr(estimator, "_skl_callbacks"):
         return Progress(estimator, X, y, n_starts)
     return None
 
 
 class Progress:
-    """Tasks of callbacks: one for the fit, for each of several starts, and for each iteration."""
+    """Calls of scikit-learn's callbacks and ``verbose`` output during one fit.
+
+    The callbacks receive a task for the fit, one for each restart if there are several, and one
+    for each iteration.
+    """
 
     def __init__(self, estimator: Any, X: Any, y: Any, n_starts: int) -> None:
         self.estimator, self.X, self.y = estimator, X, y
@@ -194,7 +210,7 @@ class Progress:
         return bool(stop)
 
     def __call__(self, number: int) -> Callable[[int, Solution], bool]:
-        """Return the function to call after each iteration of start ``number``."""
+        """Return the function to call after each iteration of restart ``number``."""
         self._end_start()
         if self.callbacks and self.nested:
             subtasks = self.estimator.max_iter
@@ -203,11 +219,13 @@ class Progress:
         return self._iteration
 
     def _end_start(self) -> None:
+        """End the callbacks' task of the current restart, if one is running."""
         if self.context is not self.root:
             self._end(self.context)
             self.context = self.root
 
     def _iteration(self, n: int, solution: Solution) -> bool:
+        """Report iteration ``n``, and return whether a callback asks to stop the fit."""
         if self.estimator.verbose and n % 10 == 0:
             seconds = time.perf_counter() - self.began
             print(f"iteration {n:4d}, {seconds:.3f} s, objective {solution.history[-1]:.6g}")
@@ -218,14 +236,14 @@ class Progress:
         return self._end(task, reconstruction_attributes=lambda: partial_attributes(solution))
 
     def finish(self) -> None:
-        """End the tasks of the callbacks, after the fit has set its attributes."""
+        """End the callbacks' tasks, after the fit has set the estimator's attributes."""
         if self.callbacks:
             self._end_start()
             self._end(self.root)
 
 
 def partial_attributes(solution: Solution) -> dict[str, Any]:
-    """Return the attributes of an estimator whose fit would end here."""
+    """Return the attributes that the estimator would have if the fit ended now."""
     parts, k = contiguous(solution.U.T), solution.U.shape[1]
     sizes: dict[str, Any] = {"n_components_": k, "_n_components": k, "n_iter_": solution.n_iter}
     sizes["objective_"] = solution.history[-1]

@@ -1,4 +1,7 @@
-"""scikit-learn's callbacks where it has them (1.9 and newer); elsewhere fits run without any."""
+"""Support for scikit-learn's callbacks, which need scikit-learn 1.9 or newer.
+
+With an older scikit-learn, estimators run without callbacks.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 __all__ = ["AVAILABLE", "CallbackSupportMixin", "with_callbacks"]
 
-#: True if `set_callbacks` works.
+#: True if the installed scikit-learn supports callbacks, so that `set_callbacks` works.
 AVAILABLE = importlib.util.find_spec("sklearn.callback") is not None
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -17,10 +20,10 @@ if AVAILABLE and not TYPE_CHECKING:
 else:
 
     class CallbackSupportMixin:
-        """Stand-in for scikit-learn's class, whose method raises an error with the reason."""
+        """Replacement for scikit-learn's mixin, for scikit-learn older than 1.9."""
 
         def set_callbacks(self, *callbacks: Any) -> Any:
-            """Raise an error, because this needs scikit-learn 1.9."""
+            """Raise an error if callbacks are given, because they need scikit-learn 1.9."""
             if callbacks:
                 raise ImportError(
                     "set_callbacks needs scikit-learn 1.9 or newer: pip install -U scikit-learn"
@@ -28,5 +31,5 @@ else:
             return self
 
     def with_callbacks(method: Method) -> Method:
-        """Return the method unchanged."""
+        """Return the method unchanged, because this scikit-learn has no callbacks."""
         return method

@@ -1,7 +1,7 @@
-"""The first step of a fit: what the user passed is checked once, and later steps rely on it.
+"""First step of a fit: check the user's input once, for all later steps.
 
-The checks here are those of every fit. `special_arrays` adds those of tensors, memory maps and
-missing values, and `knowledge_checks` those of labels, links and weights of samples.
+This module contains the checks that every fit needs. `special_arrays` checks tensors, memory maps
+and missing values. `knowledge_checks` checks labels, links and sample weights.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from partwise.solvers.steps import ALIASES, STEPS, check_step
 
 
 def check(estimator: Any, spec: Description, X: Any, given: FitInputs) -> Checked:
-    """Check X, labels, weights and a graph before any work, and return them for the fit."""
+    """Return the checked X, labels, sample weights and graph of a fit."""
     if spec.own_terms:
         check_terms(spec)
     solver = solver_name(spec)
@@ -79,7 +79,7 @@ def check(estimator: Any, spec: Description, X: Any, given: FitInputs) -> Checke
 
 
 def check_terms(spec: Description) -> None:
-    """Check that the user's terms are terms, and that scale='unit' knows their degree."""
+    """Check the user's penalty terms: their type, and their degree if scale='unit'."""
     for name, terms in (("terms", spec.terms), ("basis_terms", spec.basis_terms)):
         for i, term in enumerate(terms or ()):
             if not isinstance(term, Term):
@@ -99,7 +99,11 @@ def check_terms(spec: Description) -> None:
 
 
 def n_parts(spec: Description, p: int, H: Any, knowledge: Knowledge) -> int:
-    """Return the default of k: rows of a custom H, else parts per class, else p."""
+    """Return the number of parts k.
+
+    If ``n_components`` is "auto", k is the number of rows of a custom H, or else the number of
+    parts per class times the number of classes. Without labels it is the number of features ``p``.
+    """
     if spec.n_components == "auto" and spec.init == "custom" and H is not None:
         return int(np.shape(H)[0])
     if spec.n_components == "auto" and knowledge.labels is not None and knowledge.n_classes:
@@ -111,9 +115,10 @@ def n_parts(spec: Description, p: int, H: Any, knowledge: Knowledge) -> int:
 
 
 def solver_name(spec: Description, data: DataMatrix | None = None) -> str:
-    """Return the step that ``solver`` means for this objective; refuse what it cannot do.
+    """Return the name of the solver for this objective, and refuse an unsuitable one.
 
-    With ``data``, "auto" skips a solver that does not pay on them.
+    If ``solver`` is "auto" and ``data`` is given, a solver that would be slow on that data is
+    skipped.
     """
     beta, asked, own, k = spec.beta, spec.solver, spec.own_terms, spec.n_components
     if asked == "cd" and beta != 2:
@@ -149,9 +154,10 @@ def solver_name(spec: Description, data: DataMatrix | None = None) -> str:
 def check_matrix(
     estimator: Any, spec: Description, X: Any, entry_weight: Any = None, *, reset: bool
 ) -> tuple[Any, float | None]:
-    """Return the checked X, or incomplete data if entries have different weights.
+    """Return the checked X and its largest absolute value (None if it is unknown).
 
-    The second result is the largest absolute value of X, or None if it is not known.
+    If entries are missing or have different weights, the result is a data matrix with entry
+    weights.
     """
     if spec.missing_values is not None:
         X = as_missing(X, spec.missing_values)
@@ -169,7 +175,7 @@ def check_matrix(
     found: tuple[float, float] | None = None  # the smallest and the largest entry
     with in_plain_words(estimator, X):
         if ours and X.ndim == 2:
-            found = limits(X)  # in threads
+            found = limits(X)  # this computation uses several threads
             if not np.isfinite(found).all():
                 assert_all_finite(X, estimator_name=spec.estimator_name, input_name="X")
         X = validate_data(
@@ -207,7 +213,10 @@ def check_matrix(
 
 @contextmanager
 def in_plain_words(estimator: Any, X: Any) -> Iterator[None]:
-    """Extend errors: for NaN with the setting that accepts it, for numpy with the input."""
+    """Add advice to errors of the validation of X.
+
+    An error about NaN then mentions ``missing_values``; an error about text names the columns.
+    """
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -229,10 +238,10 @@ def in_plain_words(estimator: Any, X: Any) -> Iterator[None]:
 
 @contextmanager
 def full_device(estimator_name: str) -> Iterator[None]:
-    """Turn any out-of-memory error of a device into one sentence."""
+    """Raise a MemoryError with advice if a torch device runs out of memory."""
     try:
         yield
-    except RuntimeError as error:  # torch's OutOfMemoryError is one
+    except RuntimeError as error:  # torch's OutOfMemoryError is a RuntimeError
         text = str(error)
         if "out of memory" not in text and "allocate memory" not in text:
             raise
@@ -244,7 +253,7 @@ def full_device(estimator_name: str) -> Iterator[None]:
 
 
 def check_non_negative(X: Any, estimator_name: str) -> None:
-    """Raise an error with the position of the lowest entry of X if it is negative."""
+    """Raise an error if X has negative entries, with the position of the lowest."""
     if sp.issparse(X):
         X = X.tocoo()
         if not limits(X.data)[0] < 0:
@@ -271,7 +280,10 @@ def check_start(
     *,
     zeros: bool = False,
 ) -> AnyArray:
-    """Check a custom start: shape, dtype, non-negative, not all zero."""
+    """Return a custom initial factor, after checking its shape, dtype and values.
+
+    The entries must be non-negative. They must not be all zero, unless ``zeros`` is true.
+    """
     Z = check_array(Z, dtype=[np.float64, np.float32], input_name=name)
     for axis, word in enumerate(("first", "second")):
         if Z.shape[axis] != shape[axis]:
@@ -289,7 +301,7 @@ def check_start(
 
 
 def check_codes(V: Any, k: int) -> Any:
-    """Return V with one column per part, of any kind of array."""
+    """Return the part weights V that a user passed, if they have one column per part."""
     if isinstance(V, (list, tuple)) or hasattr(V, "iloc"):
         V = np.asarray(V)
     shape = tuple(getattr(V, "shape", ()))
@@ -302,7 +314,7 @@ def check_codes(V: Any, k: int) -> Any:
 
 
 def searchable(X: Any) -> tuple[Any, Literal["exact", "approximate"]]:
-    """Return X as the search for neighbours needs it, and the method of that search."""
+    """Return X in a form for the nearest-neighbour search, and the search method."""
     if isinstance(X, MaskedData):
         if X.base.whole() is not None and X.lack.entries.whole() is not None:
             return IncompleteSamples.of(X), "exact"
@@ -319,7 +331,10 @@ def searchable(X: Any) -> tuple[Any, Literal["exact", "approximate"]]:
 
 @dataclass(frozen=True, eq=False)
 class Rescaled:
-    """X over a power of four where its values are extreme, the start over its root."""
+    """X and the initial factors, rescaled if X has extreme values.
+
+    X is divided by ``factor``, a power of four, and the initial W and H by its square root.
+    """
 
     data: DataMatrix
     W: Any = None
@@ -336,13 +351,18 @@ def rescale_extremes(
     plain: bool | None = None,
     peak: float | None = None,
 ) -> Rescaled:
-    """Rescale X for ``plain`` models without penalties, whose weights would change with X."""
+    """Return X divided by a power of four if its values are extreme.
+
+    Only models without penalties (``plain``) are rescaled: the weight of a penalty would have to
+    change with the scale of X. Other models compute in float64, or refuse X.
+    """
     plain = not spec.penalized if plain is None else plain
-    alone = spec.signed and not spec.free_parts  # concepts use X only through its own products
+    # CF and LCF use X only through inner products of samples
+    alone = spec.signed and not spec.free_parts
     factor = 1.0 if alone else extreme_factor(X, peak)
     if factor == 1:
         return Rescaled(as_data(X), W, H)
-    # the objective grows like a power of X; norms of gradients hold fourth powers
+    # The objective grows like X to the power beta, and gradient norms contain its fourth power.
     log = np.log10(factor) * spec.beta
     if abs(log) > 305:
         refuse_values(spec.estimator_name, log > 0, f"beta_loss={spec.beta:g}")
@@ -351,15 +371,15 @@ def rescale_extremes(
         if large or (factor < 1 and spec.beta not in (1, 2)):
             why = "a model with penalties, whose weights would have to change with its unit"
             refuse_values(spec.estimator_name, large, why)
-        return Rescaled(in_double(as_data(X)), W, H)  # squares of float32 overflow at 1e19
+        return Rescaled(in_double(as_data(X)), W, H)  # float32 squares overflow above 1e19
     root = np.sqrt(factor)
     W, H = (Z if Z is None else np.asarray(Z) / Z.dtype.type(root) for Z in (W, H))
-    # scipy divides float32 by float32 in float64
+    # scipy returns float64 for a sparse float32 matrix divided by a float32 number.
     return Rescaled(as_data((X / X.dtype.type(factor)).astype(X.dtype, copy=False)), W, H, factor)
 
 
 def refuse_values(estimator_name: str, large: bool, why: str) -> None:
-    """Raise an error for values of X outside the range of this computation."""
+    """Raise an error, because the values of X are too large or too small."""
     size = "large" if large else "small"
     raise ValueError(
         f"{estimator_name}: values of X are too {size} for {why}; divide X by its maximum."
@@ -369,7 +389,8 @@ def refuse_values(estimator_name: str, large: bool, why: str) -> None:
 def extreme_factor(X: Any, peak: float | None = None) -> float:
     """Return a power of four near the largest entry of X if that is extreme, else 1.
 
-    Dividing by it is exact, and so is multiplying the factors by its root afterwards.
+    Dividing X by a power of four is exact in floating point, and so is multiplying both factors by
+    its square root after the fit.
     """
     values = X.data if sp.issparse(X) else X
     if not isinstance(values, np.ndarray) or isinstance(values, np.memmap) or not values.size:
@@ -383,13 +404,19 @@ def extreme_factor(X: Any, peak: float | None = None) -> float:
 
 
 def check_scale(constant: float, has_values: bool, estimator_name: str) -> None:
-    """Raise where the squares of X overflow or vanish."""
+    """Raise an error if squares of entries of X overflow, or underflow to zero.
+
+    ``constant`` is the sum of squares of X; it must be finite, and positive if X ``has_values``.
+    """
     if not np.isfinite(constant) or (constant == 0 and has_values):
         refuse_values(estimator_name, constant != 0, "this loss")
 
 
 def check_squares(X: Any, estimator_name: str) -> None:
-    """Raise where the squares of squares of X overflow or vanish, or X is zero."""
+    """Raise an error if X is zero, or too extreme for products of X with itself.
+
+    Concept factorization needs squares of inner products of samples, which are fourth powers of X.
+    """
     values = X.data if sp.issparse(X) else X
     if not values.size or not np.any(values):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""CF and LCF state another problem: X ≈ V Cᵀ X, seen through inner products of samples."""
+"""Fits of CF and LCF, which approximate X by V Cᵀ X from inner products."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ from partwise.solvers.steps import FOR_CONCEPTS, STEPS, solve_exactly
 
 @dataclass(frozen=True, eq=False)
 class ConceptProblem:
-    """The objective, where its minimum is looked for, and how; a start makes V and C."""
+    """Objective, solver, settings and restarts of a concept factorization.
+
+    Each function in ``starts`` returns initial part weights V and concept weights C.
+    """
 
     model: ConceptModel
     kernel: Kernel
@@ -43,7 +46,7 @@ class ConceptProblem:
 def fit_concepts(
     estimator: Any, kernel: Kernel, X: Any, y: Any = None, *, W: Any = None, C: Any = None
 ) -> AnyArray:
-    """Fit as `fitting.fit` does, with the problem of concepts."""
+    """Fit CF or LCF and return the part weights V, as `partwise.fitting.fit` does."""
     with all_or_nothing(estimator):
         spec = described(estimator)
         checked = check(estimator, spec, X, FitInputs(y, W, None if C is None else C.T))
@@ -62,11 +65,11 @@ def fit_concepts(
 def state_concepts(
     spec: Description, kernel: Kernel, locality: float, checked: Checked
 ) -> ConceptProblem:
-    """Return the problem with this kernel and locality."""
+    """Return the optimization problem of CF or LCF for a kernel and locality weight."""
     solver = FOR_CONCEPTS if spec.solver == "auto" else spec.solver
     if kernel.kind == "linear":
         check_squares(checked.X, spec.estimator_name)
-    plain = STEPS[solver].multiplicative  # as printed
+    plain = STEPS[solver].multiplicative  # the published updates
     model = ConceptModel(kernel.gram(checked.X), locality, balance=not plain, sweeps=4)
     check_scale(model.constant, True, spec.estimator_name)
     settings = Settings(
@@ -76,7 +79,7 @@ def state_concepts(
 
 
 def starts(spec: Description, checked: Checked) -> list[Callable[[], tuple[AnyArray, AnyArray]]]:
-    """Return the functions that draw V and C of each start."""
+    """Return functions that return the initial V and C, one function per restart."""
     X, k, W, H = checked.X, checked.k, checked.W, checked.H
     rng = check_random_state(spec.random_state)
     if spec.init == "custom":
@@ -97,15 +100,17 @@ def starts(spec: Description, checked: Checked) -> list[Callable[[], tuple[AnyAr
 
 
 def _random(X: Any, k: int, seed: int) -> tuple[AnyArray, AnyArray]:
+    """Return uniformly random V and C, with columns of C that sum to one."""
     V, C = np.random.RandomState(seed).uniform(size=(2, X.shape[0], k)).astype(X.dtype)
     return V, C / C.sum(axis=0)
 
 
 def _from_clusters(X: Any, k: int, seed: int) -> tuple[AnyArray, AnyArray]:
-    """Return V and C from k-means: memberships plus 0.2, and the means of the clusters.
+    """Return initial V and C from a k-means clustering of the samples.
 
-    For a kernel the clusters of the samples stand in for those of their images, and for a
-    precomputed one those of the rows of K.
+    V is the cluster membership plus 0.2, and C computes the cluster means. With a kernel, the
+    samples are clustered and not their images; with a precomputed kernel, the rows of K are
+    clustered.
     """
     n = X.shape[0]
     labels = clustered(X, k, 10, np.random.RandomState(seed)).labels_
@@ -122,7 +127,7 @@ def _from_clusters(X: Any, k: int, seed: int) -> tuple[AnyArray, AnyArray]:
 def solve_concepts(
     spec: Description, problem: ConceptProblem, report: Report = None
 ) -> FittedFactors:
-    """Return V and C with the lowest objective."""
+    """Return V and C with the lowest objective of all restarts."""
     model = problem.model
     found = best(_run(problem, number, report) for number in range(len(problem.starts)))
     if not found.history[-1] >= -1e-3 * abs(model.constant):
@@ -130,9 +135,10 @@ def solve_concepts(
     V, C, objective = found.Z, found.U, found.history[-1]
     if not STEPS[problem.solver].multiplicative:
         sub = model.codes(C)
-        # from transform's start, if that is no worse: concepts may be close to collinear, and
-        # then equally good codes lie far apart
-        slack = 1e-9 * abs(objective) + 32 * model.eps * model.constant  # what rounding makes of it
+        # The last solve for V begins where `transform` begins, if the result is no worse. If
+        # concepts are almost collinear, equally good part weights can be far apart.
+        # the size of rounding errors
+        slack = 1e-9 * abs(objective) + 32 * model.eps * model.constant
         for start in (code_start(sub), V):
             final = solve_exactly(sub, start)
             if sub.value(final) <= objective + slack:
@@ -145,17 +151,17 @@ def solve_concepts(
 
 
 def _run(problem: ConceptProblem, number: int, report: Report) -> Solution:
-    """Run one start to its end."""
+    """Return the solution of one restart."""
     model, settings = problem.model, problem.settings
     V, C = problem.starts[number]()
-    if not STEPS[
-        problem.solver
-    ].multiplicative:  # concepts inside the samples: far away, locality would empty V
+    # The columns of C sum to one, so that the concepts are averages of samples. If concepts were
+    # far from all samples, the locality penalty would set V to zero.
+    if not STEPS[problem.solver].multiplicative:
         C = C / np.maximum(C.sum(axis=0), np.finfo(C.dtype).tiny)
         V = model.fit_scale(V, C)
     try:
         return alternate(model, V, C, STEPS[problem.solver], settings, report and report(number))
-    except np.linalg.LinAlgError:  # factors beyond all bounds
+    except np.linalg.LinAlgError:  # the factors became infinite
         if problem.kernel.kind == "linear":
             raise
         problem.kernel.refuse(-np.inf)
@@ -171,7 +177,7 @@ def publish_concepts(
     problem: ConceptProblem,
     found: FittedFactors,
 ) -> AnyArray:
-    """Set the attributes; returns V."""
+    """Set the fitted attributes of the CF or LCF estimator and return V."""
     X, model, C = checked.X, problem.model, found.U
     publish_groups(estimator, spec, checked.knowledge, checked.k)
     estimator._n_components = estimator.n_components_ = checked.k
@@ -184,7 +190,8 @@ def publish_concepts(
     elif problem.kernel.kind != "precomputed":
         estimator._X_fit = X.copy()  # the caller may change X
     estimator.objective_ = max(found.objective, 0.0)
-    estimator.objective_history_ = np.maximum(found.solution.history, 0)  # below it is rounding
+    # negative values are rounding errors
+    estimator.objective_history_ = np.maximum(found.solution.history, 0)
     estimator.reconstruction_err_ = float(np.sqrt(2 * estimator.objective_))
     publish_ending(estimator, problem.solver, found)
     return found.Z
@@ -194,14 +201,14 @@ def publish_concepts(
 
 
 def code_start(sub: Codes) -> AnyArray:
-    """Return the start of the samples' part weights."""
+    """Return initial part weights for the subproblem in V."""
     k, G = sub.C.shape[1], np.asarray(sub.G)
     lengths = np.broadcast_to(np.diag(G), sub.C.shape)
     return np.maximum(ratio(sub.C, k * lengths), 0).astype(sub.C.dtype)
 
 
 def new_codes(estimator: Any, kernel: Kernel, X: Any) -> Codes:
-    """Return the subproblem in V for new samples, with the concepts of a fitted estimator."""
+    """Return the problem of the part weights of new samples, for a fitted CF or LCF."""
     C, locality = estimator.concept_weights_, estimator.locality
     if kernel.kind == "linear":
         KC = np.asarray(X @ estimator.components_.T.astype(X.dtype, copy=False))
@@ -213,7 +220,8 @@ def new_codes(estimator: Any, kernel: Kernel, X: Any) -> Codes:
                 "k(x, x) of each; use a named kernel."
             )
         KC = np.asarray(X @ C)
-        a = np.zeros(X.shape[0], dtype=X.dtype)  # a constant: it moves no minimiser
+        # k(x, x) is constant and does not change the minimiser
+        a = np.zeros(X.shape[0], dtype=X.dtype)
     else:
         KC = kernel.matrix(X, estimator._X_fit) @ C
         a = kernel.diagonal(X)

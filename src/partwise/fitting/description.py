@@ -1,6 +1,6 @@
-"""Frozen data that the functions of a fit exchange; they use nothing else of an estimator.
+"""Immutable data classes that the four steps of a fit pass to each other.
 
-`warn` issues their warnings.
+The steps use nothing else of an estimator. `warn` issues their warnings.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ _OURS = ("partwise.", "sklearn.")
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the line that called this package, through scikit-learn or not."""
+    """Issue a warning that points to the user's line that called Partwise.
+
+    Frames of Partwise and of scikit-learn are skipped.
+    """
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_OURS):
         frame, level = frame.f_back, level + 1
@@ -44,18 +47,18 @@ RandomState = int | np.random.RandomState | None
 
 @dataclass(frozen=True, eq=False)
 class Description:
-    """What an estimator minimises and how, from its parameters alone and without data.
+    """What an estimator minimises and how, computed from its parameters without data.
 
-    A parameter of an estimator with the name of a field sets that field; ``_describe`` sets the
-    fields that an estimator fixes. Weights are in the units of the papers.
+    An estimator's parameter sets the field of the same name. The estimator's method ``_describe``
+    sets the other fields. Penalty weights are in the units of the published papers.
     """
 
-    estimator_name: str  # the estimator, in messages
+    estimator_name: str  # name of the estimator in error messages
     # -- supported X
     labelled: bool = False  # y contains labels; otherwise it is ignored
-    local: bool = False  # X must be in memory: no tensors, no cluster
+    local: bool = False  # X must be in memory, not a tensor or a Dask array
     signed: bool = False  # X may have negative entries
-    free_parts: bool = False  # and so may the parts
+    free_parts: bool = False  # the parts may have negative entries
     dense: bool = False
     device: str | None = None
     missing_values: float | None = None
@@ -63,26 +66,28 @@ class Description:
     n_components: int | str | None = "auto"
     beta_loss: str | float = "frobenius"
     hard_labels: bool = False
-    mixed_labels: bool = False  # samples mix the rows of their classes, by probability
-    propagate: bool = False  # labels spread over the graph first
+    mixed_labels: bool = False  # part weights are class rows, mixed by class probability
+    propagate: bool = False  # labels are first propagated over the neighbour graph
     graph_reg: float = 0.0
     label_weight: float | None = None  # None: labels do not change the graph
     n_neighbors: int = 5
     weighting: str = "binary"
     bandwidth: float | None = None
-    class_reg: float | None = 0.0  # None: the weight of the paper
+    class_reg: float | None = 0.0  # None means the paper's default weight
     components_per_class: int = 1
     smoothing: float = 0.0
     alpha_W: float = 0.0
-    alpha_H: float | str = 0.0  # or "same"
+    alpha_H: float | str = 0.0  # "same" means the value of alpha_W
     l1_ratio: float = 0.0
-    must_link_reg: float | None = None  # None: must-linked samples share a row
+    must_link_reg: float | None = None  # None: must-linked samples have equal part weights
     cannot_link_reg: float = 0.1
     terms: Sequence[Term] | None = None
     basis_terms: Sequence[Term] | None = None
-    #: For "V" or "U" the projection to a set that the factor of the training data stays in.
+    #: For "V" or "U", a function that projects this factor onto its constraint set in each
+    #: iteration.
     project: Mapping[str, Callable[[AnyArray], AnyArray]] = field(default_factory=dict)
-    #: "unit" where a penalty on V alone needs parts of length one, "paper": as it is printed.
+    #: How the scale of the parts is fixed. "unit": a penalty on V alone needs parts of length one.
+    #: "paper": the normalisation of the published method. "free": nothing is fixed.
     scale: str = "free"
     sample_weighting: str | None = None
     fixed_components: Any = None
@@ -92,7 +97,7 @@ class Description:
     solver: str = "auto"
     mu_rule: str = "lee-seung"
     shuffle: bool = False
-    inner_iter: int | None = None  # of "nesterov" as NMF-DC prints it
+    inner_iter: int | None = None  # inner iterations of "nesterov" in NMF-DC
     init: str | None = None
     n_init: int = 1
     max_iter: int = 200
@@ -103,14 +108,14 @@ class Description:
 
     # -- derived from the fields above, once
     beta: float = field(init=False)
-    robust: bool = field(init=False)  # samples count by the length of their residual
-    printed: bool = field(init=False)  # the authors' procedure runs, and not only their objective
-    class_weight: float = field(init=False)  # λ or γ of cdNMF
-    basis_alpha: float = field(init=False)  # α of the parts
+    robust: bool = field(init=False)  # the loss is the L2,1 norm of the residual
+    printed: bool = field(init=False)  # fit with the paper's own procedure
+    class_weight: float = field(init=False)  # weight λ or γ in the cdNMF paper
+    basis_alpha: float = field(init=False)  # penalty weight on the parts
     own_terms: list[Term] = field(init=False)  # the user's terms on either factor
-    on_parts: bool = field(init=False)  # there are terms on the parts
-    penalized: bool = field(init=False)  # the objective has more than its loss
-    uses_labels: bool = field(init=False)  # labels change the codes, not only what is made of them
+    on_parts: bool = field(init=False)  # the objective penalises the parts
+    penalized: bool = field(init=False)  # the objective has a penalty in addition to the loss
+    uses_labels: bool = field(init=False)  # labels change the part weights, not only the clusters
 
     def __post_init__(self) -> None:
         beta = float(NAMES.get(self.beta_loss, self.beta_loss))  # type: ignore[arg-type]
@@ -134,14 +139,14 @@ class Description:
 
     @property
     def loss(self) -> Loss:
-        """The loss itself."""
+        """Loss between X and its reconstruction, as an object that computes it."""
         if self.robust:
             return RowLengths()
         return SignedFrobenius() if self.free_parts else make_loss(self.beta)
 
     @property
     def seed(self) -> int:
-        """Seed of random numbers other than the start's, which stay the same."""
+        """Seed of random numbers that do not concern the initial values of the fit."""
         return int(self.random_state) if isinstance(self.random_state, (int, np.integer)) else 0
 
 
@@ -178,23 +183,23 @@ class Knowledge:
 
 @dataclass(frozen=True, eq=False)
 class Checked:
-    """X and all that came with it, fit to be computed with."""
+    """Checked and rescaled input of a fit: X, prior knowledge and initial factors."""
 
-    X: Any  # as it came, checked
-    data: DataMatrix  # X over ``factor``
+    X: Any  # checked X in its original scale
+    data: DataMatrix  # X divided by ``factor``
     k: int
     solver: str
     knowledge: Knowledge
-    weights: AnyArray | None = None  # of the samples, over ``weight_scale``
+    weights: AnyArray | None = None  # sample weights divided by ``weight_scale``
     W: Any = None
     H: Any = None
-    factor: float = 1.0  # where the values of X are extreme
+    factor: float = 1.0  # a power of four if X has extreme values
     weight_scale: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """The objective, where its minimum is looked for, and how."""
+    """Optimization problem of a fit: objective, solver, settings and restarts."""
 
     model: FactorModel
     k: int
@@ -207,7 +212,7 @@ class Problem:
 
 @dataclass(frozen=True, eq=False)
 class FittedFactors:
-    """The factors of the best start, solved to the end."""
+    """Final factors of the best restart, with their objective and KKT residual."""
 
     Z: Array
     U: Array

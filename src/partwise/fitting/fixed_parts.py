@@ -1,4 +1,4 @@
-"""Parts that are known before the fit: fixed, or used as its start."""
+"""Parts that the user knows before the fit: fixed parts, or initial values."""
 
 from __future__ import annotations
 
@@ -12,23 +12,27 @@ from partwise.backends.arrays import AnyArray, Array, namespace, to_numpy
 from partwise.knowledge.labels import with_unknown
 from partwise.model.factor_model import column_lengths
 
-#: Start at zeros of a seed, relative to its mean, because multiplicative steps cannot leave 0.
+#: Initial value where a seed part is zero, relative to the seed's mean. It is positive because
+#: multiplicative updates cannot leave zero.
 LIFT = 1e-3
 
 
 class Known:
-    """Fixed parts first, then seeded ones, then those to be found.
+    """Fixed parts and seed parts of a fit.
+
+    Fixed parts come first among the k parts, then seed parts, then the parts to be learnt.
 
     Parameters
     ----------
-    fixed, seeds : array-like of shapes (m, p), or None
-        NaN where nothing is known.
+    fixed, seeds : array-like of shape (m, p), or None
+        Known entries of the parts; NaN marks an unknown entry.
     shape : (k, p)
+        Number of parts and number of features.
     dtype : dtype of X
     unit_norm : 1, 2 or None
-        The norm of parts that are held at length one.
+        The norm that is one for each part during the fit, if the fit normalises parts.
     root : float
-        What the factors are divided by, where X is divided by its square.
+        Divisor of the factors. X is divided by its square if X has extreme values.
     """
 
     def __init__(
@@ -60,7 +64,7 @@ class Known:
 
     @property
     def held(self) -> AnyArray | None:
-        """Fixed entries of U, scaled with parts of unit length; NaN where free."""
+        """Fixed entries of U in the scale of the solver; NaN marks entries to be learnt."""
         if np.isnan(self.H).all():
             return None
         return np.ascontiguousarray((self.H / self.scale[:, None] / self.root).T)
@@ -68,7 +72,10 @@ class Known:
     def start(
         self, data: DataMatrix, V: Array, U: Array, *, custom: bool
     ) -> tuple[AnyArray, AnyArray]:
-        """Return a start at the seeds; the user's part weights belong to unscaled fixed parts."""
+        """Return initial V and U with seed parts in U.
+
+        A user's custom V refers to fixed parts in their original scale, so V is rescaled to match.
+        """
         seeds = self.seeds / self.root
         if not np.isnan(seeds).all():
             means = np.nanmean(np.where(np.isnan(seeds).all(axis=1)[:, None], 0, seeds), axis=1)
@@ -80,7 +87,7 @@ class Known:
         return V, U
 
     def finish(self, data: DataMatrix, V: Array, H: AnyArray) -> tuple[AnyArray, AnyArray]:
-        """Return part weights and parts for the user; fixed entries are exactly as given."""
+        """Return part weights V and parts H in the user's scale, with exact fixed entries."""
         if np.isnan(self.H).all():
             return V, H
         scale = data.small(self.scale)
@@ -90,7 +97,10 @@ class Known:
 
 
 def _check(values: Any, name: str, p: int, dtype: Any) -> AnyArray:
-    """Return parts (m, p) >= 0, NaN where free; m is 0 without values."""
+    """Return the known parts as a checked array, with NaN for unknown entries.
+
+    Without values, the array has no rows.
+    """
     if values is None:
         return np.empty((0, p), dtype=dtype)
     H = check_array(

@@ -1,4 +1,4 @@
-"""Check what is known about the samples: labels, a graph, links, weights and fixed parts."""
+"""Checks of prior knowledge: labels, graph, links, sample weights, fixed parts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from partwise.solvers.steps import check_step
 
 
 def check_knowledge(spec: Description, given: FitInputs, n: int, solver: str) -> Knowledge:
-    """Return labels, a user's own graph, and links."""
+    """Return the checked labels, graph and links that were passed to a fit."""
     told = spec.labelled and given.y is not None
     labels = read_labels(as_ndarray(given.y), n) if told else None
     if labels is not None and labels.doubtful:
@@ -39,7 +39,7 @@ def check_knowledge(spec: Description, given: FitInputs, n: int, solver: str) ->
 
 
 def _check_doubtful(spec: Description) -> None:
-    """Refuse probabilities where a label has to be one or the other."""
+    """Raise an error if the method cannot use class probabilities as labels."""
     if spec.hard_labels and not spec.mixed_labels:
         raise ValueError(
             f"{spec.estimator_name} gives samples of a class equal part weights, so labels must "
@@ -55,7 +55,11 @@ def _check_doubtful(spec: Description) -> None:
 
 
 def _check_steps_for(spec: Description, links: Links, solver: str) -> None:
-    """Refuse steps that may rise with links, and procedures that would lower them for free."""
+    """Raise an error if links cannot be combined with this solver or procedure.
+
+    Some solvers could increase an objective with links. With scale='paper', the link penalty could
+    be reduced at no cost by shrinking the part weights.
+    """
     if spec.mixed_labels:
         raise ValueError(
             f"{spec.estimator_name} takes no links, since codes are mixed; use CNMF or CDNMF."
@@ -77,6 +81,7 @@ def _check_steps_for(spec: Description, links: Links, solver: str) -> None:
 
 
 def _say_what_labels_do(spec: Description, labels: Labels | None) -> None:
+    """Warn if the labels cannot change the fit."""
     if spec.uses_labels and (labels is None or labels.n_labelled == 0):
         warn(
             f"{spec.estimator_name}: y contains no known label, so the model is fitted without "
@@ -96,7 +101,10 @@ def _say_what_labels_do(spec: Description, labels: Labels | None) -> None:
 
 
 def warn_of_unknown_as_class(labels: Labels) -> None:
-    """Warn if a class probably means that the label is unknown."""
+    """Warn if the name of a class suggests that the label is unknown.
+
+    Warn also if an enclosing scikit-learn estimator treats the label -1 as a class.
+    """
     for name, count in zip(labels.classes.tolist(), labels.counts.tolist(), strict=True):
         if says_unknown(name):
             warn(
@@ -113,7 +121,7 @@ def warn_of_unknown_as_class(labels: Labels) -> None:
 
 
 def _estimator_with_class_minus_one() -> str:
-    """Return the class of the calling scikit-learn estimator that has -1 in ``classes_``, or ""."""
+    """Return the name of a calling scikit-learn estimator that has a class -1, or ""."""
     frame = sys._getframe(1).f_back
     while frame is not None:
         outer = frame.f_locals.get("self")
@@ -126,7 +134,7 @@ def _estimator_with_class_minus_one() -> str:
 
 
 def compare_index(X: Any, y: Any) -> None:
-    """Warn where rows of two frames have the same names in another order: they go by position."""
+    """Warn if X and y have the same index in another order, which fits ignore."""
     here: Any = getattr(X, "index", None)
     there: Any = getattr(y, "index", None)
     if not (hasattr(here, "equals") and hasattr(there, "equals")) or here.equals(there):
@@ -139,7 +147,10 @@ def compare_index(X: Any, y: Any) -> None:
 
 
 def check_fixed(spec: Description, knowledge: Knowledge, k: int) -> None:
-    """Refuse parts that are known where the others could not be held at a length."""
+    """Raise an error if fixed parts leave an objective without a minimum.
+
+    With smoothing and a penalty on part weights alone, the free parts could grow without bound.
+    """
     if spec.printed:
         raise ValueError(
             "fixed_components needs scale='unit': scale='paper' normalises every part."
@@ -165,13 +176,13 @@ def check_fixed(spec: Description, knowledge: Knowledge, k: int) -> None:
 def check_weights(
     spec: Description, data: DataMatrix, sample_weight: Any, *, plain: bool
 ) -> tuple[AnyArray | None, float]:
-    """Return the weights of the samples, None if all are one, and their divisor."""
+    """Return the sample weights (None if all are one) and their divisor."""
     weights = check_sample_weights(as_ndarray(sample_weight), data)
     if spec.sample_weighting == "ncw":
         ncw = ncw_weights(data)
         weights = ncw if weights is None else weights * ncw
     if weights is None or (weights == 1).all():
-        return None, 1.0  # the plain model, to the last bit
+        return None, 1.0  # exactly the result of the model without weights
     if spec.beta not in (1.0, 2.0):
         raise ValueError(
             f"sample_weight needs beta_loss 'frobenius' or 'kullback-leibler', got "
@@ -181,10 +192,11 @@ def check_weights(
 
 
 def check_sample_weights(sample_weight: Any, X: Any) -> AnyArray | None:
-    """Sample weights >= 0, not all zero, in float64."""
+    """Return float64 sample weights, after checking that they are >= 0 and not all 0."""
     if sample_weight is None:
         return None
-    like = np.broadcast_to(np.zeros(1, X.dtype), X.shape)  # all it needs is a shape
+    # scikit-learn's check uses only shape and dtype
+    like = np.broadcast_to(np.zeros(1, X.dtype), X.shape)
     weights = check_sample_weight(sample_weight, like, dtype=np.float64, ensure_non_negative=True)
     if not weights.any():
         raise ValueError("sample_weight must not be all zero.")
@@ -192,15 +204,19 @@ def check_sample_weights(sample_weight: Any, X: Any) -> AnyArray | None:
 
 
 def tame_weights(weights: AnyArray) -> tuple[AnyArray, float]:
-    """Divide weights by an extreme mean; return also the mean. Their scale has no meaning."""
+    """Return the weights divided by their mean if that is extreme, and the divisor.
+
+    Without penalties, multiplying all sample weights by a number does not change the fit.
+    """
     scale = float(weights.mean(where=weights > 0))
     return (weights, 1.0) if 1e-3 <= scale <= 1e3 else (weights / scale, scale)
 
 
 def ncw_weights(data: Any) -> AnyArray:
-    """Return normalized-cut weights γ_i ∝ 1 / (x_iᵀ Σ_l x_l) (Xu et al. 2003); 0 for a zero sample.
+    """Return normalized-cut sample weights γ_i ∝ 1 / (x_iᵀ Σ_l x_l) (Xu et al. 2003).
 
-    Their mean is one, so that the loss keeps its size beside a penalty.
+    A zero sample has weight 0. The mean of the weights is one, so that the size of the loss
+    relative to a penalty does not change.
     """
     data = data.filled()
     ones = data.constant_rows(np.ones(1, dtype=data.dtype))

@@ -1,4 +1,4 @@
-"""New samples with the parts of a fit: their problem, and its solution."""
+"""Part weights of new samples, computed with the parts of a fitted estimator."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ from partwise.solvers.steps import solve_codes, start_codes
 
 @dataclass(frozen=True, eq=False)
 class Coded:
-    """The model of new samples, their factors, and the divisors of X and of the parts."""
+    """Part weights of new samples, with the model that they minimise.
+
+    ``factor`` and ``parts_divisor`` are the numbers by which X and the parts were divided.
+    """
 
     model: FactorModel
     Z: Array
@@ -42,19 +45,19 @@ class Coded:
 
     @property
     def codes(self) -> Array:
-        """V as the user gets it."""
+        """Part weights V in the user's scale."""
         codes, grow = self.model.data.result(self.Z), self.factor / self.parts_divisor
         return codes if grow == 1 else codes * codes.dtype.type(grow)
 
     @property
     def value(self) -> float:
-        """The objective, penalties included."""
+        """Objective of the new samples, including penalties."""
         grow = float(self.factor**self.model.loss.degree)
         return self.model.exact_value(self.Z, self.U) * grow
 
 
 def code(estimator: Any, X: Any, graph: Any = None, entry_weight: Any = None) -> Coded:
-    """Code new samples with the parts of a fitted estimator."""
+    """Return the part weights of new samples, for the parts of a fitted estimator."""
     spec = estimator._describe()
     with full_device(spec.estimator_name):
         X, peak = check_matrix(estimator, spec, X, entry_weight, reset=False)
@@ -67,8 +70,8 @@ def code(estimator: Any, X: Any, graph: Any = None, entry_weight: Any = None) ->
 
 
 def parts_divisor(estimator: Any, spec: Description) -> float:
-    """Return a power of four near the largest entry of extreme parts, else 1, as for X."""
-    if spec.penalized:  # the size of part weights matters, and `rescale_extremes` leaves X as it is
+    """Return a power of four near the largest entry of the parts if extreme, else 1."""
+    if spec.penalized:  # penalties depend on the size of part weights, so nothing is rescaled
         return 1.0
     return extreme_factor(to_numpy(estimator.components_))
 
@@ -76,10 +79,13 @@ def parts_divisor(estimator: Any, spec: Description) -> float:
 def code_model(
     estimator: Any, spec: Description, data: DataMatrix, X: Any, graph: Any, factor: float = 1.0
 ) -> FactorModel:
-    """Return the problem of new samples: no labels, and neighbours among the training samples."""
+    """Return the objective for part weights of new samples.
+
+    It has no labels. A graph penalty connects the new samples with training samples.
+    """
     loss = spec.loss
     if isinstance(loss, RowLengths):
-        known = vars(estimator).get("l21_epsilon_")  # not where somebody brought the parts
+        known = vars(estimator).get("l21_epsilon_")  # missing if the parts were set without a fit
         loss = RowLengths(None if known is None else known / factor)
     k = estimator.components_.shape[0]
     pieces = objective(spec, data, k, Knowledge(), new=True)
@@ -97,7 +103,10 @@ def code_model(
 def solve_new(
     estimator: Any, spec: Description, model: FactorModel, divisor: float = 1.0
 ) -> tuple[Array, Array]:
-    """Solve for V; returns it with the parts U over ``divisor``, on the device of the data."""
+    """Return part weights of new samples, and the parts divided by ``divisor``.
+
+    Both are on the device of the data.
+    """
     data, solver = model.data, solver_name(spec, model.data)
     H = to_numpy(estimator.components_).astype(data.dtype, copy=False)
     if divisor != 1:
@@ -109,7 +118,7 @@ def solve_new(
 
 
 def _edges(spec: Description, neighbors: Neighborhood, X: Any, graph: Any) -> sp.csr_array:
-    """Return the weights between new and training samples."""
+    """Return the graph weights between new samples and training samples."""
     n, stored = X.shape[0], neighbors.graph.shape[0]
     if graph is not None:
         return check_edges(graph, n, stored)

@@ -1,4 +1,4 @@
-"""Inner products of samples that stand for X in concept factorization."""
+"""Kernels (inner products of samples) for concept factorization, CF and LCF."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from partwise.fitting.description import warn
 from partwise.model.concept_model import DenseGram, Gram, LinearGram
 
 KERNELS = {"linear", "rbf", "poly", "cosine", "precomputed"}
-#: A kernel matrix above this size is announced before it is made.
+#: Size of a kernel matrix in bytes above which a warning announces it.
 ANNOUNCE_BYTES = 500_000_000
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """k(x, y): one of `KERNELS` or a function."""
+    """Kernel function k(x, y), given as a name in `KERNELS` or as a Python function."""
 
     kind: str | Callable[..., Any]
     gamma: float | None = None
 
     def matrix(self, X: Any, Y: Any) -> AnyArray:
-        """Return k(x, y) for all pairs."""
+        """Return the matrix of k(x, y) for all pairs of rows of X and Y."""
         from sklearn.metrics.pairwise import pairwise_kernels
 
         need = X.shape[0] * Y.shape[0] * X.dtype.itemsize
@@ -42,12 +42,15 @@ class Kernel:
         return np.asarray(K, dtype=X.dtype)
 
     def diagonal(self, X: Any) -> AnyArray:
-        """Return k(x, x)."""
+        """Return k(x, x) for each row x of X."""
         rows = [self.matrix(X[i : i + 1], X[i : i + 1])[0, 0] for i in range(X.shape[0])]
         return np.asarray(rows, dtype=X.dtype)
 
     def gram(self, X: Any) -> Gram:
-        """Return K of the training samples as an operator; a linear kernel is never built."""
+        """Return the kernel matrix K of the training samples, as an operator.
+
+        For a linear kernel, products with K use X, and the matrix is never stored.
+        """
         if self.kind == "precomputed":
             if sp.issparse(X):
                 X = X.toarray()
@@ -65,7 +68,10 @@ class Kernel:
         return LinearGram(as_data(X), as_data(positive), as_data(positive - X))
 
     def refuse(self, objective: float) -> NoReturn:
-        """Refuse a negative ‖φ(X) - V Cᵀ φ(X)‖², which no kernel can have."""
+        """Raise an error, because the kernel is not positive semi-definite.
+
+        With a valid kernel, the objective ‖φ(X) - V Cᵀ φ(X)‖² is never negative.
+        """
         raise ValueError(
             f"kernel={self.kind!r} is not positive semi-definite: the objective fell to "
             f"{objective:g}; use a matrix of inner products."
@@ -81,7 +87,7 @@ def _checked(K: AnyArray, name: str) -> AnyArray:
             "use a matrix of inner products."
         )
     slack = 1e4 * np.finfo(K.dtype).eps * float(own.max(initial=0)) ** 2
-    for first in range(0, len(K), 256):  # by rows: no second matrix of this size
+    for first in range(0, len(K), 256):  # some rows at a time, to save memory
         rows = slice(first, first + 256)
         gap = float(np.abs(K[rows] - K[:, rows].T).max())
         if not gap <= slack:

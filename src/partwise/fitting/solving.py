@@ -1,4 +1,4 @@
-"""The third and fourth steps of a fit: the best of the starts, solved to the end and published."""
+"""Third and fourth steps of a fit: run the restarts and publish the best one."""
 
 from __future__ import annotations
 
@@ -50,21 +50,24 @@ from partwise.solvers.loop import Solution, alternate, residual_at, shifted
 from partwise.solvers.many_starts import solve_many
 from partwise.solvers.steps import STEPS, solve_codes
 
-#: Steps of the power method for a part that takes the place of an empty one.
+#: Number of power iterations that compute a new part to replace an empty one.
 POWERS = 10
 _suppressed: ContextVar[bool] = ContextVar("suppressed", default=False)
-#: Iterations of each of several starts in the authors' own procedure.
+#: Number of iterations of each restart in the procedure of the GNMF paper's authors. Only the best
+#: restart continues after them.
 TRIAL_ITER = 30
 
-#: Returns the function that receives each iteration of a start; None if nobody watches.
+#: Function that takes the number of a restart, and returns the function to call in each of its
+#: iterations. None if there are no callbacks and no verbose output.
 Report = Callable[[int], Callable[[int, Solution], bool]] | None
 
 
 def solve(
     spec: Description, problem: Problem, report: Report = None, keeper: Checkpoint | None = None
 ) -> FittedFactors:
-    """Return the factors with the lowest objective, and that objective."""
-    # large products use our threads; limiting BLAS each time would cost as much as a small product
+    """Return the final factors of the best restart, with their objective."""
+    # Partwise's own threads divide large products, so BLAS is limited to one thread. Setting that
+    # limit for each product would take as long as a small product.
     with one_blas_thread if isinstance(problem.model.R, InNumpy) else nullcontext():
         if spec.printed:
             solution = as_printed(problem, report, keeper)
@@ -75,14 +78,14 @@ def solve(
 
 
 def best(found: Iterator[Solution]) -> Solution:
-    """Return the first solution with the lowest objective."""
+    """Return the solution with the lowest objective; of equal ones, the first."""
     return min(found, key=lambda solution: solution.history[-1])
 
 
 def solutions(
     problem: Problem, report: Report = None, keeper: Checkpoint | None = None
 ) -> Iterator[Solution]:
-    """Yield the solution of each start, one after the other or, if it is faster, in parallel."""
+    """Yield the solution of each restart; restarts run in parallel if that is faster."""
     model, settings = problem.model, problem.settings
     if len(problem.starts) > 1 and report is None and model.loss.beta == 2:
         yield from solve_many(model, problem.starts, settings)
@@ -93,10 +96,11 @@ def solutions(
 
 
 def with_empty_parts_filled(spec: Description, problem: Problem, solution: Solution) -> Solution:
-    """Return the solution, or a lower one with parts that a penalty had emptied.
+    """Return the solution, improved by replacing parts that a penalty set to zero.
 
-    If both factors of a part are zero, no single step changes either, however much of X the part
-    would explain. Such a part restarts where the others explain least, as long as this helps.
+    If a part and its part weights are both zero, no single step can change either of them, even if
+    the part would explain much of X. Such a part is set to explain the residual, and the fit
+    continues as long as this lowers the objective.
     """
     model, settings = problem.model, problem.settings
     quadratic = model.loss.beta == 2 and not STEPS[problem.solver].multiplicative
@@ -119,10 +123,11 @@ def with_empty_parts_filled(spec: Description, problem: Problem, solution: Solut
 def _filled(
     model: FactorModel, Z: Array, U: Array, rng: np.random.RandomState
 ) -> tuple[Array, Array] | None:
-    """Replace each empty part by a part of the residual of the others.
+    """Return the factors with each empty part replaced by a part of the residual.
 
-    The new part is the non-negative share of the first singular pair of the residual (by the power
-    method). Its scale is divided between V and U as in the other parts. None if the residual is 0.
+    The new part is the positive part of the residual's first singular vectors, computed by the
+    power method. Its scale is divided between V and U as for the other parts. The result is None if
+    no part is empty, or if the residual is zero.
     """
     of_V, of_U = (to_numpy(float64(column_lengths(F, 2))) for F in (Z, U))
     live = of_V * of_U > 0
@@ -152,7 +157,7 @@ def _filled(
 
 
 def _left(sub: Subproblem, F: Array) -> Array:
-    """Return the positive part of the residual of X for each part."""
+    """Return the positive part of the negative gradient with respect to a factor."""
     neg, pos = sub.halves(F)
     return clip_at_zero(neg - pos)
 
@@ -160,7 +165,11 @@ def _left(sub: Subproblem, F: Array) -> Array:
 def as_printed(
     problem: Problem, report: Report = None, keeper: Checkpoint | None = None
 ) -> Solution:
-    """Follow the authors' procedure: unit columns, starts of 30 iterations, the best continues."""
+    """Return the solution by the paper authors' procedure.
+
+    Each restart begins with columns of length one and runs 30 iterations. The best one then
+    continues.
+    """
     model, settings = problem.model, problem.settings
     begun = []
     for start in problem.starts:
@@ -178,13 +187,16 @@ def as_printed(
     solution.status = f"ran {solution.n_iter} iterations as printed, without a tolerance"
     if not model.S.delta:
         solution.Z, solution.U = unit_columns(solution.Z, solution.U, model.loss.unit_norm)
-        solution.value = None  # penalties on V are others now
+        solution.value = None  # rescaling V changed its penalties
     solution.converged = True
     return solution
 
 
 def finish(spec: Description, problem: Problem, solution: Solution) -> FittedFactors:
-    """End with a solve for V if the model allows it, and compute the final KKT residual."""
+    """Return the factors after a final solve for V, with their KKT residual.
+
+    The final solve is skipped if the model does not allow it or the updates are multiplicative.
+    """
     model, solver = problem.model, problem.solver
     Z, U = solution.Z, solution.U
     objective = model.exact_value(Z, U) if solution.value is None else solution.value
@@ -205,11 +217,12 @@ def finish(spec: Description, problem: Problem, solution: Solution) -> FittedFac
             solution.history[:] = shifted(solution.history, shift, value)
         if value <= objective * (1 + 1e-9):
             Z, objective = final, value
-            solution.history[-1] = min(value, solution.history[-1])  # ends at what is returned
+            # the history ends at the returned objective
+            solution.history[-1] = min(value, solution.history[-1])
     codes = None if codes is None or codes.local else codes
     residual = residual_at(model, {"V": Z, "U": U}, objective, spec.tol, codes)
     if solution.converged and problem.settings.stationary and residual > problem.settings.tol > 0:
-        # better codes are a lower point, at which the parts may have farther to go
+        # The solve for V lowered the objective, but the parts may be farther from stationary now.
         solution.status += f"; {residual:.1e} with the codes solved to the end"
     warn_unless_converged(spec, solution)
     if isinstance(model.data, FromSingle):
@@ -220,9 +233,10 @@ def finish(spec: Description, problem: Problem, solution: Solution) -> FittedFac
 def _rounded(
     problem: Problem, Z: Array, U: Array, objective: float, solution: Solution
 ) -> tuple[Array, Array, float]:
-    """Return the factors as rounded for the user, and their objective.
+    """Return the factors rounded to the user's float type, and their objective.
 
-    If neighbours agree to five digits, rounding changes a graph penalty by a hundredth.
+    The objective is computed again, because rounding can change it. If neighbours agree to five
+    digits, for example, rounding to float32 changes a graph penalty by about 1%.
     """
     model = problem.model
     Z, U = (cast(model.data.result(F), F.dtype) for F in (Z, U))
@@ -240,7 +254,10 @@ def _value_after(
     U: Array,
     objective: float,
 ) -> float:
-    """Return the objective at (new, U), from that at (old, U) if the change is exact enough."""
+    """Return the objective at (new, U), computed from the objective at (old, U).
+
+    If the difference is not exact enough, the objective is computed directly.
+    """
     if codes.measures_change and not codes.local:
         value = objective + float(codes.change(new, old))
         if value > 0.5 * objective and _rounding(model, codes, new, old) <= 1e-6 * value:
@@ -249,7 +266,10 @@ def _value_after(
 
 
 def _rounding(model: FactorModel, codes: Any, new: Array, old: Array) -> float:
-    """Return the rounding error of a change of V: products with X are as exact as their type."""
+    """Return the rounding error of the objective's change when V changes.
+
+    Products with X are only as exact as their float type. In float64 the error is negligible.
+    """
     if model.eps < 1e-10:
         return 0.0
     xp = namespace(new)
@@ -258,9 +278,9 @@ def _rounding(model: FactorModel, codes: Any, new: Array, old: Array) -> float:
 
 @contextmanager
 def suppress_convergence_warning() -> Iterator[None]:
-    """Suppress convergence warnings of fits in this thread that end at max_iter.
+    """Suppress convergence warnings of fits in this thread.
 
-    Warning filters belong to the process, so another thread that leaves its own would reset them.
+    Python's warning filters belong to the whole process, so another thread could reset them.
     """
     token = _suppressed.set(True)
     try:
@@ -270,7 +290,7 @@ def suppress_convergence_warning() -> Iterator[None]:
 
 
 def warn_unless_converged(spec: Description, solution: Solution) -> None:
-    """Say that the iterations were too few."""
+    """Warn if the fit used ``max_iter`` iterations without converging."""
     if _suppressed.get():
         return
     if not solution.converged and spec.tol > 0 and solution.n_iter >= spec.max_iter:
@@ -282,22 +302,22 @@ def warn_unless_converged(spec: Description, solution: Solution) -> None:
 
 
 def _ends_with_codes(model: FactorModel) -> bool:
-    """Return whether the best V for these parts is found row by row."""
+    """Return whether the best V for fixed parts can be computed separately per sample."""
     coupled = any(term.couples for term in model.terms["V"])
     return model.rows is None and not coupled and "V" not in model.project
 
 
 def _flush(model: FactorModel, Z: Array, U: Array, objective: float) -> tuple[Array, Array, float]:
-    """Set entries below rounding error to zero if the objective does not rise."""
+    """Set entries below the rounding error to zero if the objective does not increase."""
     small = float(np.finfo(model.data.dtype).eps)
     Zf, Uf = (_without_small(M, small) for M in (Z, U))
     value = model.exact_value(Zf, Uf)
-    # with tiny weights, the effect of a penalty on such an entry is visible
+    # If such an entry has a penalty, setting the entry to zero can change the objective.
     return (Zf, Uf, value) if value <= objective * (1 + 1e-9) else (Z, U, objective)
 
 
 def _without_small(M: Array, small: float) -> Array:
-    """Return M with zeros for entries below a share of their column's largest one."""
+    """Return M with zeros in place of entries that are tiny relative to their column."""
     xp = namespace(M)
     size = xp.abs(M)
     return cast(xp.where(small * xp.max(size, axis=0) > size, 0, M), M.dtype)
@@ -309,7 +329,7 @@ def _without_small(M: Array, small: float) -> Array:
 def publish(
     estimator: Any, spec: Description, checked: Checked, problem: Problem, found: FittedFactors
 ) -> AnyArray:
-    """Set the attributes; returns V."""
+    """Set the fitted attributes of the estimator and return V."""
     vars(estimator).pop("_neighborhood", None)
     if problem.knowledge.neighbors is not None and spec.graph_reg:
         estimator._neighborhood = dict(vars(problem.knowledge.neighbors))
@@ -329,7 +349,7 @@ def publish(
 def publish_factors(
     estimator: Any, spec: Description, checked: Checked, problem: Problem, found: FittedFactors
 ) -> AnyArray:
-    """Set part weights, parts and objective in the units of X and of the sample weights."""
+    """Set parts, part weights and objective, in the units of X and of sample weights."""
     model, Z, U = problem.model, found.Z, found.U
     loss = found.objective - model.penalty("V", Z, U) - model.penalty("U", Z, U)
     grow = checked.factor**model.loss.degree * checked.weight_scale
@@ -346,7 +366,7 @@ def publish_factors(
 
 
 def factors(checked: Checked, problem: Problem, Z: Array, U: Array) -> tuple[AnyArray, AnyArray]:
-    """Return V and H = Uᵀ for the user."""
+    """Return V and H = Uᵀ in the user's scale, as arrays for the user."""
     data = problem.model.data
     V, H = problem.model.expand(Z), contiguous(U.T)
     if checked.factor != 1:
@@ -361,27 +381,30 @@ def with_unit_weights(
 ) -> tuple[Array, Array]:
     """Scale components so that each column of V has a root mean square of one.
 
-    Without a penalty, v_k and u_k can be multiplied by c and 1/c at no cost, so a fit has to choose
-    c. This choice gives classifiers and k-means on V part weights of equal size, whatever the units
-    and the number of samples and features are. Nothing changes if the scale of a component matters:
-    with penalties, constraints, smoothing, known entries, the authors' procedure, or a loop of the
-    estimator's own.
+    Without a penalty, multiplying a column of V by c and dividing the column of U by c costs
+    nothing, so a fit has to choose c. This choice gives classifiers and k-means part weights of
+    equal size, whatever the units of X and the number of samples and features. Nothing changes if
+    the scale of a component matters: with penalties, constraints, smoothing, fixed entries, the
+    paper's procedure, or an estimator with its own loop.
     """
     scaled = spec.printed or spec.own_fit or spec.project or model.unit or model.S.delta
     if scaled or model.terms["V"] or model.terms["U"]:
         return Z, U
     lengths = root_mean_squares(model.expand(Z), model.weights)
-    lengths = lengths * float(np.sqrt(checked.factor))  # `factors` multiplies by that
+    lengths = lengths * float(np.sqrt(checked.factor))  # `factors` multiplies V by this root later
     if model.held is not None:
         lengths = lengths * model.held.columns + (1 - model.held.columns)
     return Z / lengths, U * lengths
 
 
 def root_mean_squares(V: AnyArray, weights: AnyArray | None = None) -> Array:
-    """Return the root mean square of each column, over weighted samples; 1 for zero columns."""
+    """Return the root mean square of each column of V; 1 for columns of zeros.
+
+    ``weights`` are sample weights.
+    """
     xp = namespace(V)
     largest = xp.max(xp.abs(V), axis=0)
-    xp = namespace(largest)  # on a cluster, sums over its samples are here
+    xp = namespace(largest)  # sums over a distributed array are local arrays
     largest = xp.where(largest > 0, largest, 1.0)
     shares = V / cast(largest, V.dtype)
     total = V.shape[0] if weights is None else weights.sum()
@@ -390,7 +413,7 @@ def root_mean_squares(V: AnyArray, weights: AnyArray | None = None) -> Array:
 
 
 def publish_ending(estimator: Any, solver: str, found: FittedFactors) -> None:
-    """Store how the solver ended, and warn if it did not converge."""
+    """Set the attributes that describe how the solver ended, such as ``n_iter_``."""
     estimator.n_iter_ = found.solution.n_iter
     estimator.kkt_residual_ = found.residual
     estimator.status_ = found.solution.status
@@ -398,7 +421,7 @@ def publish_ending(estimator: Any, solver: str, found: FittedFactors) -> None:
 
 
 def publish_distributions(estimator: Any, problem: Problem) -> None:
-    """Store the class probabilities of the fit, with NaN for unlabelled samples."""
+    """Store the class probabilities of labelled samples, NaN for unlabelled ones."""
     vars(estimator).pop("label_distributions_", None)
     labels = problem.knowledge.labels
     if labels is not None:
@@ -407,7 +430,7 @@ def publish_distributions(estimator: Any, problem: Problem) -> None:
 
 
 def publish_groups(estimator: Any, spec: Description, knowledge: Knowledge, k: int) -> None:
-    """Store what `labels_` and `predict` need; they compute on first use."""
+    """Store the settings with which `labels_` and `predict` compute clusters."""
     labels = knowledge.labels
     vars(estimator).pop("classes_", None)
     if labels is not None:
@@ -418,13 +441,13 @@ def publish_groups(estimator: Any, spec: Description, knowledge: Knowledge, k: i
                 "share parts and differ only in their part weights."
             )
     size = spec.n_clusters or knowledge.n_classes or k
-    # part weights have no meaningful size if parts cancel each other
+    # The size of part weights has no meaning if parts with negative entries can cancel each other.
     unit, links = spec.free_parts, knowledge.links
     estimator._groups = Groups(int(size), spec.seed, labels, links=links, unit=unit)
 
 
 def _refine_groups(estimator: Any, spec: Description, checked: Checked, problem: Problem) -> None:
-    """Refine groups with what a factorization of X itself provides."""
+    """Add sample weights, owners of components and label effects to the clustering."""
     groups, labels, model = estimator._groups, problem.knowledge.labels, problem.model
     if model.weights is not None:
         groups.weights = np.asarray(to_numpy(model.weights), dtype=np.float64)
@@ -442,17 +465,18 @@ def _refine_groups(estimator: Any, spec: Description, checked: Checked, problem:
 def _as_if_unlabelled(
     estimator: Any, spec: Description, checked: Checked, problem: Problem
 ) -> AnyArray:
-    """Return part weights of the labelled samples by `transform`, which ignores their labels.
+    """Return the labelled samples' part weights by `transform`, without their labels.
 
-    A label bends a sample's code away from those of its class that have none, and what is
-    learnt on bent codes does not hold for the others.
+    During the fit, a label moves a sample's part weights away from those of unlabelled samples of
+    the same class. A classifier trained on such part weights would not fit the unlabelled samples.
     """
     labels, graph = problem.knowledge.labels, problem.knowledge.graph
     assert labels is not None
     rows, data = np.flatnonzero(labels.mask), problem.model.data
     X: Any = getattr(data, "X", None)
     on_device = isinstance(data, DeviceDense) and not isinstance(data, DeviceSparse)
-    local = on_device or isinstance(X, np.ndarray) or sp.issparse(X)  # elsewhere all are coded
+    # other arrays: transform all rows
+    local = on_device or isinstance(X, np.ndarray) or sp.issparse(X)
     if local:
         data = as_data(X[data.rows(rows) if on_device else rows])
         graph = None if graph is None else graph[rows]

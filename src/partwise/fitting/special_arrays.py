@@ -1,4 +1,4 @@
-"""Check X of other kinds than arrays in memory, and build data with missing or weighted entries."""
+"""Checks of X in tensors, Dask arrays or memory maps, and data with entry weights."""
 
 from __future__ import annotations
 
@@ -16,12 +16,16 @@ from partwise.backends.gaps import MaskedData, WeightDeficit
 from partwise.backends.numpy import memmap
 from partwise.backends.numpy.sparse import SparseData
 
-#: Share of entries up to which those are kept one by one that are hidden, or those seen.
+#: Largest share of missing or of observed entries for which their positions are stored as a sparse
+#: matrix.
 FEW = 0.25
 
 
 def check_special(estimator: Any, X: Any, *, reset: bool, beta: float) -> Any | None:
-    """Return X checked by its back end; None if scikit-learn's validation should check it."""
+    """Return X checked by its back end, or None if scikit-learn should validate X.
+
+    Back ends handle memory maps, tensors and Dask arrays.
+    """
     name = type(estimator).__name__
     device, missing = estimator.device, getattr(estimator, "missing_values", None)
     on_disk = isinstance(X, np.memmap) and device is None
@@ -61,7 +65,7 @@ def check_special(estimator: Any, X: Any, *, reset: bool, beta: float) -> Any | 
 
 
 def check_local(X: Any, estimator_name: str) -> None:
-    """Refuse what would be copied here without a word."""
+    """Raise an error if X is a tensor or Dask array, which would have to be copied."""
     found = back_end(X)
     if found is not None:
         found.look(X)
@@ -84,7 +88,7 @@ def check_shape(estimator: Any, X: Any, reset: bool) -> None:
 
 
 def move(X: Any, device: str) -> Any:
-    """Move a numpy or scipy X to a torch device; results are returned as ndarrays."""
+    """Return X on a torch device; results of the fit are returned as numpy arrays."""
     try:
         from partwise.backends.torch import torch_data
     except ImportError as error:
@@ -93,9 +97,10 @@ def move(X: Any, device: str) -> Any:
 
 
 def weighed(X: Any, checked: Any, entry_weight: Any, missing_values: float | None) -> Any:
-    """Return data with weights of entries for an X that is not a numpy or scipy array."""
+    """Return data with entry weights, for an X that is not a numpy or scipy array."""
     found = back_end(X)
-    if found is not None and found.bring is not None:  # by way of this process
+    # computed from a copy in this process's memory
+    if found is not None and found.bring is not None:
         bring: Callable[[Any, Any], DataMatrix] = found.bring
         here = to_numpy(X)
         if here.dtype not in (np.float32, np.float64):
@@ -116,7 +121,7 @@ def weighed(X: Any, checked: Any, entry_weight: Any, missing_values: float | Non
 
 
 def _check_weights(W: Any, shape: tuple[int, int]) -> None:
-    """Check weights that may be in a file, some rows at a time."""
+    """Check entry weights, which may be in a file, some rows at a time."""
     if np.shape(W) != tuple(shape):
         raise ValueError(
             f"entry_weight has shape {np.shape(W)}, but X has shape {tuple(shape)}; pass one "
@@ -131,7 +136,10 @@ def _check_weights(W: Any, shape: tuple[int, int]) -> None:
 
 
 def masked(base: DataMatrix, places: DataMatrix, *, seen: bool) -> Any:
-    """Return incomplete data on any back end, or ``base`` if no entry is missing."""
+    """Return data with missing entries, or ``base`` if no entry is missing.
+
+    ``places`` marks the observed entries if ``seen`` is true, else the missing ones.
+    """
     ones = places.small(np.ones((places.shape[1], 1), places.dtype))
     count = np.asarray(to_numpy(places.dot(ones)))[:, 0]
     if not seen and not count.any():
@@ -141,9 +149,11 @@ def masked(base: DataMatrix, places: DataMatrix, *, seen: bool) -> Any:
 
 
 def without_gaps(X: Any, missing_values: float | None) -> tuple[Any, Any, bool]:
-    """Return X with zeros for missing entries, places or None, and whether they are observed.
+    """Return X with zeros for missing entries, and the positions of these entries.
 
-    A sparse X without entries for zeros names the hidden ones, unless zeros are what is hidden.
+    The second result marks positions; it is None if nothing is missing. The third result is true if
+    the positions are those of observed entries: that is so for a sparse X with zeros as missing
+    values.
     """
     if missing_values is None:
         return sp.csr_array(X) if sp.issparse(X) else X, None, False
@@ -170,15 +180,15 @@ def without_gaps(X: Any, missing_values: float | None) -> tuple[Any, Any, bool]:
 
 
 def _some(X: Any, kept: AnyArray) -> Any:
-    """Return the entries of a CSR matrix that are kept."""
-    before = np.zeros(len(kept) + 1, dtype=X.indptr.dtype)  # the type of indices stays
+    """Return a CSR matrix with only the stored entries that ``kept`` selects."""
+    before = np.zeros(len(kept) + 1, dtype=X.indptr.dtype)  # keep the dtype of indices
     np.cumsum(kept, out=before[1:])
-    at = np.flatnonzero(kept)  # faster than by a mask, twice
+    at = np.flatnonzero(kept)  # positions are faster than applying a mask twice
     return sp.csr_array((X.data[at], X.indices[at], before[X.indptr]), shape=X.shape)
 
 
 def check_entry_weight(entry_weight: Any, shape: tuple[int, int], dtype: Any) -> Any:
-    """Return the checked weights of entries, an array or CSR, >= 0."""
+    """Return the checked entry weights, a non-negative array or CSR array."""
     W = check_array(
         entry_weight, accept_sparse="csr", dtype=dtype, input_name="entry_weight", copy=True
     )
@@ -193,7 +203,7 @@ def check_entry_weight(entry_weight: Any, shape: tuple[int, int], dtype: Any) ->
 def with_gaps(
     X: Any, places: Any, seen: bool, entry_weight: Any, wrap: Callable[[Any], DataMatrix] = as_data
 ) -> Any:
-    """Return X as data with weights of entries; X itself if all weights are one."""
+    """Return X with its entry weights and missing entries; X itself without any."""
     if entry_weight is not None:
         W = check_entry_weight(entry_weight, X.shape, X.dtype)
         if places is not None:
@@ -212,18 +222,23 @@ def with_gaps(
 
 
 def _wrapped(places: Any, dtype: Any, wrap: Callable[[Any], DataMatrix]) -> DataMatrix:
+    """Return the positions or weights of entries as a data matrix."""
     places = places.astype(dtype)
     return SparseData(places) if sp.issparse(places) and wrap is as_data else wrap(places)
 
 
 def _count(places: Any) -> AnyArray:
+    """Return the number of marked entries in each row."""
     if sp.issparse(places):
         return np.diff(places.indptr)
     return np.count_nonzero(places, axis=1)
 
 
 def _smaller(places: Any, seen: bool, X: Any) -> tuple[Any, bool]:
-    """Return the hidden or the observed entries, whichever are fewer; else all in one array."""
+    """Return positions of the missing or of the observed entries, whichever are fewer.
+
+    If neither are few, the positions stay in one dense array.
+    """
     if sp.issparse(places):
         if sp.issparse(X) or places.nnz <= FEW * X.shape[0] * X.shape[1]:
             return places, seen
@@ -235,7 +250,7 @@ def _smaller(places: Any, seen: bool, X: Any) -> tuple[Any, bool]:
 
 
 def _times(X: Any, W: Any) -> Any:
-    """Return X ∘ W, sparse if either is."""
+    """Return the entry-wise product X ∘ W, which is sparse if X is sparse."""
     if not sp.issparse(X) and not sp.issparse(W):
         return X * W
     sparse, other = (X, W) if sp.issparse(X) else (W, X)
@@ -246,7 +261,10 @@ def _times(X: Any, W: Any) -> Any:
 
 
 def _weighed(X: Any, W: Any, wrap: Callable[[Any], DataMatrix]) -> MaskedData:
-    """Return X with general weights; each row's largest weight is its ceiling."""
+    """Return X as data with entry weights.
+
+    The weights of a row are stored as differences from the row's largest weight.
+    """
     d = np.asarray(W.max(axis=1).todense() if sp.issparse(W) else W.max(axis=1)).ravel()
     _check_rows(d)
     base = _times(X, W)
@@ -267,6 +285,7 @@ def _weighed(X: Any, W: Any, wrap: Callable[[Any], DataMatrix]) -> MaskedData:
 
 
 def _check_rows(weight: AnyArray) -> None:
+    """Raise an error if all entries of a sample are missing or have weight zero."""
     empty = np.flatnonzero(weight == 0)
     if empty.size:
         more = f" and {empty.size - 1} others" if empty.size > 1 else ""

@@ -1,4 +1,4 @@
-"""The second step of a fit: the objective, where its minimum is looked for, and how."""
+"""Second step of a fit: build objective, initial factors and solver settings."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ from partwise.solvers.many_starts import Start, group_size
 from partwise.solvers.projected import projected
 from partwise.solvers.steps import STEPS, Options, Step, mu, parts_alone
 
-#: If less than this share of ‖X‖² is not explained by the mean, parts are nearly collinear and
-#: products in float32 cancel. Above this curvature of a graph, for parts of length one, steps are
-#: below the last digit of part weights in float32.
+#: Limits above which a fit computes in float64 instead of float32. LEAST_BEYOND: if the mean sample
+#: explains all but this share of ‖X‖², parts are almost collinear, and products in float32 lose
+#: their digits. MOST_CURVED: if the graph penalty has a larger curvature, updates are smaller than
+#: the last float32 digit.
 LEAST_BEYOND, MOST_CURVED = 1e-2, 1e5
 
 FILLED = (
@@ -45,12 +46,13 @@ IGNORED = "When init!='custom', provided W or H are ignored. Set init='custom' t
 
 
 def state(spec: Description, checked: Checked) -> Problem:
-    """Return the problem that a description defines for the data."""
+    """Return the optimization problem that a description defines for the checked data."""
     k, solver = checked.k, checked.solver
     knowledge = with_graph(spec, checked)
     pieces = objective(spec, checked.data, k, knowledge)
     data, alike = checked.data, beyond_mean(checked.data) < LEAST_BEYOND
-    # parts from normal equations, in a history that nothing guards: codes may be collinear
+    # With free signs, parts come from normal equations, which are inexact if part weights are
+    # collinear. Multiplicative updates would not notice an increase of the objective.
     unsure = spec.free_parts and STEPS[solver].multiplicative
     if alike or unsure or joined(pieces) > MOST_CURVED:
         data = in_double(data)
@@ -77,7 +79,10 @@ def state(spec: Description, checked: Checked) -> Problem:
 
 
 def warn_of_a_free_scale(spec: Description, model: FactorModel) -> None:
-    """Say that a penalty on one factor alone has no minimum, where nothing holds the scale."""
+    """Warn if only one factor is penalised and the objective therefore has no minimum.
+
+    That factor can shrink while the other grows, which reduces the penalty at no cost to the loss.
+    """
     on = [side for side in "VU" if model.terms[side]]
     known = model.held is not None and bool(to_numpy(model.held.known).all())
     if len(on) != 1 or known or model.unit or spec.printed or spec.project:
@@ -91,7 +96,7 @@ def warn_of_a_free_scale(spec: Description, model: FactorModel) -> None:
 
 
 def with_graph(spec: Description, checked: Checked) -> Knowledge:
-    """Return labels and graph; labels are spread on the graph if it is used."""
+    """Return the prior knowledge with its neighbour graph and propagated labels."""
     knowledge, labels = checked.knowledge, checked.knowledge.labels
     spread = spec.propagate and labels is not None and labels.n_labelled > 0
     if knowledge.neighbors is None and (spec.graph_reg or spread):
@@ -108,11 +113,15 @@ def with_graph(spec: Description, checked: Checked) -> Knowledge:
 def objective(
     spec: Description, data: DataMatrix, k: int, knowledge: Knowledge, *, new: bool = False
 ) -> dict[str, Any]:
-    """Return the map and the terms of a `FactorModel`; for ``new`` samples parts are fixed."""
+    """Return the arguments of `FactorModel` that define constraints and penalties.
+
+    For ``new`` samples, the parts are fixed.
+    """
     rows = shared_rows(spec, knowledge, data.shape[0])
     terms_V = terms_on_codes(spec, data, k, knowledge, rows, new=new)
     terms_U = terms_on_parts(spec, data, k)
-    # what only NMF leaves open: without a scale, codes would shrink until links cost nothing
+    # Plain NMF does not fix the scale of V. Without a fixed scale, part weights would shrink until
+    # links cost nothing.
     held = spec.scale == "unit" or knowledge.links is not None
     return {
         "rows": rows,
@@ -124,13 +133,13 @@ def objective(
 
 
 def joined(pieces: dict[str, Any]) -> float:
-    """Return the curvature of the graph terms on part weights, for parts of length one."""
+    """Return the curvature of the graph penalties on V, for parts of length one."""
     terms = pieces["terms_V"] if pieces["unit"] else []
     return float(sum(t.lipschitz() for t in terms if t.couples and "lipschitz" in t.offers))
 
 
 def known_parts(spec: Description, checked: Checked, *, unit: bool) -> Known | None:
-    """Return the parts that are known before the fit."""
+    """Return the parts that the user fixed or seeded, or None if there are none."""
     fixed, seeds = spec.fixed_components, spec.seed_components
     if fixed is None and seeds is None:
         return None
@@ -142,20 +151,24 @@ def known_parts(spec: Description, checked: Checked, *, unit: bool) -> Known | N
 
 
 def sweeps(data: DataMatrix, k: int) -> tuple[int, int]:
-    """Return the numbers of coordinate sweeps per product with X, on V and on U."""
+    """Return the numbers of coordinate descent sweeps per product with X, for V and U."""
     n, p = data.shape
     return data.sweeps(p, k), data.sweeps(n, k)
 
 
 def settings_for(spec: Description, solver: str, model: FactorModel) -> Settings:
-    """Return the settings of the loop; multiplicative updates and printed procedures stay exact."""
+    """Return the settings of the iterations for this solver and model.
+
+    Multiplicative updates and the papers' own procedures run without accelerations.
+    """
     step = STEPS[solver]
     by_hand = step.multiplicative or spec.printed
-    # rows of one factor alone are swept: an extrapolated factor would cost a pass over X
+    # For such models, evaluating an extrapolated factor would cost an additional pass over X.
     curved = step.rough is not None and "V" in model.R.curved
-    informed = model.rows is not None or bool(model.terms["V"])  # else it is plain NMF
+    informed = model.rows is not None or bool(model.terms["V"])  # otherwise the model is plain NMF
     stationary = not any(isinstance(term, GraphDivergence) for term in model.terms["V"])
-    # GNMF (21) is no descent step: with known parts the objective keeps rising
+    # Update (21) of the GNMF paper can raise the objective, and does so repeatedly with fixed
+    # parts.
     watched = not stationary and not spec.printed
     # the paper of NMF-DC has no extrapolation between iterations
     inner = spec.inner_iter is not None and step is STEPS["nesterov"]
@@ -167,15 +180,17 @@ def settings_for(spec: Description, solver: str, model: FactorModel) -> Settings
         max_iter=spec.max_iter,
         tol=0.0 if spec.printed else spec.tol,
         order=order,
-        # a value that ends at the same factors as a step serves the next one: no extrapolation
+        # Without extrapolation, the objective computed after a step can be used again in the next
+        # step.
         extrapolate=not (by_hand or inner or spec.project or spec.free_parts or curved),
         guard=not by_hand or watched,
         stationary=stationary and not spec.project,
         warmup=step.warmup,
         rough=None if step.rough is None or curved else step.bound_to(**step.rough),
-        # without sweeps for a factor "newton" is multiplicative there, and must not meet zero
+        # If "newton" uses multiplicative updates for a factor, that factor must stay above zero.
         keep=0.1 if step.rough is not None and model.newton_sides != "VU" else 0.0,
-        # a multiplicative update would leave the constraint set: no last resort but to stay
+        # A multiplicative update would leave the constraint set, so a failed step keeps the
+        # factors.
         safe=None if spec.project else parts_alone if watched else mu,
     )
 
@@ -183,7 +198,10 @@ def settings_for(spec: Description, solver: str, model: FactorModel) -> Settings
 def step_for(
     spec: Description, solver: str, rng: np.random.RandomState, alike: bool = False
 ) -> Step:
-    """Return the step of a solver; if all samples are ``alike``, parts become equal."""
+    """Return the update function of a solver.
+
+    ``alike`` is true if all samples are almost equal, so that the parts become almost equal too.
+    """
     if spec.project:
         return projected
     step = STEPS[solver]
@@ -193,7 +211,10 @@ def step_for(
 
 
 def shared_rows(spec: Description, knowledge: Knowledge, n: int) -> SharedRows | MixedRows | None:
-    """Return the map A of hard labels and hard must-links; None for the identity."""
+    """Return A of V = A Z, which gives samples of one class equal part weights.
+
+    Hard labels and hard must-links define A. The result is None if A is the identity.
+    """
     labels = knowledge.labels if spec.hard_labels else None
     links = knowledge.links
     if labels is not None and labels.shares is not None:
@@ -215,21 +236,26 @@ def terms_on_codes(
     *,
     new: bool,
 ) -> list[Term]:
-    """Return the terms on V, written for Z; for ``new`` samples those that apply."""
+    """Return the penalty terms on V, as functions of Z in V = A Z.
+
+    For ``new`` samples, terms that refer to the training samples are left out.
+    """
     counts = np.ones(1) if rows is None else rows.counts
     labels, frobenius = knowledge.labels, spec.beta == 2
     terms = elastic_net(spec.alpha_W * data.shape[1], spec.l1_ratio, data.dtype, counts[:, None])
     if spec.class_weight and labels is not None and labels.n_labelled:
-        # cdNMF (10), (23): the printed λ is halved under ½‖·‖² and γ stays whole under KL
+        # In the cdNMF paper (equations 10 and 23), λ belongs to ‖·‖² and is halved here for ½‖·‖².
+        # Under the KL divergence γ is used unchanged.
         weight = 0.5 * spec.class_weight if frobenius else spec.class_weight
         D = weight * class_cost(labels, k, spec.components_per_class)
         terms.append(Linear((D if rows is None else rows.reduce(D)).astype(data.dtype)))
     graph, links = knowledge.graph if spec.graph_reg else None, knowledge.links
     soft = spec.must_link_reg if links is not None and len(links.must) else None
     if graph is not None:
-        if soft and links is not None:  # one graph: its rows can take turns
+        if soft and links is not None:  # one combined graph, so that rows can be updated in turn
             graph = graph + links.must_graph * (soft / spec.graph_reg)
-        # GNMF (6): λ tr(VᵀLV) with ‖·‖² equals λ/2 tr(VᵀLV) with ½‖·‖², which Graph has
+        # The GNMF paper's λ tr(VᵀLV) with ‖·‖² equals λ/2 tr(VᵀLV) with ½‖·‖², which `Graph`
+        # computes.
         parts = graph_operator(graph, labels, spec.label_weight, rows, data.dtype)
         terms.append((Graph if frobenius else GraphDivergence)(*parts, spec.graph_reg))
     elif soft and links is not None:
@@ -240,13 +266,13 @@ def terms_on_codes(
     for i, term in enumerate(spec.terms or ()):
         if not (new and term.of_samples):
             term.check((data.shape[0], k), f"terms[{i}]")
-            # through V = A Z by the chain rule
+            # the chain rule gives the gradient in Z of V = A Z
             terms.append(term if rows is None else Guest(term, rows))
     return terms
 
 
 def terms_on_parts(spec: Description, data: DataMatrix, k: int) -> list[Term]:
-    """Return the terms on U."""
+    """Return the penalty terms on the parts U."""
     n, p = data.shape
     terms = elastic_net(spec.basis_alpha * n, spec.l1_ratio, data.dtype)
     for i, term in enumerate(spec.basis_terms or ()):
@@ -258,7 +284,10 @@ def terms_on_parts(spec: Description, data: DataMatrix, k: int) -> list[Term]:
 def elastic_net(
     alpha: float, l1_ratio: float, dtype: Any, counts: AnyArray | float = 1.0
 ) -> list[Term]:
-    """Return α ℓ ‖Z‖₁ + ½ α (1 - ℓ) ‖Z‖² as terms with row weights ``counts``; none if α is 0."""
+    """Return α ℓ ‖Z‖₁ + ½ α (1 - ℓ) ‖Z‖² as penalty terms with row weights.
+
+    The list is empty if α is zero.
+    """
     terms: list[Term] = []
     if alpha * l1_ratio > 0:
         terms.append(Linear((np.ones((1, 1)) * alpha * l1_ratio * counts).astype(dtype)))
@@ -268,16 +297,20 @@ def elastic_net(
 
 
 def component_owners(n_classes: int, k: int, per_class: int) -> AnyArray:
-    """Return the class of each component, ``per_class`` each in order; -1 for the rest."""
+    """Return the class of each component, or -1 for components without a class.
+
+    The first ``per_class`` components belong to the first class, and so on.
+    """
     owner = np.arange(k) // per_class
     return np.where(owner < n_classes, owner, -1)
 
 
 def class_cost(labels: Labels, k: int, per_class: int) -> AnyArray:
-    """Return cdNMF's D (n, k): 1 where a labelled sample would use another class's component.
+    """Return the cost matrix D (n, k) of cdNMF.
 
-    Of a label in doubt, the probability that it is another class's. A class that has no component
-    of its own (k too small) costs nothing.
+    An entry is 1 if the sample has a label and the component belongs to another class. For an
+    uncertain label, it is the probability of the other class. If k is too small for a class to have
+    its own component, samples of that class have no cost.
     """
     owner = component_owners(labels.n_classes, k, per_class)
     classes = np.arange(labels.n_classes)
@@ -288,10 +321,10 @@ def class_cost(labels: Labels, k: int, per_class: int) -> AnyArray:
 def graph_operator(
     W: sp.csr_array, labels: Labels | None, label_weight: float | None, rows: Any, dtype: Any
 ) -> tuple[Neighbors, AnyArray]:
-    """Return Z -> W Z and the degrees, with implicit label cliques and shared rows.
+    """Return the product Z -> W Z with the graph weights W, and the node degrees.
 
-    With ``label_weight``, samples of one label are joined by that weight, samples of different
-    labels by none; the clique of a class is its sum minus the sample itself.
+    With ``label_weight``, all samples of one class are connected with that weight, and samples of
+    different classes are not connected. These edges are not stored: a class sum replaces them.
     """
     W = sp.csr_array(W).astype(dtype)
     clique = label_weight is not None and labels is not None and labels.n_labelled > 0
@@ -299,7 +332,7 @@ def graph_operator(
         assert labels is not None
         W = semi_supervised_graph(W, labels).astype(dtype)
     degrees = np.asarray(W.sum(axis=1)).ravel().astype(dtype)
-    if rows is not None:  # AᵀWA; a clique inside one shared row costs nothing
+    if rows is not None:  # compute AᵀWA; edges between samples with equal part weights cost nothing
         coo = W.tocoo()
         r, c = rows.index[coo.coords[0]], rows.index[coo.coords[1]]
         W = sp.csr_array((coo.data, (r, c)), shape=(rows.n_rows, rows.n_rows))
@@ -317,9 +350,10 @@ def graph_operator(
     return Neighbors(W, members, mask, codes, weight), degrees
 
 
-#: Function that draws V and U, and the random numbers that are left for the solver.
+#: Function that returns initial V and U, and the random number generator for the solver.
 Make = Callable[[], tuple[AnyArray, AnyArray, np.random.RandomState]]
-#: Function of random numbers that draws V and U; the flag marks the first of several starts.
+#: Function that returns initial V and U from a random number generator. Its second argument is true
+#: for the first of several restarts.
 One = Callable[[np.random.RandomState, bool], tuple[AnyArray, AnyArray]]
 
 
@@ -330,9 +364,9 @@ def starts(
     known: Known | None,
     step: Callable[[np.random.RandomState], Step],
 ) -> list[Start]:
-    """Return the functions that draw the factors of each start, and the step that moves them."""
-    # what stands for NNDSVD's zeros has the scale of X, not of V or U: entries in gaps would be
-    # as far off as that makes them, and the first parts would follow
+    """Return one function per restart that returns initial factors and an update."""
+    # NNDSVD replaces zeros by values in the scale of X, although V and U have another scale. With
+    # missing entries, the first parts could become far too large.
     lack = model.data.lack
     by_svd = spec.init is not None and spec.init.startswith("nndsvd")
     may_run_away = by_svd and lack is not None and not lack.nothing
@@ -353,7 +387,7 @@ def starts(
 
 
 def factors(spec: Description, checked: Checked) -> list[Make]:
-    """Return functions that draw V and U of each start, for any model."""
+    """Return one function per restart that draws initial V and U."""
     data, k = checked.data, checked.k
     rng = check_random_state(spec.random_state)
     if spec.printed and spec.init in (None, "random"):
@@ -371,12 +405,14 @@ def factors(spec: Description, checked: Checked) -> list[Make]:
         )
 
     def one(child: np.random.RandomState, first: bool) -> tuple[AnyArray, AnyArray]:
-        # a deterministic start is worth trying once; the others are random
+        # Restarts from the same deterministic initial values would be equal, so only the first uses
+        # them.
         named = name if first or name == "kmeans" else "random"
         return init.start(data, k, named, child, checked.weights)
 
     if name == "random" and spec.n_init > 1 and isinstance(data, OnDevice):
-        # X in float64 a block at a time is hundreds of small kernels, as many for one as for all
+        # On a GPU, random initial values need X in float64, one block at a time. Drawing several
+        # restarts together takes as many kernel launches as drawing one.
         size = group_size(data, k)
         return _in_groups(
             spec.n_init, rng, size, lambda rngs: init.random_starts(data, k, rngs, checked.weights)
@@ -390,7 +426,7 @@ def _in_groups(
     size: int,
     some: Callable[[list[np.random.RandomState]], list[tuple[AnyArray, AnyArray]]],
 ) -> list[Make]:
-    """Return starts as `_each` does, but draw several of them together."""
+    """Return the same restarts as `_each`, but draw ``size`` of them together."""
     seeds = rng.randint(np.iinfo(np.int32).max, size=n_init)
     made: dict[int, tuple[AnyArray, AnyArray, np.random.RandomState]] = {}
 
@@ -405,7 +441,10 @@ def _in_groups(
 
 
 def _each(n_init: int, rng: np.random.RandomState, one: One) -> list[Make]:
-    """Return starts with their own random numbers; a single one uses those of the estimator."""
+    """Return restarts with separate random number generators.
+
+    A single restart uses the estimator's own generator.
+    """
     if n_init == 1:
         return [lambda: (*one(rng, True), rng)]
 
@@ -418,7 +457,7 @@ def _each(n_init: int, rng: np.random.RandomState, one: One) -> list[Make]:
 
 
 def _uniform(data: DataMatrix, k: int, rng: np.random.RandomState) -> tuple[AnyArray, AnyArray]:
-    """Return the authors' start: uniform numbers, whatever the scale of X."""
+    """Return the papers' initial factors: uniform numbers, whatever the scale of X."""
     n, p = data.shape
     U = rng.uniform(size=(p, k)).astype(data.dtype)
     V = rng.uniform(size=(n, k)).astype(data.dtype)
@@ -426,7 +465,7 @@ def _uniform(data: DataMatrix, k: int, rng: np.random.RandomState) -> tuple[AnyA
 
 
 def _custom(spec: Description, checked: Checked) -> tuple[AnyArray, AnyArray]:
-    """Return the user's own V and U."""
+    """Return the user's own initial V and U, after checking them."""
     if checked.W is None or checked.H is None:
         raise ValueError("init='custom' needs both W and H.")
     (n, p), k, data = checked.data.shape, checked.k, checked.data
@@ -437,10 +476,11 @@ def _custom(spec: Description, checked: Checked) -> tuple[AnyArray, AnyArray]:
 
 
 def init_name(spec: Description, data: DataMatrix, k: int) -> str:
-    """Return the kind of start that ``init`` means for this X."""
+    """Return the name of the initialisation method that ``init`` stands for, given X."""
     most = min(data.shape)
     if spec.init is None:
-        # an SVD of what fills the gaps is a start from which hidden entries run away
+        # An SVD of X with filled-in missing entries is a bad start: the fit of these entries can
+        # diverge.
         whole = data.lack is None or data.lack.nothing
         return "nndsvda" if k <= most and whole else "random"
     if spec.init.startswith("nndsvd") and k > most:
@@ -451,10 +491,10 @@ def init_name(spec: Description, data: DataMatrix, k: int) -> str:
 
 
 def in_order_of_classes(model: FactorModel, V: Array, U: Array) -> tuple[AnyArray, AnyArray]:
-    """Return the start with its components in the order that minimises the class cost ⟨D, V⟩.
+    """Return initial factors with components in the order of lowest class cost ⟨D, V⟩.
 
-    All else in the objective is the same for any order. Without this a component may begin as
-    another class's part, and a strong cost then holds it there.
+    The rest of the objective is the same for any order. Without this step, a component may begin as
+    a part of the wrong class, and a strong class penalty then keeps it there.
     """
     costs = [t.cost for t in model.terms["V"] if isinstance(t, Linear) and min(t.cost.shape) > 1]
     if not costs:
