@@ -24,6 +24,7 @@ ROUNDS = 60  # maximum number of solves per row
 #: Smallest share of a diagonal entry of G after elimination for which K is accurate.
 REGULAR = 1e-7
 SIDE = 8  # rows eliminated together, one per lane
+TOGETHER = 4  # rows of a matrix that are eliminated together
 SOME = 128  # rows that a thread takes at a time
 CHANCES = 3  # rounds without fewer wrong coordinates before these change one at a time
 
@@ -119,7 +120,7 @@ def _eliminate(L, right, scale, diagonal, places, which, M, n):
                 L[p, t, a] = row[places[t, a]] * factor
     # Each loop over lanes either computes in registers or stores, since LLVM vectorizes only these.
     pivot, known, inverse = registers(right), registers(right), registers(right)
-    s0, s1, s2, s3 = registers(right), registers(right), registers(right), registers(right)
+    sums = registers(right)
     for q in range(n):  # column by column: L Lᵀ, and the right sides with it
         for a in range(SIDE):
             pivot[a], known[a] = diagonal[q, a], right[q, a]
@@ -135,24 +136,17 @@ def _eliminate(L, right, scale, diagonal, places, which, M, n):
             L[q, q, a] = inverse[a]
         for a in range(SIDE):
             right[q, a] = known[a] * inverse[a]
-        for p in range(q + 1, n, 4):  # four independent sums hide the latency of additions
-            l0, l1, l2, l3 = L[p], L[p + 1], L[p + 2], L[p + 3]
-            for a in range(SIDE):
-                s0[a], s1[a], s2[a], s3[a] = l0[q, a], l1[q, a], l2[q, a], l3[q, a]
-            for t in range(q):
+        for p in range(q + 1, n, TOGETHER):  # independent sums hide the latency of additions
+            for s in range(TOGETHER):
                 for a in range(SIDE):
-                    s0[a] -= l0[t, a] * L[q, t, a]
-                    s1[a] -= l1[t, a] * L[q, t, a]
-                    s2[a] -= l2[t, a] * L[q, t, a]
-                    s3[a] -= l3[t, a] * L[q, t, a]
-            for a in range(SIDE):
-                l0[q, a] = s0[a] * inverse[a]
-            for a in range(SIDE):
-                l1[q, a] = s1[a] * inverse[a]
-            for a in range(SIDE):
-                l2[q, a] = s2[a] * inverse[a]
-            for a in range(SIDE):
-                l3[q, a] = s3[a] * inverse[a]
+                    sums[s * SIDE + a] = L[p + s, q, a]
+            for t in range(q):
+                for s in range(TOGETHER):
+                    for a in range(SIDE):
+                        sums[s * SIDE + a] -= L[p + s, t, a] * L[q, t, a]
+            for s in range(TOGETHER):
+                for a in range(SIDE):
+                    L[p + s, q, a] = sums[s * SIDE + a] * inverse[a]
     for p in range(n - 1, -1, -1):
         for a in range(SIDE):
             known[a] = right[p, a] * L[p, p, a]
