@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import singledispatch
 from importlib import import_module
 from typing import Any
 
@@ -86,11 +85,14 @@ def in_memory_or_dask(X: Any, missing_values: float | None = None) -> Any:
     return X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
 
 
-@singledispatch
 def as_data(X: Any) -> DataMatrix:
     """Return the back end for a validated array; a back end is returned unchanged."""
     if isinstance(X, Swept):
         return X  # type: ignore[return-value]
+    if isinstance(X, np.ndarray):
+        return MemmapData(X) if isinstance(X, np.memmap) else DenseData(X)
+    if sp.issparse(X):
+        return _sparse_data(sp.csr_array(X))
     found = back_end(X)
     if found is not None:
         return found.wrap(X)
@@ -100,20 +102,7 @@ def as_data(X: Any) -> DataMatrix:
     )
 
 
-@as_data.register(np.ndarray)
-def _(X: np.ndarray) -> DataMatrix:
-    return DenseData(X)
-
-
-@as_data.register(np.memmap)
-def _(X: np.memmap) -> DataMatrix:
-    return MemmapData(X)
-
-
-@as_data.register(sp.spmatrix)
-@as_data.register(sp.sparray)
-def _(X: Any) -> DataMatrix:
-    X = sp.csr_array(X)
+def _sparse_data(X: Any) -> DataMatrix:
     if X.shape[0] * X.shape[1] <= SMALL_SPARSE:
         return DenseData(X.toarray())
     if not X.has_canonical_format or (not limits(X.data)[0] > 0 and (X.data == 0).any()):

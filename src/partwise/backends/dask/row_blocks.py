@@ -12,6 +12,7 @@ from __future__ import annotations
 import operator
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,9 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from partwise.backends import arrays, sweeps
 from partwise.backends.arrays import AnyArray
+
+#: The largest and the smallest of the blocks' results, entry by entry.
+largest, smallest = partial(np.max, axis=0), partial(np.min, axis=0)
 
 
 class RowLayout:
@@ -342,16 +346,6 @@ def add(shares: list[Any]) -> Any:
     for share in shares[1:]:
         total = total + share
     return total
-
-
-def largest(shares: list[Any]) -> Any:
-    """Return the largest result of all blocks, entry by entry."""
-    return np.max(np.stack([np.asarray(s) for s in shares]), axis=0)
-
-
-def smallest(shares: list[Any]) -> Any:
-    """Return the smallest result of all blocks, entry by entry."""
-    return np.min(np.stack([np.asarray(s) for s in shares]), axis=0)
 
 
 def _spread(part: AnyArray, block: AnyArray) -> AnyArray:

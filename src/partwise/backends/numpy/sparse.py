@@ -125,6 +125,7 @@ class SparseData(DenseData):
 
         X, Z, B = (self._XT, U, V) if transposed else (self.X, V, U)
         Z, B = Z.copy(), np.ascontiguousarray(B)
+        cost, ridge = (np.broadcast_to(np.asarray(a, np.float64), Z.shape) for a in (cost, ridge))
         xlogy = np.empty(Z.shape[0])
         args = (Z, B, cost, ridge, sweeps, xlogy, transposed, self._low)
         by_rows(divergence.newton_rows, X, (X.indptr, X.indices, X.data, *args), 40 * Z.shape[1])
@@ -137,14 +138,15 @@ class SparseData(DenseData):
         return np.concatenate([multiply(W, of_pairs(V, [b])) for b in seconds], axis=1)
 
     def times_dot(self, V: AnyArray, U: AnyArray) -> AnyArray:
-        return _sampled("times_rows", self.X, V, U, np.empty((self.shape[0], U.shape[1]), V.dtype))
+        return _times(self.X, V, U, np.empty((self.shape[0], U.shape[1]), V.dtype))
 
     def times_tdot(self, V: AnyArray, U: AnyArray) -> AnyArray:
         out = np.empty((self.shape[1], U.shape[1]), U.dtype)
-        return _sampled("times_rows", self._XT, U, V, out)
+        return _times(self._XT, U, V, out)
 
     def times_squares(self, V: AnyArray, U: AnyArray) -> AnyArray:
-        return _sampled("square_rows", self.X, V, U, np.empty(self.shape[0]))
+        y, n = sampled_values(self.X, V, U), self.shape[0]
+        return np.bincount(np.repeat(np.arange(n), np.diff(self.X.indptr)), self.X.data * y * y, n)
 
 
 @total_squares.register
@@ -154,12 +156,11 @@ def _(data: SparseData, V: AnyArray | None = None, U: AnyArray | None = None) ->
     return float(total_squares.dispatch(object)(data, V, U))
 
 
-def _sampled(name: str, X: Any, V: AnyArray, U: AnyArray, out: AnyArray) -> AnyArray:
+def _times(X: Any, V: AnyArray, U: AnyArray, out: AnyArray) -> AnyArray:
     from partwise.backends.numpy.kernels import sampled
 
     V, U = np.ascontiguousarray(V), np.ascontiguousarray(U)
-    run = getattr(sampled, name)
-    by_rows(run, X, (X.indptr, X.indices, X.data, V, U, out), 20 * V.shape[1])
+    by_rows(sampled.times_rows, X, (X.indptr, X.indices, X.data, V, U, out), 20 * V.shape[1])
     return out
 
 

@@ -121,20 +121,12 @@ def _newton_row(x, y, inv, r, B, m, z, a, ridge, sweeps):
                 z[j] = new
 
 
-@compiled(**HELPER)
-def _spread(ridge, i, out):
-    """Return row i of a (1 or n, 1 or k) array, broadcast to k entries."""
-    at = 0 if ridge.shape[0] == 1 else i
-    for j in range(out.shape[0]):
-        out[j] = ridge[at, 0 if ridge.shape[1] == 1 else j]
-
-
 @compiled(**OPTIONS)
 def newton_rows(indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, want_log, tiny, lo, hi):
     """Run Newton coordinate sweeps for KL on rows lo to hi of Z, in place; see `_newton_row`.
 
-    ``cost`` (1 or n, k) is the linear cost d_i Σ_j u_jk plus penalties, ``ridge`` (1 or n, 1 or k)
-    their curvature; ``xlogy`` receives Σ_j x_ij log y_ij after the step.
+    ``cost`` (n, k) is the linear cost d_i Σ_j u_jk plus penalties, and ``ridge`` (n, k) their
+    curvature. ``xlogy`` receives Σ_j x_ij log y_ij after the step.
     """
     k = Z.shape[1]
     single = Z.itemsize == 4
@@ -146,8 +138,6 @@ def newton_rows(indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, want_lo
     x = np.empty(width, Z.dtype)
     inv = np.empty(width, Z.dtype)
     r = np.empty(width, Z.dtype)
-    a = np.empty(k, np.float64)
-    price = np.empty(k, np.float64)
     for i in range(lo, hi):
         m = indptr[i + 1] - indptr[i]
         z = Z[i]
@@ -163,10 +153,7 @@ def newton_rows(indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, want_lo
             b = B[other]
             for e in range(m):
                 y[e] += zl * b[e]
-        for other in range(k):
-            a[other] = cost[0 if cost.shape[0] == 1 else i, other]
-        _spread(ridge, i, price)
-        _newton_row(x, y, inv, r, B, m, z, a, price, sweeps)
+        _newton_row(x, y, inv, r, B, m, z, cost[i], ridge[i], sweeps)
         s = 0.0
         if want_log:
             for e in range(m):

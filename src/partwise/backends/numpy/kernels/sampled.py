@@ -28,22 +28,6 @@ def times_rows(indptr, indices, x, V, U, out, lo, hi):
 
 
 @compiled(**OPTIONS)
-def square_rows(indptr, indices, x, V, U, out, lo, hi):
-    """Compute Σ_j x_ij (VUᵀ)_ij² over the non-zeros of rows lo to hi of X."""
-    k = V.shape[1]
-    for i in range(lo, hi):
-        v = V[i]
-        total = 0.0
-        for e in range(indptr[i], indptr[i + 1]):
-            u = U[indices[e]]
-            y = v[0] * u[0]
-            for other in range(1, k):
-                y += v[other] * u[other]
-            total += x[e] * y * y
-        out[i] = total
-
-
-@compiled(**OPTIONS)
 def value_rows(indptr, indices, V, U, out, lo, hi):
     """Compute the entries of VUᵀ at the non-zeros of rows lo to hi of a sparse matrix."""
     k = V.shape[1]
