@@ -25,6 +25,7 @@ from backends import (
 from methods import FROBENIUS, KL
 from partwise import backends as data_module
 from partwise.backends.arrays import to_numpy
+from partwise.backends.data_matrix import Swept
 from partwise.backends.numpy.blocks import split_rows
 from partwise.backends.numpy.memmap import MemmapData
 from partwise.fitting import stating
@@ -205,7 +206,7 @@ def one_sweep(monkeypatch):
     monkeypatch.setattr(
         stating, "settings_for", lambda *args: replace(plain(*args), extrapolate=False)
     )
-    monkeypatch.setattr(stating, "sweeps", lambda data, k: (1, 1))
+    monkeypatch.setattr(Swept, "sweeps", lambda data, size, k: 1)
 
 
 @pytest.mark.parametrize("kind", ("memmap", "torch", "torch-csr", "dask"))

@@ -36,9 +36,9 @@ print(len({f for f, _ in entered}), len(entered))
 @pytest.mark.parametrize(
     ("name", "settings", "files", "functions"),
     [
-        ("NMF", "10, max_iter=30, random_state=0", 25, 213),
-        ("GNMF", "10, max_iter=30, random_state=0", 30, 284),
-        ("PartsClassifier", "random_state=0", 44, 409),
+        ("NMF", "10, max_iter=30, random_state=0", 24, 177),
+        ("GNMF", "10, max_iter=30, random_state=0", 30, 259),
+        ("PartsClassifier", "random_state=0", 38, 378),
     ],
 )
 def test_a_warm_fit_enters_few_files_and_functions(name, settings, files, functions):

@@ -27,7 +27,7 @@ from partwise.fitting import (
 from partwise.fitting.callbacks import with_callbacks
 from partwise.fitting.checking import check_start
 from partwise.fitting.description import warn
-from partwise.fitting.solving import best, publish_ending, publish_groups, warn_unless_converged
+from partwise.fitting.solving import publish_ending, publish_groups, warn_unless_converged
 from partwise.solvers.loop import Solution
 from partwise.solvers.symmetric import Symmetric, descend
 
@@ -117,12 +117,11 @@ class SymNMF(LoopParameters, GroupedFactorizer):
             S = similarities(checked, spec.estimator_name)
             progress = watched(self, checked.X, y, spec.n_init)
             starts = self._starts(spec, checked, S)
-            solution = best(
-                descend(
-                    Symmetric(S), V, spec.max_iter, spec.tol, progress(number) if progress else None
-                )
-                for number, V in enumerate(starts)
-            )
+            runs = []
+            for number, V in enumerate(starts):
+                report = progress(number) if progress else None
+                runs.append(descend(Symmetric(S), V, spec.max_iter, spec.tol, report))
+            solution = min(runs, key=lambda run: run.history[-1])
             warn_unless_converged(spec, solution)
             self._publish(spec, checked, Symmetric(S), solution)
             if progress is not None:

@@ -18,7 +18,6 @@ from partwise.fitting.description import Checked, Description, FitInputs, Fitted
 from partwise.fitting.sample_kernels import Kernel
 from partwise.fitting.solving import (
     Report,
-    best,
     publish_ending,
     publish_groups,
     warn_unless_converged,
@@ -129,7 +128,8 @@ def solve_concepts(
 ) -> FittedFactors:
     """Return V and C with the lowest objective of all restarts."""
     model = problem.model
-    found = best(_run(problem, number, report) for number in range(len(problem.starts)))
+    runs = [_run(problem, number, report) for number in range(len(problem.starts))]
+    found = min(runs, key=lambda run: run.history[-1])
     if not found.history[-1] >= -1e-3 * abs(model.constant):
         problem.kernel.refuse(found.history[-1])
     V, C, objective = found.Z, found.U, found.history[-1]

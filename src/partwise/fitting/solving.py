@@ -72,14 +72,12 @@ def solve(
         if spec.printed:
             solution = as_printed(problem, report, keeper)
         else:
-            solution = best(solutions(problem, report, keeper))
-            solution = with_empty_parts_filled(spec, problem, solution)
+            # the first of those with the lowest objective
+            runs = solutions(problem, report, keeper)
+            solution = min(runs, key=lambda solution: solution.history[-1])
+            if not (STEPS[problem.solver].multiplicative or spec.project or spec.free_parts):
+                solution = with_empty_parts_filled(spec, problem, solution)
         return finish(spec, problem, solution)
-
-
-def best(found: Iterator[Solution]) -> Solution:
-    """Return the solution with the lowest objective; of equal ones, the first."""
-    return min(found, key=lambda solution: solution.history[-1])
 
 
 def solutions(
@@ -103,8 +101,7 @@ def with_empty_parts_filled(spec: Description, problem: Problem, solution: Solut
     continues as long as this lowers the objective.
     """
     model, settings = problem.model, problem.settings
-    quadratic = model.loss.beta == 2 and not STEPS[problem.solver].multiplicative
-    if not quadratic or model.project or spec.free_parts:
+    if model.loss.beta != 2 or model.project:
         return solution
     rng, step = np.random.RandomState(0), step_for(spec, problem.solver, np.random.RandomState(0))
     while solution.converged and settings.max_iter > solution.n_iter:
@@ -200,21 +197,13 @@ def finish(spec: Description, problem: Problem, solution: Solution) -> FittedFac
     model, solver = problem.model, problem.solver
     Z, U = solution.Z, solution.U
     objective = model.exact_value(Z, U) if solution.value is None else solution.value
-    codes = None
+    codes, coupled = None, any(term.couples for term in model.terms["V"])
     if STEPS[solver].multiplicative:
         Z, U, objective = _flush(model, Z, U, objective)
-    elif _ends_with_codes(model):
+    elif model.rows is None and not (model.project.get("V") or coupled):
         step, codes = STEPS[solver], model.subproblem("V", Z, U)
         final, _ = solve_codes(model, Z, U, step, tol=spec.tol, max_iter=spec.max_iter, sub=codes)
-        if solution.summed:
-            value = _value_after(model, codes, final, Z, U, objective)
-        else:
-            value = codes.value(final)
-            if value <= model.cancels:
-                value = model.exact_value(final, U, min(value, 0.5 * model.cancels))
-            shift = value - objective - float(codes.change(final, Z))
-            objective += shift
-            solution.history[:] = shifted(solution.history, shift, value)
+        value = _value_after(model, codes, final, Z, U, objective)
         if value <= objective * (1 + 1e-9):
             Z, objective = final, value
             # the history ends at the returned objective
@@ -260,20 +249,13 @@ def _value_after(
     """
     if codes.measures_change and not codes.local:
         value = objective + float(codes.change(new, old))
-        if value > 0.5 * objective and _rounding(model, codes, new, old) <= 1e-6 * value:
+        rounding = 0.0
+        if model.eps >= 1e-10:  # products with X are as exact as their type
+            xp, C = namespace(new), codes.C  # type: ignore[attr-defined]
+            rounding = model.eps * float(inner64(xp.abs(C), xp.abs(new - old)))
+        if value > 0.5 * objective and rounding <= 1e-6 * value:
             return value
     return model.exact_value(new, U)
-
-
-def _rounding(model: FactorModel, codes: Any, new: Array, old: Array) -> float:
-    """Return the rounding error of the objective's change when V changes.
-
-    Products with X are only as exact as their float type. In float64 the error is negligible.
-    """
-    if model.eps < 1e-10:
-        return 0.0
-    xp = namespace(new)
-    return model.eps * float(inner64(xp.abs(codes.C), xp.abs(new - old)))
 
 
 @contextmanager
@@ -299,12 +281,6 @@ def warn_unless_converged(spec: Description, solution: Solution) -> None:
             "Increase it to improve convergence.",
             ConvergenceWarning,
         )
-
-
-def _ends_with_codes(model: FactorModel) -> bool:
-    """Return whether the best V for fixed parts can be computed separately per sample."""
-    coupled = any(term.couples for term in model.terms["V"])
-    return model.rows is None and not coupled and "V" not in model.project
 
 
 def _flush(model: FactorModel, Z: Array, U: Array, objective: float) -> tuple[Array, Array, float]:
@@ -336,22 +312,11 @@ def publish(
     for term in problem.model.terms["V"]:
         if isinstance(term, GraphDivergence):
             estimator.cg_iterations_ = term.cg_iterations
-    V = publish_factors(estimator, spec, checked, problem, found)
-    publish_ending(estimator, problem.solver, found)
-    if spec.mixed_labels:
-        publish_distributions(estimator, problem)
-    if spec.labelled:
-        publish_groups(estimator, spec, problem.knowledge, checked.k)
-        _refine_groups(estimator, spec, checked, problem)
-    return V
-
-
-def publish_factors(
-    estimator: Any, spec: Description, checked: Checked, problem: Problem, found: FittedFactors
-) -> AnyArray:
-    """Set parts, part weights and objective, in the units of X and of sample weights."""
+    # part weights, parts and objective in the units of X and of the sample weights
     model, Z, U = problem.model, found.Z, found.U
-    loss = found.objective - model.penalty("V", Z, U) - model.penalty("U", Z, U)
+    loss = found.objective
+    if model.terms["V"] or model.terms["U"]:
+        loss = loss - model.penalty("V", Z, U) - model.penalty("U", Z, U)
     grow = checked.factor**model.loss.degree * checked.weight_scale
     V, H = factors(checked, problem, *with_unit_weights(spec, checked, model, Z, U))
     estimator._n_components = estimator.n_components_ = checked.k
@@ -362,6 +327,12 @@ def publish_factors(
     estimator.objective_ = found.objective * grow
     estimator.objective_history_ = np.asarray(found.solution.history) * grow
     estimator.reconstruction_err_ = float(np.sqrt(2 * max(loss, 0.0)) * np.sqrt(grow))
+    publish_ending(estimator, problem.solver, found)
+    if spec.mixed_labels:
+        publish_distributions(estimator, problem)
+    if spec.labelled:
+        publish_groups(estimator, spec, problem.knowledge, checked.k)
+        _refine_groups(estimator, spec, checked, problem)
     return V
 
 

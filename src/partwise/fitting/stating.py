@@ -48,33 +48,40 @@ IGNORED = "When init!='custom', provided W or H are ignored. Set init='custom' t
 def state(spec: Description, checked: Checked) -> Problem:
     """Return the optimization problem that a description defines for the checked data."""
     k, solver = checked.k, checked.solver
-    knowledge = with_graph(spec, checked)
+    knowledge = checked.knowledge
+    if spec.graph_reg or spec.propagate:
+        knowledge = with_graph(spec, checked)
     pieces = objective(spec, checked.data, k, knowledge)
     data, alike = checked.data, beyond_mean(checked.data) < LEAST_BEYOND
     # With free signs, parts come from normal equations, which are inexact if part weights are
     # collinear. Multiplicative updates would not notice an increase of the objective.
     unsure = spec.free_parts and STEPS[solver].multiplicative
-    if alike or unsure or joined(pieces) > MOST_CURVED:
+    curved = pieces["terms_V"] if pieces["unit"] else []
+    curvature = sum(t.lipschitz() for t in curved if t.couples and "lipschitz" in t.offers)
+    if alike or unsure or curvature > MOST_CURVED:
         data = in_double(data)
     if data is not checked.data:
         checked = replace(checked, data=data)
         pieces = objective(spec, data, k, knowledge)
-    known = known_parts(spec, checked, unit=pieces["unit"])
+    known = None
+    if spec.fixed_components is not None or spec.seed_components is not None:
+        known = known_parts(spec, checked, unit=pieces["unit"])
+    (n, p) = data.shape
     model = FactorModel(
         data,
         spec.loss,
         weights=checked.weights,
         held=None if known is None else known.held,
         project=spec.project,
-        sweeps=sweeps(data, k),
+        sweeps=(data.sweeps(p, k), data.sweeps(n, k)),
         **pieces,
     )
-    if model.loss.beta == 2:
-        has_values = model.constant == 0 and bool(model.R.row_sums().any())
-        check_scale(model.constant, has_values, spec.estimator_name)
-    warn_of_a_free_scale(spec, model)
+    if model.loss.beta == 2 and not 0 < model.constant < np.inf:
+        check_scale(model.constant, bool(model.R.row_sums().any()), spec.estimator_name)
+    if bool(model.terms["V"]) != bool(model.terms["U"]):
+        warn_of_a_free_scale(spec, model)
     settings = settings_for(spec, solver, model)
-    makes = starts(spec, checked, model, known, lambda rng: step_for(spec, solver, rng, alike))
+    makes = starts(spec, checked, model, known, alike)
     return Problem(model, k, solver, settings, makes, knowledge, known)
 
 
@@ -83,11 +90,10 @@ def warn_of_a_free_scale(spec: Description, model: FactorModel) -> None:
 
     That factor can shrink while the other grows, which reduces the penalty at no cost to the loss.
     """
-    on = [side for side in "VU" if model.terms[side]]
     known = model.held is not None and bool(to_numpy(model.held.known).all())
-    if len(on) != 1 or known or model.unit or spec.printed or spec.project:
+    if known or model.unit or spec.printed or spec.project:
         return
-    here, there = ("codes W", "parts H") if on == ["V"] else ("parts H", "codes W")
+    here, there = ("codes W", "parts H") if model.terms["V"] else ("parts H", "codes W")
     warn(
         f"The penalty is on the {here} alone. These shrink while the {there} grow, at no cost to "
         "the loss: the objective has no minimum, and the penalty fades with every iteration. "
@@ -117,12 +123,15 @@ def objective(
 
     For ``new`` samples, the parts are fixed.
     """
-    rows = shared_rows(spec, knowledge, data.shape[0])
-    terms_V = terms_on_codes(spec, data, k, knowledge, rows, new=new)
-    terms_U = terms_on_parts(spec, data, k)
+    rows, terms_V, linked = None, list[Term](), knowledge.links is not None
+    if spec.hard_labels or linked:
+        rows = shared_rows(spec, knowledge, data.shape[0])
+    if spec.penalized or linked:
+        terms_V = terms_on_codes(spec, data, k, knowledge, rows, new=new)
+    terms_U = terms_on_parts(spec, data, k) if spec.on_parts else []
     # Plain NMF does not fix the scale of V. Without a fixed scale, part weights would shrink until
     # links cost nothing.
-    held = spec.scale == "unit" or knowledge.links is not None
+    held = spec.scale == "unit" or linked
     return {
         "rows": rows,
         "smoothing": spec.smoothing,
@@ -132,28 +141,14 @@ def objective(
     }
 
 
-def joined(pieces: dict[str, Any]) -> float:
-    """Return the curvature of the graph penalties on V, for parts of length one."""
-    terms = pieces["terms_V"] if pieces["unit"] else []
-    return float(sum(t.lipschitz() for t in terms if t.couples and "lipschitz" in t.offers))
-
-
-def known_parts(spec: Description, checked: Checked, *, unit: bool) -> Known | None:
-    """Return the parts that the user fixed or seeded, or None if there are none."""
+def known_parts(spec: Description, checked: Checked, *, unit: bool) -> Known:
+    """Return the parts that the user fixed or seeded."""
     fixed, seeds = spec.fixed_components, spec.seed_components
-    if fixed is None and seeds is None:
-        return None
     shape = (checked.k, checked.data.shape[1])
     norm = spec.loss.unit_norm if unit and not spec.smoothing else None
     return Known(
         fixed, seeds, shape, checked.data.dtype, unit_norm=norm, root=np.sqrt(checked.factor)
     )
-
-
-def sweeps(data: DataMatrix, k: int) -> tuple[int, int]:
-    """Return the numbers of coordinate descent sweeps per product with X, for V and U."""
-    n, p = data.shape
-    return data.sweeps(p, k), data.sweeps(n, k)
 
 
 def settings_for(spec: Description, solver: str, model: FactorModel) -> Settings:
@@ -351,117 +346,97 @@ def graph_operator(
 
 
 #: Function that returns initial V and U, and the random number generator for the solver.
-Make = Callable[[], tuple[AnyArray, AnyArray, np.random.RandomState]]
-#: Function that returns initial V and U from a random number generator. Its second argument is true
-#: for the first of several restarts.
-One = Callable[[np.random.RandomState, bool], tuple[AnyArray, AnyArray]]
+Draw = Callable[[], tuple[AnyArray, AnyArray, np.random.RandomState]]
 
 
 def starts(
+    spec: Description, checked: Checked, model: FactorModel, known: Known | None, alike: bool
+) -> list[Start]:
+    """Return one function per restart that returns initial factors and an update."""
+    data, k, n_init = checked.data, checked.k, spec.n_init
+    rng, name = check_random_state(spec.random_state), init_name(spec, data, k)
+    if name not in ("custom", "uniform"):
+        if checked.W is not None or checked.H is not None:
+            warn(IGNORED, RuntimeWarning)
+        if name == "nndsvd" and STEPS[checked.solver].multiplicative and spec.mu_rule != "lin":
+            warn(
+                "solver='mu' cannot leave the zeros of init='nndsvd', and ends far from the data; "
+                "take init='nndsvda' or 'nndsvdar', which has none."
+            )
+    if name == "custom":
+        V, U = _custom(spec, checked)
+        draws: list[Draw] = [lambda: (data.rows(V.copy()), data.small(np.array(U, order="C")), rng)]
+    elif n_init == 1:
+        draws = [lambda: _draw(checked, name, rng)]
+    else:
+        seeds = rng.randint(np.iinfo(np.int32).max, size=n_init).tolist()
+        # On a GPU, random initial values need X in float64, one block at a time. Drawing several
+        # restarts together takes as many kernel launches as drawing one.
+        if name == "random" and isinstance(data, OnDevice):
+            draws = _in_groups(checked, seeds)
+        else:
+            # Restarts from the same deterministic initial values would be equal, so only the first
+            # uses them.
+            later = name if name in ("kmeans", "uniform") else "random"
+            names = [name] + [later] * (n_init - 1)
+            draws = [partial(_draw, checked, *pair) for pair in zip(names, seeds, strict=True)]
+    return [partial(_begin, spec, checked, model, known, alike, draw) for draw in draws]
+
+
+def _draw(
+    checked: Checked, name: str, seed: np.random.RandomState | int
+) -> tuple[AnyArray, AnyArray, np.random.RandomState]:
+    """Return initial V and U of a restart, and the random number generator for the solver."""
+    data, k = checked.data, checked.k
+    rng: np.random.RandomState = check_random_state(seed)
+    if name != "uniform":
+        return *init.start(data, k, name, rng, checked.weights), rng
+    # the authors' own initial values are uniform random numbers, whatever the scale of X
+    U, V = (rng.uniform(size=(size, k)).astype(data.dtype) for size in data.shape[::-1])
+    return data.rows(V), data.small(U), rng
+
+
+def _in_groups(checked: Checked, seeds: list[int]) -> list[Draw]:
+    """Return random restarts, of which several are drawn together."""
+    data, k, drawn = checked.data, checked.k, dict[int, Any]()
+    size = group_size(data, k)
+
+    def draw(number: int) -> tuple[AnyArray, AnyArray, np.random.RandomState]:
+        if number not in drawn:
+            rngs = [np.random.RandomState(seed) for seed in seeds[number : number + size]]
+            made = init.random_starts(data, k, rngs, checked.weights)
+            for at, (factors, rng) in enumerate(zip(made, rngs, strict=True), number):
+                drawn[at] = (*factors, rng)
+        return drawn.pop(number)  # type: ignore[no-any-return]
+
+    return [partial(draw, number) for number in range(len(seeds))]
+
+
+def _begin(
     spec: Description,
     checked: Checked,
     model: FactorModel,
     known: Known | None,
-    step: Callable[[np.random.RandomState], Step],
-) -> list[Start]:
-    """Return one function per restart that returns initial factors and an update."""
+    alike: bool,
+    draw: Draw,
+) -> tuple[AnyArray, AnyArray, Step]:
+    """Return the factors of a restart as the iterations need them, and their update."""
+    V, U, rng = draw()
+    step = step_for(spec, checked.solver, rng, alike)
+    if spec.printed:
+        if not model.S.delta:
+            V, U = unit_columns(V, U, model.loss.unit_norm)
+        return model.reduce(V), U, step
+    if model.terms["V"] and spec.init != "custom":
+        V, U = in_order_of_classes(model, V, U)
+    if known is not None:
+        V, U = known.start(model.data, V, U, custom=spec.init == "custom")
     # NNDSVD replaces zeros by values in the scale of X, although V and U have another scale. With
     # missing entries, the first parts could become far too large.
-    lack = model.data.lack
-    by_svd = spec.init is not None and spec.init.startswith("nndsvd")
-    may_run_away = by_svd and lack is not None and not lack.nothing
-
-    def begin(make: Make) -> tuple[AnyArray, AnyArray, Step]:
-        V, U, rng = make()
-        if spec.printed:
-            if not model.S.delta:
-                V, U = unit_columns(V, U, model.loss.unit_norm)
-            return model.reduce(V), U, step(rng)
-        if spec.init != "custom":
-            V, U = in_order_of_classes(model, V, U)
-        if known is not None:
-            V, U = known.start(model.data, V, U, custom=spec.init == "custom")
-        return model.reduce(model.fit_scale(V, U, anyway=may_run_away)), U, step(rng)
-
-    return [partial(begin, make) for make in factors(spec, checked)]
-
-
-def factors(spec: Description, checked: Checked) -> list[Make]:
-    """Return one function per restart that draws initial V and U."""
-    data, k = checked.data, checked.k
-    rng = check_random_state(spec.random_state)
-    if spec.printed and spec.init in (None, "random"):
-        return _each(spec.n_init, rng, lambda child, first: _uniform(data, k, child))
-    name = init_name(spec, data, k)
-    if name == "custom":
-        V, U = _custom(spec, checked)
-        return [lambda: (data.rows(V.copy()), data.small(np.ascontiguousarray(U)), rng)]
-    if checked.W is not None or checked.H is not None:
-        warn(IGNORED, RuntimeWarning)
-    if name == "nndsvd" and STEPS[checked.solver].multiplicative and spec.mu_rule != "lin":
-        warn(
-            "solver='mu' cannot leave the zeros of init='nndsvd', and ends far from the data; take "
-            "init='nndsvda' or 'nndsvdar', which has none."
-        )
-
-    def one(child: np.random.RandomState, first: bool) -> tuple[AnyArray, AnyArray]:
-        # Restarts from the same deterministic initial values would be equal, so only the first uses
-        # them.
-        named = name if first or name == "kmeans" else "random"
-        return init.start(data, k, named, child, checked.weights)
-
-    if name == "random" and spec.n_init > 1 and isinstance(data, OnDevice):
-        # On a GPU, random initial values need X in float64, one block at a time. Drawing several
-        # restarts together takes as many kernel launches as drawing one.
-        size = group_size(data, k)
-        return _in_groups(
-            spec.n_init, rng, size, lambda rngs: init.random_starts(data, k, rngs, checked.weights)
-        )
-    return _each(spec.n_init, rng, one)
-
-
-def _in_groups(
-    n_init: int,
-    rng: np.random.RandomState,
-    size: int,
-    some: Callable[[list[np.random.RandomState]], list[tuple[AnyArray, AnyArray]]],
-) -> list[Make]:
-    """Return the same restarts as `_each`, but draw ``size`` of them together."""
-    seeds = rng.randint(np.iinfo(np.int32).max, size=n_init)
-    made: dict[int, tuple[AnyArray, AnyArray, np.random.RandomState]] = {}
-
-    def make(number: int) -> tuple[AnyArray, AnyArray, np.random.RandomState]:
-        if number not in made:
-            rngs = [np.random.RandomState(seed) for seed in seeds[number : number + size]]
-            for at, (factors, own) in enumerate(zip(some(rngs), rngs, strict=True), number):
-                made[at] = (*factors, own)
-        return made.pop(number)
-
-    return [partial(make, number) for number in range(n_init)]
-
-
-def _each(n_init: int, rng: np.random.RandomState, one: One) -> list[Make]:
-    """Return restarts with separate random number generators.
-
-    A single restart uses the estimator's own generator.
-    """
-    if n_init == 1:
-        return [lambda: (*one(rng, True), rng)]
-
-    def make(number: int, seed: int) -> tuple[AnyArray, AnyArray, np.random.RandomState]:
-        child = np.random.RandomState(seed)
-        return *one(child, number == 0), child
-
-    seeds = rng.randint(np.iinfo(np.int32).max, size=n_init)
-    return [partial(make, number, seed) for number, seed in enumerate(seeds)]
-
-
-def _uniform(data: DataMatrix, k: int, rng: np.random.RandomState) -> tuple[AnyArray, AnyArray]:
-    """Return the papers' initial factors: uniform numbers, whatever the scale of X."""
-    n, p = data.shape
-    U = rng.uniform(size=(p, k)).astype(data.dtype)
-    V = rng.uniform(size=(n, k)).astype(data.dtype)
-    return data.rows(V), data.small(U)
+    lack, by_svd = model.data.lack, spec.init is not None and spec.init.startswith("nndsvd")
+    if model.unit or (by_svd and lack is not None and not lack.nothing):
+        V = model.fit_scale(V, U)
+    return V if model.rows is None else model.reduce(V), U, step
 
 
 def _custom(spec: Description, checked: Checked) -> tuple[AnyArray, AnyArray]:
@@ -478,6 +453,8 @@ def _custom(spec: Description, checked: Checked) -> tuple[AnyArray, AnyArray]:
 def init_name(spec: Description, data: DataMatrix, k: int) -> str:
     """Return the name of the initialisation method that ``init`` stands for, given X."""
     most = min(data.shape)
+    if spec.printed and spec.init in (None, "random"):
+        return "uniform"  # as the authors start
     if spec.init is None:
         # An SVD of X with filled-in missing entries is a bad start: the fit of these entries can
         # diverge.

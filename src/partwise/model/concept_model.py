@@ -160,13 +160,11 @@ class Codes(Quadratic):
 class ConceptModel(Model):
     """The objective of CF and LCF, and its subproblems for V ("V") and C ("U")."""
 
-    unit = False
-
     def __init__(
         self, gram: Gram, locality: float = 0.0, *, balance: bool = False, sweeps: int = 1
     ) -> None:
         self.gram, self.locality = gram, locality
-        self.balance = balance and not locality
+        self.unit = balance and not locality
         self.a = gram.diagonal()
         self.constant = 0.5 * float(self.a.sum(dtype=np.float64))
         self.size = self.constant  # the loss for V = 0
@@ -230,13 +228,11 @@ class ConceptModel(Model):
         return self.value(V, C)
 
     def normalize(self, V: AnyArray, C: AnyArray) -> tuple[AnyArray, AnyArray]:
-        """Scale basis vectors to length one, if this leaves the objective unchanged.
+        """Scale basis vectors to length one, which leaves the objective unchanged.
 
         Without this scaling, a single large column of V would force small gradient steps for all
         columns of C.
         """
-        if not self.balance:
-            return V, C
         KC = self.product(C)
         lengths = np.sqrt(np.maximum((C * KC).sum(axis=0), 0))
         lengths = np.where(lengths > 0, lengths, 1).astype(C.dtype)
@@ -244,7 +240,8 @@ class ConceptModel(Model):
         self._known = (C, KC / lengths)
         return V * lengths, C
 
-    feasible = normalize
+    def feasible(self, V: AnyArray, C: AnyArray) -> tuple[AnyArray, AnyArray]:
+        return self.normalize(V, C) if self.unit else (V, C)
 
     def fit_scale(self, V: AnyArray, C: AnyArray) -> AnyArray:
         """Return V multiplied by the number for which V CᵀX fits X best."""

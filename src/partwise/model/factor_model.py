@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import mul
 from typing import Any
 
@@ -84,7 +85,6 @@ class FactorModel(Model):
         project: Mapping[str, Callable[[Array], Array]] | None = None,
         sweeps: tuple[int, int] = (1, 1),
     ) -> None:
-        loss = loss.prepared(data)
         self.data, self.loss = data, loss
         self.weights = None if weights is None else data.rows(weights)
         self.rows = None if rows is None or rows.is_identity else rows
@@ -105,15 +105,20 @@ class FactorModel(Model):
         for side, terms in (("V", terms_V), ("U", terms_U)):
             for term in terms:
                 self.add_term(side, term)
-        self.constant = loss.constant(data, self.weights)
+        self.constant, self.size = loss.constants(data, self.weights)
         counts = None
         if self.rows is not None:
             counts = self.R.rows(self.rows.counts.astype(data.dtype))
         samples = WeighedSamples(data, self.weights, self.rows, counts)
         self.seen = Seen(self.R, self.d, self.S, self.constant, samples, mixing)
-        self.size = loss.size(data, self.weights)
         self.eps = float(np.finfo(data.dtype).eps)
         self.least = LEAST_MISFIT[loss.kind]
+        # Value below which the objective must be summed without cancellation. Sums over X have
+        # rounding errors of about eps times their size, so the errors above the limit are at most a
+        # millionth of the value. With missing values, the model may be far larger than X at entries
+        # that are not observed.
+        large = self.R.lack is not None and self.eps > 1e-10
+        self.cancels = np.inf if large or loss.careful else 1e6 * self.eps * self.size
         self.sweeps = {"V": sweeps[0], "U": sweeps[1]}
         self.project = dict(project or {})
         self.held = None if held is None else self._hold(held)
@@ -199,14 +204,6 @@ class FactorModel(Model):
         """
         return _common(price) if self.S.delta else price
 
-    def _half(self, side: str, Z: Array, U: Array) -> Half:
-        if side == "V":
-            return Half(self.terms["V"], lambda: self.penalty("U", Z, U), self.sweeps["V"])
-        free = self.held is None
-        if self.unit:
-            return Half([*self.terms["U"], self.length_price(Z)], None, self.sweeps["U"], free)
-        return Half(self.terms["U"], lambda: self.penalty("V", Z, U), self.sweeps["U"], free)
-
     # -- what the loop asks for -------------------------------------------------------------
 
     def subproblem(self, side: str, Z: Array, U: Array) -> Subproblem:
@@ -215,7 +212,14 @@ class FactorModel(Model):
 
     def subproblems(self, side: str, points: Sequence[tuple[Array, Array]]) -> Sequence[Subproblem]:
         """Return the subproblems of several starts, if possible from one product with X."""
-        halves = [self._half(side, Z, U) for Z, U in points]
+        other, free, halves = "U" if side == "V" else "V", side == "V" or self.held is None, []
+        for Z, U in points:
+            terms, others = self.terms[side], None
+            if self.unit and side == "U":  # the cost of the lengths is that of the terms on V
+                terms = [*terms, self.length_price(Z)]
+            elif self.terms[other]:
+                others = partial(self.penalty, other, Z, U)
+            halves.append(Half(terms, others, self.sweeps[side], free))
         subs = self.loss.subproblems(self.seen, side, points, halves)
         for sub in subs:
             sub.project = self.project.get(side)
@@ -230,17 +234,19 @@ class FactorModel(Model):
 
     def value(self, Z: Array, U: Array) -> float:
         """Return the objective."""
-        scaled = Z * self.lengths(U) if self.unit and self.terms["V"] else Z
-        penalty = self.penalty("V", scaled, U) + self.penalty("U", Z, U)
-        return self.loss.value(self.seen, Z, U) + penalty
+        value = self.loss.value(self.seen, Z, U)
+        if not (self.terms["V"] or self.terms["U"]):
+            return value
+        scaled = Z * self.lengths(U) if self.unit else Z
+        return value + (self.penalty("V", scaled, U) + self.penalty("U", Z, U))
 
     def normalize(self, Z: Array, U: Array) -> tuple[Array, Array]:
         """Scale columns of U to unit length and multiply the columns of Z by the lengths.
 
+        This is only for models with ``unit``.
+
         If a column of U is zero, the column of Z becomes zero.
         """
-        if not self.unit:
-            return Z, U
         if self.held is None:
             moved = unit_columns(Z, U, self.loss.unit_norm, common=self.S.delta > 0)
         else:
@@ -262,27 +268,15 @@ class FactorModel(Model):
         if self.R.lack is not None:
             U = U * self.R.lack.seen_columns
         to_V, to_U = self.project.get("V"), self.project.get("U")
-        return self.normalize(to_V(Z) if to_V else Z, to_U(U) if to_U else U)
+        Z, U = to_V(Z) if to_V else Z, to_U(U) if to_U else U
+        return self.normalize(Z, U) if self.unit else (Z, U)
 
-    def fit_scale(self, V: Array, U: Array, *, anyway: bool = False) -> Array:
-        """Return V multiplied by the number that fits X best, if U has a fixed scale."""
-        if not self.unit and not anyway:
-            return V
+    def fit_scale(self, V: Array, U: Array) -> Array:
+        """Return V multiplied by the number that fits X best."""
         B = self.S(U)
         fit = arrays.vdot(B, self.data.filled().tdot(V))
         size = arrays.vdot(V.T @ V, B.T @ B)
         return V * (fit / size) if fit > 0 and size > 0 else V
-
-    @property
-    def cancels(self) -> float:
-        """Value below which the objective must be summed without cancellation."""
-        if self.R.lack is not None and self.eps > 1e-10:
-            # with missing values, the model may be far larger than X at entries that are not
-            # observed
-            return np.inf
-        # Sums over X have rounding errors of about eps times their size. The limit keeps these
-        # errors below a millionth of the value.
-        return np.inf if self.loss.careful else 1e6 * self.eps * self.size
 
     def exact_value(self, Z: Array, U: Array, about: float = np.inf) -> float:
         """Return the objective without cancellation if the fit is nearly perfect.
@@ -293,7 +287,9 @@ class FactorModel(Model):
         if value <= self.cancels:
             loss = self.loss.exact(self.data, self.weights, self.expand(Z), self.S(U))
             if loss is not None:
-                value = loss + self.penalty("V", Z, U) + self.penalty("U", Z, U)
+                value = loss
+                if self.terms["V"] or self.terms["U"]:
+                    value = loss + self.penalty("V", Z, U) + self.penalty("U", Z, U)
             elif value == about:
                 value = self.value(Z, U)
         return max(value, 0.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -59,15 +58,11 @@ class RowLengths(Frobenius):
         # U and the product X B, which both updates of an iteration need
         self._last: tuple[Array, Array] | None = None
 
-    def prepared(self, data: DataMatrix) -> RowLengths:
-        loss = copy.copy(self)
-        if loss.given is None:
-            squares = data.row_sq_norms()
-            loss.epsilon = SMOOTH * float(namespace(squares).sqrt(squares).mean()) or 1.0
-        return loss
-
-    def size(self, data: DataMatrix, weights: Array | None) -> float:
-        return self._total(data.row_sq_norms(), weights)
+    def constants(self, data: DataMatrix, weights: Array | None) -> tuple[float, float]:
+        squares = data.row_sq_norms()
+        if self.given is None:
+            self.epsilon = SMOOTH * float(namespace(squares).sqrt(squares).mean()) or 1.0
+        return super().constants(data, weights)[0], self._total(squares, weights)
 
     def exact(self, data: DataMatrix, weights: Array | None, V: Array, B: Array) -> float:
         return self._total(data.row_sq_residuals(V, B), weights)

@@ -18,8 +18,8 @@ from partwise.backends.arrays import (
     column_sums64,
     dot64,
     gram,
+    joined,
     ratio,
-    side_by_side,
     spread,
 )
 from partwise.backends.data_matrix import total_squares
@@ -54,8 +54,7 @@ class LastPass:
     can be recognised by identity.
     """
 
-    def __init__(self) -> None:
-        self._last: Pass | None = None
+    _last: Pass | None = None
 
     def at(self, Z: Array, U: Array) -> Pass | None:
         last = self._last
@@ -72,9 +71,10 @@ class LastPass:
 
     def taken(self, Z: Array, U: Array, side: str) -> list[Any] | None:
         """Return `product` in a list and drop it here, as it is as large as a factor."""
-        found = self.product(Z, U, side)
-        self._last = None
-        return None if found is None else [found]
+        last, self._last = self._last, None
+        if last is None or last.product is None or last.side != side:
+            return None
+        return [last.product] if last.Z is Z and last.U is U else None
 
     def rescale(self, old: tuple[Array, Array], new: tuple[Array, Array], lengths: Array) -> None:
         """Update the stored product after lengths moved from U to Z.
@@ -178,29 +178,22 @@ class Loss(ABC):
         The norm of columns of U under ``scale="unit"``: 2 for ‖u‖₂ = 1, and 1 for Σu = 1.
     careful : bool
         Whether the loss must always be computed by `exact`, even if it is large.
+    degree : float
+        The number q for which loss(sX, sY) = s^q loss(X, Y).
     """
 
     beta: float
+    degree: float
     kind: str
     unit_norm: int
     careful: bool = False
 
-    @property
-    def degree(self) -> float:
-        """Return q for which loss(sX, sY) = s^q loss(X, Y)."""
-        return self.beta
-
-    def prepared(self, data: DataMatrix) -> Loss:
-        """Return this loss with constants that it computes from the data."""
-        return self
-
     @abstractmethod
-    def constant(self, data: DataMatrix, weights: Array | None) -> float:
-        """Return the part of the loss that does not depend on the factors."""
+    def constants(self, data: DataMatrix, weights: Array | None) -> tuple[float, float]:
+        """Return the part of the loss without the factors, and a size to compare a fit with.
 
-    def size(self, data: DataMatrix, weights: Array | None) -> float:
-        """Return the loss to which a good fit is compared; 0 if it is unknown."""
-        return 0.0
+        The size is 0 if it is unknown.
+        """
 
     def exact(self, data: DataMatrix, weights: Array | None, V: Array, B: Array) -> float | None:
         """Return the loss summed entry by entry, for nearly perfect fits.
@@ -214,26 +207,26 @@ class Loss(ABC):
     def value(self, seen: Seen, Z: Array, U: Array) -> float:
         """Return the loss at (Z, U)."""
 
-    @abstractmethod
-    def subproblem(self, seen: Seen, side: str, Z: Array, U: Array, half: Half) -> Subproblem:
-        """Return the subproblem for one factor ("V" or "U") with the other factor fixed."""
-
     def subproblems(
         self, seen: Seen, side: str, points: Sequence[tuple[Array, Array]], halves: Sequence[Half]
     ) -> Sequence[Subproblem]:
-        """Return the subproblems of several starts."""
+        """Return the subproblems of several starts for one factor with the other factor fixed."""
         pairs = zip(points, halves, strict=True)
         return [self.subproblem(seen, side, Z, U, half) for (Z, U), half in pairs]
+
+    def subproblem(self, seen: Seen, side: str, Z: Array, U: Array, half: Half) -> Subproblem:
+        """Return the subproblem of one start."""
+        return self.subproblems(seen, side, [(Z, U)], [half])[0]
 
 
 def beta_of(beta_loss: str | float) -> float:
     """Return β of a loss name or number."""
-    return NAMES[beta_loss] if isinstance(beta_loss, str) else float(beta_loss)
+    return float(NAMES.get(beta_loss, beta_loss))  # type: ignore[arg-type]
 
 
 def make_loss(beta_loss: str | float) -> Loss:
     """Return the loss object of a scikit-learn ``beta_loss``."""
-    beta = beta_of(beta_loss)
+    beta = float(NAMES.get(beta_loss, beta_loss))  # type: ignore[arg-type]
     if beta == 2:
         return Frobenius()
     return KullbackLeibler() if beta == 1 else Beta(beta)
@@ -249,18 +242,16 @@ class Frobenius(Loss):
     #: Class of the subproblem for each factor.
     kinds: Mapping[str, type[Quadratic]] = {"V": Quadratic, "U": Quadratic}
 
-    beta = 2.0
+    beta = degree = 2.0
     kind = "frobenius"
     unit_norm = 2
 
-    def constant(self, data: DataMatrix, weights: Array | None) -> float:
+    def constants(self, data: DataMatrix, weights: Array | None) -> tuple[float, float]:
         if weights is None:
-            return 0.5 * total_squares(data)
-        return 0.5 * _total(data.row_sq_norms(), weights)
-
-    def size(self, data: DataMatrix, weights: Array | None) -> float:
-        """Return the loss for Y = 0, to which a good fit is compared."""
-        return self.constant(data, weights)
+            half = 0.5 * total_squares(data)
+        else:
+            half = 0.5 * _total(data.row_sq_norms(), weights)
+        return half, half  # the size is the loss for Y = 0
 
     def exact(self, data: DataMatrix, weights: Array | None, V: Array, B: Array) -> float:
         if weights is None:
@@ -270,48 +261,43 @@ class Frobenius(Loss):
     def value(self, seen: Seen, Z: Array, U: Array) -> float:
         """Return the loss, and store its product with X for a following update of V."""
         if seen.R.lack is not None or seen.mixing is not None:
-            return self.subproblem(seen, "U", Z, U, Half()).value(U)
-        sub = self.subproblem(seen, "V", Z, U, Half())
+            return self.subproblems(seen, "U", [(Z, U)], [Half()])[0].value(U)
+        sub = self.subproblems(seen, "V", [(Z, U)], [Half()])[0]
         value = sub.value(Z)
         seen.last.keep(Z, U, value, sub.C)
         return value
-
-    def subproblem(self, seen: Seen, side: str, Z: Array, U: Array, half: Half) -> Quadratic:
-        return self.subproblems(seen, side, [(Z, U)], [half])[0]
 
     def subproblems(
         self, seen: Seen, side: str, points: Sequence[tuple[Array, Array]], halves: Sequence[Half]
     ) -> list[Quadratic]:
         """Return the subproblems of several starts from one product with X."""
-        fixed = [seen.S(U if side == "V" else Z) for Z, U in points]
+        fixed, turned = [U if side == "V" else Z for Z, U in points], side == "V"
+        if seen.S.delta:
+            fixed = [seen.S(F) for F in fixed]
+        heavy = not turned and seen.d is not None
+        Gs = [_heavy_gram(seen, F) if heavy else gram(F) for F in fixed]
+        rest = [beside_products(seen, side, half) for half in halves]
         if seen.R.lack is not None:
-            return [
-                self._filled(seen, side, F, at[0 if side == "V" else 1], half)
-                for F, at, half in zip(fixed, points, halves, strict=True)
-            ]
+            made = zip(fixed, Gs, points, rest, strict=True)
+            gaps: Any = seen.R.half  # type: ignore[attr-defined]
+            return [Filled(gaps(side, F, at[not turned]), G, **kw) for F, G, at, kw in made]
         Cs = None if len(points) > 1 else seen.last.taken(*points[0], side)
         if Cs is None:
-            product = seen.R.dot if side == "V" else seen.R.tdot
-            Cs = column_blocks(product(side_by_side(fixed)), [F.shape[1] for F in fixed])
-        if side == "V" and seen.mixing is not None:
-            return [
-                Mixed(C, _gram(seen, side, F), seen.mixing, Z, **beside_products(seen, side, half))
-                for C, F, (Z, _), half in zip(Cs, fixed, points, halves, strict=True)
-            ]
-        return [
-            self.kinds[side](C, _gram(seen, side, F), **beside_products(seen, side, half))
-            for C, F, half in zip(Cs, fixed, halves, strict=True)
-        ]
-
-    def _filled(self, seen: Seen, side: str, F: Array, at: Array, half: Half) -> Filled:
-        """Return the subproblem for an incomplete X; F is the other factor times S."""
-        gaps = seen.R.half(side, F, at)  # type: ignore[attr-defined]
-        return Filled(gaps, _gram(seen, side, F), **beside_products(seen, side, half))
+            product = seen.R.dot if turned else seen.R.tdot
+            if len(points) > 1:
+                wide = product(joined(*fixed))
+                Cs = column_blocks(wide, [F.shape[1] for F in fixed])
+            else:
+                Cs = [product(fixed[0])]
+        if turned and seen.mixing is not None:
+            mixed = zip(Cs, Gs, points, rest, strict=True)
+            return [Mixed(C, G, seen.mixing, at[0], **kw) for C, G, at, kw in mixed]
+        return [self.kinds[side](C, G, **kw) for C, G, kw in zip(Cs, Gs, rest, strict=True)]
 
 
-def _gram(seen: Seen, side: str, F: Array) -> Array:
-    if side == "V" or seen.d is None:
-        return gram(F)
+def _heavy_gram(seen: Seen, F: Array) -> Array:
+    """Return Fᵀ diag(d) F, or FᵀMF if samples mix the rows of several classes."""
+    assert seen.d is not None
     return F.T @ (F * seen.d[:, None] if seen.mixing is None else seen.mixing @ F)
 
 
@@ -335,16 +321,14 @@ class SignedFrobenius(Frobenius):
 class KullbackLeibler(Loss):
     """The Kullback-Leibler divergence Σ x log(x/y) - x + y."""
 
-    beta = 1.0
+    beta = degree = 1.0
     kind = "divergence"
     unit_norm = 1
 
-    def constant(self, data: DataMatrix, weights: Array | None) -> float:
-        return _total(data.row_xlogx() - data.row_sums(), weights)
-
-    def size(self, data: DataMatrix, weights: Array | None) -> float:
-        """Return ½ Σ x, since the loss near a fit is ½ Σ (x - y)²/y."""
-        return 0.5 * _total(data.row_sums(), weights)
+    def constants(self, data: DataMatrix, weights: Array | None) -> tuple[float, float]:
+        sums = data.row_sums()
+        # The loss of a good fit is about ½ Σ (x - y)²/y.
+        return _total(data.row_xlogx() - sums, weights), 0.5 * _total(sums, weights)
 
     def exact(self, data: DataMatrix, weights: Array | None, V: Array, B: Array) -> float | None:
         rows = data.row_divergences(V, B)
@@ -426,14 +410,11 @@ class Beta(Loss):
     unit_norm = 2
 
     def __init__(self, beta: float) -> None:
-        self.beta = beta
+        self.beta = self.degree = beta
 
-    def constant(self, data: DataMatrix, weights: Array | None) -> float:
-        return 0.0
-
-    def size(self, data: DataMatrix, weights: Array | None) -> float:
-        """Return ½ Σ x^β: near a fit the loss is ½ Σ (x - y)² y^(β-2)."""
-        return 0.5 * _total(data.row_powers(self.beta), weights)
+    def constants(self, data: DataMatrix, weights: Array | None) -> tuple[float, float]:
+        # The loss of a good fit is about ½ Σ (x - y)² y^(β-2).
+        return 0.0, 0.5 * _total(data.row_powers(self.beta), weights)
 
     def value(self, seen: Seen, Z: Array, U: Array) -> float:
         last = seen.last.at(Z, U)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,11 @@ from numpy.typing import NDArray
 from partwise.backends.arrays import Array
 
 
+@dataclass
 class Smoothing:
     """Smoothing by S = (1-δ) I + δ/k 11ᵀ: entries of a row move to its mean."""
 
-    def __init__(self, delta: float = 0.0) -> None:
-        self.delta = delta
+    delta: float = 0.0
 
     def __call__(self, Z: Array) -> Array:
         if self.delta == 0:

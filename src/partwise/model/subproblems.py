@@ -104,7 +104,7 @@ class Model(Protocol):
         Machine epsilon of the dtype, the loss for V = 0, and the share of this loss below which a
         fit is perfect.
     unit : bool
-        Whether the columns of U have length one.
+        Whether `normalize` scales the columns of U.
     """
 
     eps: float

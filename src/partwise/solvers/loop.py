@@ -63,7 +63,6 @@ class Solution:
     converged: bool = False
     status: str = ""
     value: float | None = None  # the objective of these factors, if known
-    summed: bool = True  # whether the value was computed from the factors, not as a sum of changes
 
 
 @dataclass(frozen=True)
@@ -268,7 +267,7 @@ def _both_steps(
         known = one.beyond is not None
         value += one.change + one.ahead if known else sub.change(beyond, y[first])
     del sub  # free its product, which is as large as the factor
-    if first == "U":
+    if first == "U" and model.unit:
         z["V"], z["U"] = model.normalize(z["V"], z["U"])
     sub = yield Request(second, z["V"], z["U"])
     if residual <= settings.tol:
@@ -328,12 +327,12 @@ def _accept(model: Model, state: State, moved: Moved, settings: Settings) -> Non
     first, second = tuple(settings.order)
     new, weight, beyond = moved.new, moved.weight, moved.second.beyond
     x = {first: moved.first, second: new[second]}
-    if second == "U":
+    if second == "U" and model.unit:
         x["V"], x["U"] = model.normalize(x["V"], x["U"])
     if beyond is None:
         beyond = _beyond(x[second], state.old[second], weight, settings)
     y = {first: x[first], second: beyond}
-    if weight and second == "U":
+    if weight and second == "U" and model.unit:
         y["U"] = model.normalize(y["V"], y["U"])[1]
     state.x, state.y, state.old = x, y, {first: new[first], second: x[second]}
     if settings.extrapolate:
