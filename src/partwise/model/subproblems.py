@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -141,6 +143,7 @@ class Model(Protocol):
         return None
 
 
+@dataclass(eq=False, repr=False)
 class Quadratic(Subproblem):
     """The problem ½ Σ_i d_i z_iᵀ G z_i - ⟨C, Z⟩ + terms(Z) for Z >= 0.
 
@@ -161,19 +164,13 @@ class Quadratic(Subproblem):
     kind = "frobenius"
     measures_change = True
 
-    def __init__(
-        self,
-        C: Any,  # None if a subclass computes C on first use
-        G: Array,
-        *,
-        d: Array | None = None,
-        terms: Sequence[Term] = (),
-        constant: float = 0.0,
-        others: Callable[[], float] | None = None,
-        sweeps: int = 1,
-    ) -> None:
-        self.C, self.G, self.d, self.terms = C, G, d, terms
-        self.constant, self.others, self.sweeps = constant, others, sweeps
+    C: Any  # None if a subclass computes it on first use
+    G: Array
+    d: Array | None = None
+    terms: Sequence[Term] = ()
+    constant: float = 0.0
+    others: Callable[[], float] | None = None
+    sweeps: int = 1
 
     def value(self, Z: Array) -> float:
         own = gram(Z) if self.d is None else (Z * self.d[:, None]).T @ Z
@@ -464,11 +461,7 @@ def _lengths(sub: Subproblem, Z: Array, scale: Array) -> Any:
     if sub.held is not None:
         parts = [part * (1 - sub.held) for part in parts]
     blocks = list(row_runs(Z, sub.d, *parts))
-    free = sub.free
-
-    def run(here: Array, d: Array | None, *mine: Array) -> list[float]:
-        return _norms(here, *mine, scale=scale, d=d, free=free)
-
+    run = partial(_norms, scale=scale, free=sub.free)
     lengths = results(run, blocks, threads_for(8 * PASS * Z.shape[0] * Z.shape[1]))
     # divide by the largest norm, so that the squares are finite
     peak = np.max(lengths, initial=0) or 1.0
@@ -476,7 +469,7 @@ def _lengths(sub: Subproblem, Z: Array, scale: Array) -> Any:
 
 
 def _norms(
-    Z: Array, neg: Array, pos: Array, *slopes: Array, scale: Array, d: Array | None, free: bool
+    Z: Array, d: Array | None, neg: Array, pos: Array, *slopes: Array, scale: Array, free: bool
 ) -> list[float]:
     """Return norms of the projected gradient and its parts for some rows of Z.
 

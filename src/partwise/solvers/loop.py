@@ -240,7 +240,16 @@ def advance(
     else:
         fall = state.value - value
         state = ahead or _look_ahead(model, state, moved, fall, settings)
-        _judge_value(model, state, moved, value, settings)
+        state.value, state.failures = value, 0
+        size = max(model.size, moved.sub.size)
+        if moved.by_change and value < 1e5 * model.eps * state.anchor:
+            anchor(model, state)
+        elif not settings.guard and value < 3e5 * model.eps * size:
+            # The value is a difference of three sums, each with a rounding error of eps times its
+            # size, which may now exceed the gain. Predictions of missing entries are in two of the
+            # sums and may be far larger than X.
+            about = 0.0 if size > model.size else np.inf
+            state.value = model.exact_value(state.x["V"], state.x["U"], about)
     state.n += 1
     state.history.append(float(state.value))
     return state, moved.residual
@@ -251,7 +260,7 @@ def _both_steps(
 ) -> Asking[Moved]:
     """Update both factors, and extrapolate the first one."""
     first, second = tuple(settings.order)
-    move, weight = _move(state, step, settings), _weight(state, settings)
+    move, weight = _step_and_weight(state, step, settings)
     rho = misfit(state.value, model.size, model.least, settings.tol) if look else 1.0
     y = state.y
     sub = yield Request(first, y["V"], y["U"])
@@ -306,41 +315,6 @@ def _patient(move: Step, sub: Subproblem, Z: Array, state: State) -> Array:
     return namespace(new).where(seen[None], new, Z)
 
 
-def _judge_value(
-    model: Model, state: State, moved: Moved, value: float, settings: Settings
-) -> None:
-    """Return the objective after an iteration; compute it from the factors if needed."""
-    state.value, state.failures = value, 0
-    sub = moved.sub
-    if moved.by_change and value < 1e5 * model.eps * state.anchor:
-        anchor(model, state)
-    elif not settings.guard and value < 3e5 * model.eps * max(model.size, sub.size):
-        # The value is a difference of three sums, each with a rounding error of eps times its size,
-        # which may now exceed the gain. Predictions of missing entries are in two of the sums and
-        # may be far larger than X.
-        about = 0.0 if sub.size > model.size else np.inf
-        state.value = model.exact_value(state.x["V"], state.x["U"], about)
-
-
-def _accept(model: Model, state: State, moved: Moved, settings: Settings) -> None:
-    """Accept the point after the second step, and extrapolate from it."""
-    first, second = tuple(settings.order)
-    new, weight, beyond = moved.new, moved.weight, moved.second.beyond
-    x = {first: moved.first, second: new[second]}
-    if second == "U" and model.unit:
-        x["V"], x["U"] = model.normalize(x["V"], x["U"])
-    if beyond is None:
-        beyond = _beyond(x[second], state.old[second], weight, settings)
-    y = {first: x[first], second: beyond}
-    if weight and second == "U" and model.unit:
-        y["U"] = model.normalize(y["V"], y["U"])[1]
-    state.x, state.y, state.old = x, y, {first: new[first], second: x[second]}
-    if settings.extrapolate:
-        # γ = 1.05, its ceiling grows by 1.01 (Ang & Gillis 2019)
-        state.weight = min(state.ceiling, 1.05 * max(state.weight, 0.1))
-        state.ceiling = min(1.0, 1.01 * state.ceiling)
-
-
 def _look_ahead(model: Model, state: State, moved: Moved, fall: float, settings: Settings) -> State:
     """Return the next state after the objective decreased by ``fall``.
 
@@ -348,9 +322,22 @@ def _look_ahead(model: Model, state: State, moved: Moved, fall: float, settings:
     computed exactly only if necessary. The difference of two values is cheaper, and its rounding
     error of about eps ½‖X‖² is harmless while iterations decrease the objective by far more.
     """
-    state, second = replace(state), settings.order[1]
-    _accept(model, state, moved, settings)
-    state.ahead, known = moved.second.ahead, moved.second.beyond is not None
+    state, (first, second) = replace(state), tuple(settings.order)
+    new, beyond = moved.new, moved.second.beyond
+    x = {first: moved.first, second: new[second]}
+    if second == "U" and model.unit:
+        x["V"], x["U"] = model.normalize(x["V"], x["U"])
+    state.ahead, known = moved.second.ahead, beyond is not None
+    if beyond is None:
+        beyond = _beyond(x[second], state.old[second], moved.weight, settings)
+    y = {first: x[first], second: beyond}
+    if moved.weight and second == "U" and model.unit:
+        y["U"] = model.normalize(y["V"], y["U"])[1]
+    state.x, state.y, state.old = x, y, {first: new[first], second: x[second]}
+    if settings.extrapolate:
+        # γ = 1.05, its ceiling grows by 1.01 (Ang & Gillis 2019)
+        state.weight = min(state.ceiling, 1.05 * max(state.weight, 0.1))
+        state.ceiling = min(1.0, 1.01 * state.ceiling)
     # blocks of rows do not return the change of V, and computing it takes a pass over them
     state.fine = (
         (known and moved.measured) or model.eps > 1e-10 or fall <= 1e4 * model.eps * model.size
@@ -371,20 +358,16 @@ def _take_back(state: State, settings: Settings) -> None:
         state.weight, state.ceiling = state.weight / 1.5, state.weight  # η = 1.5
 
 
-def _move(state: State, step: Step, settings: Settings) -> Step:
-    """Return the function that updates a factor in the next iteration."""
+def _step_and_weight(state: State, step: Step, settings: Settings) -> tuple[Step, float]:
+    """Return the step of the next iteration, and the weight of its extrapolation."""
     if state.n < settings.warmup:
-        return mu
+        return mu, 0.0
+    weight = 0.0 if state.failures >= PLAIN else state.weight
     if state.failures >= SAFE and settings.safe is not None:
-        return settings.safe
-    rough = settings.rough is not None and not state.failures and not _near(state.history)
-    return settings.rough if rough and settings.rough is not None else step
-
-
-def _weight(state: State, settings: Settings) -> float:
-    """Return the extrapolation weight of the next iteration."""
-    plain = state.n < settings.warmup or state.failures >= PLAIN
-    return 0.0 if plain else state.weight
+        return settings.safe, weight
+    if settings.rough is not None and not state.failures and not _near(state.history):
+        return settings.rough, weight
+    return step, weight
 
 
 def _beyond(new: Array, old: Array, weight: float, settings: Settings) -> Array:

@@ -43,6 +43,8 @@ from partwise.model.factor_model import FactorModel
 from partwise.model.subproblems import Divergence, Filled, Quadratic, Subproblem, kkt_residual
 from partwise.model.terms import Term
 
+#: Kinds of the subproblem of a β-divergence; for all other β it is OTHER.
+KINDS, OTHER = {2.0: "frobenius"}, "divergence"
 #: Curvature that keeps an entry fixed: far larger than any Hessian, with finite products.
 STIFF = 1e30
 #: Sweeps end if a sweep changes the factor by less than this share of the first sweep.
@@ -118,16 +120,11 @@ class Step:
 
     def does(self, beta: float) -> bool:
         """Return whether the step can minimise the β-divergence."""
-        return kind_of(beta) in self.needs and (not self.betas or beta in self.betas)
+        return KINDS.get(beta, OTHER) in self.needs and (not self.betas or beta in self.betas)
 
     def takes(self, term: Term, beta: float) -> bool:
         """Return whether the term offers what the step needs for this loss."""
-        return any(word in term.offers for word in self.needs[kind_of(beta)])
-
-
-def kind_of(beta: float) -> str:
-    """Return the kind of subproblem of a β-divergence."""
-    return "frobenius" if beta == 2 else "divergence"
+        return any(word in term.offers for word in self.needs[KINDS.get(beta, OTHER)])
 
 
 def minimum(sub: Subproblem, Z: Array) -> Array:
@@ -417,7 +414,7 @@ def check_step(name: str, beta_loss: str | float, beta: float, terms: Sequence[T
         odd = next((term for term in terms if not step.takes(term, beta)), None)
         if odd is None:
             return
-        needs = " or ".join(step.needs[kind_of(beta)])
+        needs = " or ".join(step.needs[KINDS.get(beta, OTHER)])
         what += f" with {odd.name}, which has no {needs}"
     able = [s for s in able if all(s.takes(term, beta) for term in terms)]
     can = ", ".join(s.name for s in able)
