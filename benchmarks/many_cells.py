@@ -3,8 +3,8 @@
     python -m benchmarks.many_cells --cells 1000000 --genes 2000 --numbers 5-15 --runs 100
 
 The script first writes Poisson counts of ten programmes (uint8) as .npy, or uses --counts. It
-prints the seconds of the whole command and of its stages, and the peak memory. After --limit
-seconds it stops the command and prints the finished stages; --follow writes them to a file.
+prints the seconds of the whole command and the peak memory. After --limit seconds it stops the
+command and prints the number of finished runs; --follow writes it to a file.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def timed(given: argparse.Namespace, counts: Path, folder: Path) -> dict[str, Any]:
-    """Run the command on the counts; return its seconds, or those of its finished stages."""
+    """Run the command on the counts; return its seconds, or the number of finished runs."""
     words = [counts, "--range", given.numbers, "--runs", given.runs, "--genes", 0, "--no-counts"]
     words += ["--max-iter", given.max_iter, "--device", given.device]
     words += ["--out", folder / "out", "--json"]
@@ -94,19 +94,16 @@ def timed(given: argparse.Namespace, counts: Path, folder: Path) -> dict[str, An
         raise SystemExit(process.returncode)
     told = json.loads((folder / "told.json").read_text())
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
-    return {**row, "device": told["device"], "wall": round(wall, 1), "stages": told["stages"],
+    return {**row, "device": told["device"], "wall": round(wall, 1),
             "estimate": told["estimate"], "host_GB": round(peak, 1),
-            "device_GB": told.get("device_GB"),
             "stability": {one["k"]: one["stability"] for one in told["numbers"]}}  # fmt: skip
 
 
 def so_far(out: Path, began: float) -> dict[str, Any]:
     """Return the stages and runs that a running command has written so far."""
     hidden = out / "cnmf_tmp"
-    file = hidden / "out.seconds.json"
     return {
         "wall": round(time.perf_counter() - began, 1),
-        "stages": json.loads(file.read_text()) if file.is_file() else {},
         "runs_done": len(list(hidden.glob("out.spectra.k_*.iter_*.df.npz"))),
     }
 

@@ -136,17 +136,20 @@ def test_the_estimate_grows_with_the_work():
 
 
 def test_the_report_draws_programmes_where_the_cells_are():
-    from partwise.apps.view.report.programmes_page import drawn, programmes_page
+    from partwise.apps.view.report.programmes_page import (
+        drawn,
+        programme_rows,
+        programmes_page,
+    )
 
     X, _, _ = made()
     ready = steps.prepare(X, 40)
     one = steps.programmes_of(ready, runs_of(ready, 3), 3, density_threshold=2)
-    rows = drawn(one).rows
+    rows = programme_rows(one)
     assert [row["runs"] for row in rows] == [8, 8, 8] and rows[0]["of"] == 8
     assert sum(row["usage"] for row in rows) == pytest.approx(1)
     places = np.random.default_rng(0).uniform(size=(80, 2))
-    page = programmes_page([drawn(one, places)], title="<b>", notes=["a & b"])
+    number = {"k": 3, "stability": None, "error": 1.0, "programmes": rows} | drawn(one, places)
+    page = programmes_page([number], title="<b>", notes=["a & b"], source="", command="")
     assert "where the cells are" in page and "&lt;b&gt;" in page and "a &amp; b" in page
     assert "Which numbers are stable" not in page and page.count("<img") == 3
-    with pytest.raises(ValueError, match="80"):
-        drawn(one, places[:5])

@@ -327,13 +327,6 @@ def test_bad_labels_and_methods(refused, command, iris, photo_folder, tmp_path):
     assert code == 2 and "Traceback" not in err
 
 
-def test_a_number_of_clusters_is_suggested(refused, tmp_path, rng):
-    X = np.repeat(np.eye(3, 6), 20, axis=0) + 0.05 * rng.random((60, 6))
-    np.save(tmp_path / "m.npy", X)
-    err = refused("cluster", tmp_path / "m.npy", "--out", tmp_path / "out")
-    assert "-k 3 is a first try" in err
-
-
 def test_settings_of_the_method(command, refused, iris, tmp_path):
     out = ("--out", tmp_path / "out", *QUICK)
     code, text, err = command(

@@ -3,9 +3,10 @@
 import numpy as np
 import scipy.sparse as sp
 
-from partwise.apps.view.describe import about, number_like_parts, specificity, top_features
+from partwise.apps.view.describe import about, number_like_parts
 from partwise.evaluation.kmeans import cluster_representation
 from partwise.io import Samples
+from partwise.io.genes import specificity, top_features
 
 
 def test_specificity_is_the_formula():

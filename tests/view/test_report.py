@@ -9,7 +9,7 @@ import pytest
 from sklearn.datasets import load_iris
 
 import studio_inputs
-from partwise import CF, CNMF, NMF, NSNMF, PartsClassifier, bootstrap_intervals
+from partwise import CF, CNMF, NSNMF, PartsClassifier
 from partwise.apps.view.report import (
     charts,
     members,
@@ -111,7 +111,6 @@ def test_page_has_every_section(digits_page):
         "confusion-seen",
         "stability",
         "convergence",
-        "sparseness",
     }
     drawn = {value for name, value in parsed.attributes if name == "data-figure"}
     assert drawn == set(parsed.json["figures"])
@@ -312,19 +311,6 @@ def test_layout_keeps_each_cluster_in_proportion(rng):
 def test_layout_of_equal_codes_is_finite():
     found = lay_out(np.ones((50, 4)), [0] * 50)
     assert np.isfinite(found.points).all()
-
-
-def test_parts_are_drawn_where_samples_are_and_with_their_intervals(digits):
-    samples = images(digits)
-    model = NMF(3, random_state=0, tol=1e-2).fit(samples.X)
-    given = fitted(samples) | {"model": model}
-    found = bootstrap_intervals(samples.X, model, n_draws=10, random_state=0)
-    places = np.stack(np.divmod(np.arange(60), 10), axis=1)
-    page = report_page(**given, places=places, intervals=found)
-    figures = ('id="parts-in-place"', 'id="part-intervals"')
-    assert all(figure in page for figure in figures)
-    plain = report_page(**given)
-    assert not any(figure in plain for figure in figures)
 
 
 def test_stability_compares_the_clusters_of_each_seed():

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy.cluster.hierarchy import cut_tree, linkage
+from sklearn.preprocessing import normalize
 
 from partwise import consensus
-from partwise.io._common import Options
-from partwise.io.frames import read_frame
 from partwise.io.samples import Samples
 
 #: Number of words and of representative texts that describe a topic.
@@ -47,10 +45,7 @@ class Topics:
     @property
     def shares(self) -> NDArray[Any]:
         """Topic weights of each text, scaled to sum to one; zero if a text has no topic."""
-        total = self.weights.sum(axis=1, keepdims=True)
-        shares = np.zeros_like(self.weights)
-        np.divide(self.weights, total, out=shares, where=total > 0)
-        return shares
+        return np.asarray(normalize(self.weights, norm="l1"))
 
     @property
     def topic(self) -> NDArray[np.int64]:
@@ -166,18 +161,14 @@ def find_topics(samples: Samples, n_topics: int, *, n_runs: int = 20, seed: int 
 
 def source_column(samples: Samples, name: str, option: str) -> pd.Series:
     """Return a column of the table that the texts came from, one entry per text."""
-    known = {field.name for field in fields(Options)}
-    options = Options(**{k: v for k, v in samples.options.items() if k in known})
-    path = Path(samples.source)
-    if not path.is_file():
-        raise ValueError(f"{option} needs a table; {samples.source} is a folder.")
-    frame = read_frame(path, options)[0]
-    if name not in frame:
-        shown = ", ".join(map(str, frame.columns[:20]))
-        raise ValueError(f"{option}: {path} has no column {name!r}. Its columns are: {shown}.")
-    column = frame[name]
-    rows = range(len(column)) if samples.rows is None else samples.rows
-    return column.iloc[list(rows)].reset_index(drop=True)
+    if samples.table is None:
+        raise ValueError(f"{option} needs a table; {samples.source} is none.")
+    if name not in samples.table:
+        names = ", ".join(map(str, samples.table.columns[:20]))
+        raise ValueError(
+            f"{option}: {samples.source} has no column {name!r}. Its columns are: {names}."
+        )
+    return samples.table[name].reset_index(drop=True)
 
 
 def periods(column: pd.Series, option: str = "--time-column") -> pd.Series:

@@ -18,6 +18,7 @@ from partwise.apps.cli.cluster import (
     predicted,
     result_columns,
 )
+from partwise.apps.cli.options import Asked
 from partwise.apps.cli.progress_bar import Bar
 from partwise.apps.view.describe import names_classes
 from partwise.estimators import saving
@@ -29,7 +30,8 @@ from partwise.persistence.atomic import check_target, write_whole
 CODES = (".csv", ".npy")
 
 
-def _load(model: Path, new: str, bar: Bar, reading: dict[str, Any]) -> tuple[Any, Samples]:
+def _load(asked: Asked, bar: Bar) -> tuple[Any, Samples]:
+    model, new = asked.model, asked.new
     bar.start("loading the model")
     estimator, recipe = saving.read(model)
     if recipe is None:
@@ -40,7 +42,7 @@ def _load(model: Path, new: str, bar: Bar, reading: dict[str, Any]) -> tuple[Any
     if not hasattr(estimator, "embedding_"):
         raise ValueError(f"{model} contains a model that was not fitted.")
     try:
-        samples = read_samples(new, recipe=recipe, step=bar.step, **reading)
+        samples = read_samples(new, recipe=recipe, step=bar.step, **asked.reading)
     except KeyError as error:
         raise ValueError(f"{model}: the preparation of the data lacks {error}.") from error
     known = estimator.n_features_in_
@@ -49,83 +51,81 @@ def _load(model: Path, new: str, bar: Bar, reading: dict[str, Any]) -> tuple[Any
     return estimator, samples
 
 
-def run_transform(
-    model: Path, new: str, *, out: Path, force: bool, as_json: bool, reading: dict[str, Any]
-) -> None:
+def run_transform(asked: Asked) -> None:
     """Write the part weights of new samples to a .csv or .npy file."""
+    out = asked.out
     if out.suffix.lower() not in CODES:
         raise ValueError(f"--out {out}: the name of the file must end in .csv or .npy.")
-    check_target(out, force=force)
+    check_target(out, force=asked.force)
     notes: list[str] = []
     with Bar(Console(stderr=True)) as bar:
-        estimator, samples = _load(model, new, bar, reading)
+        estimator, samples = _load(asked, bar)
         bar.start("coding")
         with work.as_notes(notes):
             V = np.asarray(estimator.transform(samples.X, **work.beside(estimator, samples)))
+        content: str | bytes = codes_text(samples.ids, V)
         if out.suffix.lower() == ".npy":
             buffer = io.BytesIO()
             np.save(buffer, V, allow_pickle=False)
-            write_whole(out, buffer.getvalue(), force=force)
-        else:
-            write_whole(out, codes_text(samples.ids, V), force=force)
-    summary = {
-        "samples": samples.n_samples,
-        "parts": int(V.shape[1]),
-        "preparation": samples.preparation,
-        "notes": [*samples.notes, *notes],
-        "out": str(out),
-    }
-    _say(summary, f"Coded {samples.n_samples} samples by {V.shape[1]} parts.", as_json)
+            content = buffer.getvalue()
+        write_whole(out, content, force=asked.force)
+    line = f"Coded {samples.n_samples} samples by {V.shape[1]} parts."
+    _say({**_facts(samples, notes, out), "parts": int(V.shape[1])}, line, asked)
 
 
-def run_predict(
-    model: Path,
-    new: str,
-    *,
-    out: Path | None,
-    write_back: bool = False,
-    force: bool,
-    as_json: bool,
-    reading: dict[str, Any],
-) -> None:
+def run_predict(asked: Asked) -> None:
     """Write the predictions of new samples to a CSV file or standard output."""
-    if write_back and (out is None or Path(new).suffix.lower() not in SUFFIXES):
-        raise ValueError("--write-back needs a table and --out FILE.")
-    if out is not None:
-        check_target(out, force=force)
+    out = asked.out
+    _check_out(asked)
     notes: list[str] = []
     with Bar(Console(stderr=True)) as bar:
-        estimator, samples = _load(model, new, bar, reading)
+        estimator, samples = _load(asked, bar)
         if not hasattr(estimator, "clustering_") and not names_classes(estimator):
-            raise ValueError(f"{model}: {type(estimator).__name__} does not predict clusters.")
+            kind = type(estimator).__name__
+            raise ValueError(f"{asked.model}: {kind} does not predict clusters.")
         bar.start("predicting")
         with work.as_notes(notes):
             names, confidence = predicted(estimator, samples)
     rows = [row[:3] for row in assignment_rows(samples.ids, names, confidence, None)]
     heading = ["id", *result_columns(estimator)]
-    text: str | bytes = csv_text(*_with_skipped(heading, rows, samples))
-    if write_back:
-        text = named_table(samples, own_columns(estimator, samples, new=True))
     sizes = Counter(str(name) for name in names)
-    summary: dict[str, Any] = {
-        "samples": samples.n_samples,
-        "preparation": samples.preparation,
+    summary = {
+        **_facts(samples, notes, out),
         "clusters": dict(sorted(sizes.items())),
         "scores": work.scores(samples.y, None, names),
-        "notes": [*samples.notes, *notes],
-        "out": None if out is None else str(out),
     }
     if samples.skipped:
         summary["skipped"] = [{"id": name, "why": why} for name, why in samples.skipped]
-    if out is not None:
-        write_whole(out, text, force=force)
-    elif as_json:
+    if out is None and asked.as_json:
         summary["assignments"] = [
             {"id": a, heading[1]: b, heading[2]: float(c) if c else None} for a, b, c in rows
         ]
+    elif out is None:
+        print(csv_text(*_with_skipped(heading, rows, samples)), end="")
+    elif asked.write_back:
+        table = named_table(samples, own_columns(estimator, samples, new=True))
+        write_whole(out, table, force=asked.force)
     else:
-        print(text, end="")
-    _say(summary, f"{samples.n_samples} samples in {len(sizes)} clusters.", as_json)
+        write_whole(out, csv_text(*_with_skipped(heading, rows, samples)), force=asked.force)
+    _say(summary, f"{samples.n_samples} samples in {len(sizes)} clusters.", asked)
+
+
+def _check_out(asked: Asked) -> None:
+    is_table = Path(asked.new).suffix.lower() in SUFFIXES
+    if asked.write_back and (asked.out is None or not is_table):
+        raise ValueError("--write-back needs a table and --out FILE.")
+    if asked.out is not None:
+        check_target(asked.out, force=asked.force)
+
+
+def _facts(samples: Samples, notes: list[str], out: Path | None) -> dict[str, Any]:
+    """Return the part of the summary that both commands have."""
+    return {
+        "samples": samples.n_samples,
+        "preparation": samples.preparation,
+        "notes": [*samples.notes, *notes],
+        "out": None if out is None else str(out),
+    }
 
 
 def _with_skipped(
@@ -135,17 +135,16 @@ def _with_skipped(
     if not samples.skipped:
         return heading, rows
     blank = [[name, *([""] * (len(heading) - 1)), why] for name, why in samples.skipped]
-    rows = [[*row, ""] for row in rows]
+    whole = [[*row, ""] for row in rows] + blank
     if samples.rows is not None:
-        placed = dict(zip(samples.rows.tolist(), rows))
-        rest = iter(blank)
-        n = len(rows) + len(blank)
-        return [*heading, "skipped"], [placed[i] if i in placed else next(rest) for i in range(n)]
-    return [*heading, "skipped"], [*rows, *blank]
+        kept = samples.rows.tolist()
+        rest = sorted(set(range(len(whole))) - set(kept))
+        whole = [row for _, row in sorted(zip([*kept, *rest], whole), key=lambda pair: pair[0])]
+    return [*heading, "skipped"], whole
 
 
-def _say(summary: dict[str, Any], line: str, as_json: bool) -> None:
-    if as_json:
+def _say(summary: dict[str, Any], line: str, asked: Asked) -> None:
+    if asked.as_json:
         print(outputs.as_json(summary))
         return
     outputs.say_notes(summary["notes"])

@@ -60,46 +60,50 @@ def choose(profile: Profile, k: int | None = None) -> MethodChoice:
     >>> choose(Profile(500, 20, n_labelled=10, n_classes=5)).method
     'classify'
     """
-    p, labels = profile, _labels(profile)
+    method, why = _method(profile, k)
+    return MethodChoice(method, f"{method}, since {why}.")
 
-    def since(method: str, why: str) -> MethodChoice:
-        return MethodChoice(method, f"{method}, since {why}.")
 
+def _method(p: Profile, k: int | None) -> tuple[str, str]:
+    """Return the method, and why, as the end of a sentence."""
+    labels = _labels(p)
     if p.n_labelled and (k is None or k <= p.n_classes):
-        return since(
+        return (
             "classify",
             f"there are {labels}: it predicts a label for every sample and estimates the accuracy",
         )
     if p.lowest < 0:
         unused = "; labels only name the clusters" if p.n_labelled else ""
         low = f"negative values (down to {p.lowest:.3g})"
-        return since("lcf", f"there are {low}, which the other methods refuse{unused}")
+        return "lcf", f"there are {low}, which the other methods refuse{unused}"
     if p.kind == "counts":
-        if p.n_labelled:
-            return since("cdnmf-kl", f"these are counts with {labels}")
-        return since("nmf-kl", "these are counts without labels")
-    graph = FEW_SAMPLES <= p.n_samples <= GRAPH_SAMPLES
-    size = f"{'few' if p.n_samples < FEW_SAMPLES else 'too many'} samples ({p.n_samples})"
-    if not p.n_labelled and graph:
-        enough = f"few enough samples ({p.n_samples}) for a neighbour graph"
-        return since("gnmf", f"there are no labels and {enough}")
+        method = "cdnmf-kl" if p.n_labelled else "nmf-kl"
+        return method, f"these are counts with {labels}"
+    against = _against_graph(p)
     if not p.n_labelled:
-        return since("nmf", f"there are no labels and {size}")
-    against = "" if graph else f"{size} for a neighbour graph"
-    if graph and p.alike is not None and p.alike < ALIKE:
-        against = (
-            f"only {p.alike:.0%} of the labelled samples have a closest labelled sample of their "
-            "class, so that a neighbour graph would mislead"
-        )
-    elif graph and p.n_samples < CLASS_SIZE * p.n_classes:
-        each = p.n_samples / p.n_classes
-        against = f"too few samples a class ({each:.0f}) for a neighbour graph"
+        enough = f"few enough samples ({p.n_samples}) for a neighbour graph"
+        return ("nmf" if against else "gnmf"), f"there are {labels} and {against or enough}"
     if against:
-        return since("cdnmf", f"there are {labels}, and {against}")
+        return "cdnmf", f"there are {labels}, and {against}"
     near = ""
     if p.alike is not None:
         near = f", and {p.alike:.0%} of these have their closest one in the same class"
-    return since("combined", f"there are {labels}{near}")
+    return "combined", f"there are {labels}{near}"
+
+
+def _against_graph(p: Profile) -> str:
+    """Return why the data has no useful neighbour graph, or "" if it may have one."""
+    if not FEW_SAMPLES <= p.n_samples <= GRAPH_SAMPLES:
+        size = "few" if p.n_samples < FEW_SAMPLES else "too many"
+        return f"{size} samples ({p.n_samples}) for a neighbour graph"
+    if p.alike is not None and p.alike < ALIKE:
+        return (
+            f"only {p.alike:.0%} of the labelled samples have a closest labelled sample of their "
+            "class, so that a neighbour graph would mislead"
+        )
+    if p.n_samples < CLASS_SIZE * p.n_classes:
+        return f"too few samples a class ({p.n_samples / p.n_classes:.0f}) for a neighbour graph"
+    return ""
 
 
 def _labels(p: Profile) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import time
 import warnings
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 from rich.console import Console
 
 from partwise.apps.cli import outputs, work
-from partwise.apps.cli.options import grid_of, span
+from partwise.apps.cli.options import Asked, grid_of, span
 from partwise.apps.cli.progress_bar import Bar
 from partwise.apps.view.report.search_page import (
     answer_of,
@@ -33,65 +32,34 @@ DEFAULT_ITERATIONS = 200
 FILES = ("results.jsonl", "choice.csv", "choice.json", "choice.html")
 
 
-def run_choose(
-    data: str,
-    *,
-    out: Path,
-    range: str | None,
-    grid: list[str] | None,
-    method: str,
-    parts: int | None,
-    label_share: float | None,
-    splits: int | None,
-    runs: int | None,
-    seed: int,
-    max_iter: int,
-    force: bool,
-    as_json: bool,
-    reading: dict[str, Any],
-    command: str,
-) -> None:
+def run_choose(asked: Asked) -> None:
     """Choose the number of parts or a grid of parameters, and write the folder of results."""
-    began = time.perf_counter()
-    ends, values = span(range, "--range"), grid_of(grid)
-    numbers = None if ends is None else builtins.range(ends[0], ends[1] + 1)
-    if values and numbers is not None:
-        raise ValueError("--range cannot be used with --grid; pass one of them.")
-    if values and runs is not None:
-        raise ValueError("--runs has no effect with --grid; leave it out.")
-    if parts is not None and not values:
-        raise ValueError("--parts needs --grid; use --range for numbers of parts.")
+    began, out = time.perf_counter(), asked.out
+    numbers, grid = _candidates(asked)
     hidden = [p.name for p in out.iterdir() if p.name[0] == "."] if out.is_dir() else []
     outputs.check_place(out, [*FILES, *hidden])
     errors = Console(stderr=True)
     state = {"done": 0, "total": 0}
     with Bar(errors) as bar:
-        task = work.read_task(data, bar, label_share=label_share, seed=seed, reading=reading)
+        task = work.read_task(asked, bar)
         if task.samples.also is not None:
             raise ValueError("choose needs --embeddings-only with --embeddings.")
-        progress = _progress(bar, state)
         out.mkdir(exist_ok=True)
         sweep(out)
-        for name in FILES if force else ():
+        for name in FILES if asked.force else ():
             (out / name).unlink(missing_ok=True)
-        file = out / FILES[0]
+        common = {
+            "n_splits": asked.splits, "random_state": asked.seed, "results": out / FILES[0],
+            "progress": _progress(bar, state),
+        }  # fmt: skip
         try:
-            if values:
-                found: Any = _selected(
-                    task, method, values, parts, splits, seed, max_iter, file, progress
-                )
+            if grid:
+                found: Any = _selected(task, asked, grid, **common)
             else:
-                found = chosen(
-                    task, method, numbers, runs=runs, splits=splits, seed=seed, max_iter=max_iter,
-                    strict=True, results=file, progress=progress,
-                )  # fmt: skip
+                found = _chosen(task, asked, numbers, n_runs=asked.runs, strict=True, **common)
         except KeyboardInterrupt:
             bar.start("stopping")
-            errors.print(
-                f"Stopped after {state['done']} of {state['total']} fits; the same command "
-                "continues from there.", highlight=False,
-            )  # fmt: skip
-            raise SystemExit(130) from None
+            outputs.stop(errors, state["done"], state["total"], "fits")
         except ValueError as error:
             if "another search" in str(error):
                 raise ValueError(
@@ -99,28 +67,30 @@ def run_choose(
                     "it, or --out for another folder."
                 ) from error
             raise
-    summary = _summary(found, task, command, time.perf_counter() - began)
-    _write(out, found, task, summary, command)
-    _print(found, summary, out, as_json=as_json)
+    summary = _summary(found, task, asked.command, time.perf_counter() - began)
+    _write(found, task, summary, asked)
+    _print(found, summary, asked)
 
 
-def chosen(
-    task: work.Task,
-    method: str = "auto",
-    numbers: range | None = None,
-    *,
-    runs: int | None,
-    splits: int | None = None,
-    seed: int,
-    max_iter: int | None = None,
-    strict: bool = False,
-    results: Path | None = None,
-    progress: Any = None,
+def _candidates(asked: Asked) -> tuple[range | None, dict[str, list[Any]]]:
+    """Return the numbers of --range, or the values of --grid; refuse options of the other one."""
+    ends, grid = span(asked.range, "--range"), grid_of(asked.grid)
+    if grid and ends is not None:
+        raise ValueError("--range cannot be used with --grid; pass one of them.")
+    if grid and asked.runs is not None:
+        raise ValueError("--runs has no effect with --grid; leave it out.")
+    if asked.parts is not None and not grid:
+        raise ValueError("--parts needs --grid; use --range for numbers of parts.")
+    return (None if ends is None else range(ends[0], ends[1] + 1)), grid
+
+
+def _chosen(
+    task: work.Task, asked: Asked, numbers: range | None, *, strict: bool = False, **common: Any
 ) -> Any:
     """Run `choose_k` on the samples of a task, with plain NMF under the loss of the method.
 
     Settings of the task that NMF has apply to it. Others are refused if ``strict``, and are named
-    in a note otherwise.
+    in a note otherwise. ``common`` are further arguments of `choose_k`.
     """
     X = task.samples.X
     low = float(X.min())
@@ -140,41 +110,43 @@ def chosen(
             raise ValueError(f"--range starts at {numbers[0]}, but {of}.")
         task.notes.append(f"{of}, so --range ends there.")
         numbers = range(numbers[0], most + 1)
-    model = _plain_model(task, method, max_iter, strict=strict)
+    model = _plain_model(task, asked, strict=strict)
     with warnings.catch_warnings():  # the page and the output contain the same remark
         warnings.filterwarnings("ignore", message="The lowest error is at")
-        return choose_k(
-            X, numbers, estimator=model, n_splits=splits, n_runs=runs, random_state=seed,
-            results=results, progress=progress,
-        )  # fmt: skip
+        return choose_k(X, numbers, estimator=model, **common)
 
 
-def _plain_model(task: work.Task, method: str, max_iter: int | None, *, strict: bool) -> Any:
-    """Return NMF with the method's loss and the task's settings; None for the default model."""
-    own = {} if method == "auto" else dict(work.find_method(method).settings)
-    asked = {"beta_loss": own["beta_loss"]} if "beta_loss" in own else {}
-    asked |= task.settings
-    known = NMF().get_params()
-    other = [name for name in asked if name not in known]
+def _plain_model(task: work.Task, asked: Asked, *, strict: bool) -> Any:
+    """Return NMF with the method's loss and the task's settings; None for the default model.
+
+    ``strict`` is for the command `choose`, to which --max-iter applies.
+    """
+    method, known = asked.method, NMF().get_params()
+    own = {} if method == "auto" else work.find_method(method).settings
+    settings = dict(task.settings)
+    if "beta_loss" in own:
+        settings.setdefault("beta_loss", own["beta_loss"])
+    other = ", ".join(name for name in settings if name not in known)
     if other and strict:
         raise ValueError(
-            f"{other[0]} has no effect on the number of parts, which is chosen with plain NMF. "
+            f"{other} has no effect on the number of parts, which is chosen with plain NMF. "
             "Use --grid to choose parameters of a method."
         )
     if method not in ("auto", "nmf", "nmf-kl") or other:
-        without = f", without {', '.join(other)}" if other else ""
+        without = f", without {other}" if other else ""
         task.notes.append(
             f"The number of parts was chosen with plain NMF under the loss of {method}{without}."
         )
-    settings = {name: value for name, value in asked.items() if name in known}
-    if max_iter not in (None, DEFAULT_ITERATIONS):
-        settings["max_iter"] = max_iter
+    settings = {name: value for name, value in settings.items() if name in known}
+    if strict and asked.max_iter != DEFAULT_ITERATIONS:
+        settings["max_iter"] = asked.max_iter
     return NMF(**{"tol": 1e-3, **settings}) if settings else None
 
 
-def auto_k(task: work.Task, method: str, bar: Bar, seed: int) -> Any:
+def auto_k(task: work.Task, asked: Asked, bar: Bar) -> Any:
     """Choose the number for ``-k auto``, without the runs for stability, which take longest."""
-    return chosen(task, method, runs=0, seed=seed, progress=_progress(bar, {}))
+    progress = _progress(bar, {})
+    return _chosen(task, asked, None, n_runs=0, random_state=asked.seed, progress=progress)
 
 
 def _progress(bar: Bar, state: dict[str, int]) -> Any:
@@ -186,22 +158,17 @@ def _progress(bar: Bar, state: dict[str, int]) -> Any:
     return progress
 
 
-def _selected(
-    task: work.Task, method: str, grid: dict[str, list[Any]], parts: int | None, splits: int | None,
-    seed: int, max_iter: int, file: Path, progress: Any,
-) -> Any:  # fmt: skip
-    size = parts or len(task.classes) or None
+def _selected(task: work.Task, asked: Asked, grid: dict[str, list[Any]], **common: Any) -> Any:
+    size = asked.parts or len(task.classes) or None
     if size is None and "n_components" not in grid:
         raise ValueError("Without labels, --grid needs --parts, the number of parts.")
-    model, name, _ = work.build(task, method, k=size or 1, parts=None, seed=seed, max_iter=max_iter)
+    model, name, _ = work.build(task, asked.method, asked, size or 1, parts=None)
     wrong = [key for key in grid if key not in model.get_params()]
     if wrong:
         known = ", ".join(sorted(model.get_params(deep=False)))
         raise ValueError(f"--method {name} has no parameter {wrong[0]!r}; it has {known}.")
-    return select(
-        task.samples.X, model, grid, y=task.given, n_splits=splits or 5, random_state=seed,
-        results=file, progress=progress,
-    )  # fmt: skip
+    common["n_splits"] = common["n_splits"] or 5
+    return select(task.samples.X, model, grid, y=task.given, **common)
 
 
 # -- the folder -----------------------------------------------------------------------------------
@@ -225,14 +192,14 @@ def _summary(found: Any, task: work.Task, command: str, seconds: float) -> dict[
     }
 
 
-def _write(out: Path, found: Any, task: work.Task, summary: dict[str, Any], command: str) -> None:
+def _write(found: Any, task: work.Task, summary: dict[str, Any], asked: Asked) -> None:
     rows = summary["tried"]
     cells = [["" if value is None else value for value in row.values()] for row in rows]
     title = "How many parts" if "k" in summary["answer"] else "Which parameters"
     page = choice_page(
         found,
         title=f"{title}: {Path(task.samples.source).name}",
-        command=command,
+        command=asked.command,
         source=f"Data: {task.samples.source}. {task.samples.preparation}",
     )
     for name, text in (
@@ -240,15 +207,15 @@ def _write(out: Path, found: Any, task: work.Task, summary: dict[str, Any], comm
         ("choice.json", outputs.as_json(summary) + "\n"),
         ("choice.html", page),
     ):
-        write_whole(out / name, text, force=True)
+        write_whole(asked.out / name, text, force=True)
 
 
 # -- output ---------------------------------------------------------------------------------------
 
 
-def _print(found: Any, summary: dict[str, Any], out: Path, *, as_json: bool) -> None:
-    if as_json:
-        print(outputs.as_json({**summary, "out": str(out)}))
+def _print(found: Any, summary: dict[str, Any], asked: Asked) -> None:
+    if asked.as_json:
+        print(outputs.as_json({**summary, "out": str(asked.out)}))
         return
     console = outputs.printer()
     console.print(sentence(found))
@@ -262,5 +229,5 @@ def _print(found: Any, summary: dict[str, Any], out: Path, *, as_json: bool) -> 
         f"{summary['preparation']}"
     )
     outputs.say_notes(summary["notes"])
-    console.print(f"Wrote {out} in {summary['seconds']:.1f} s.")
-    console.print(f"Next: open {out / 'choice.html'}")
+    console.print(f"Wrote {asked.out} in {summary['seconds']:.1f} s.")
+    console.print(f"Next: open {asked.out / 'choice.html'}")

@@ -14,6 +14,7 @@ from partwise import PartsClassifier
 from partwise._versions import versions
 from partwise.apps.cli import outputs, work
 from partwise.apps.cli.encoders import language_advice
+from partwise.apps.cli.options import Asked
 from partwise.apps.cli.outputs import check_folder, whole_folder
 from partwise.apps.cli.progress_bar import Bar, duration
 from partwise.apps.view.describe import about, names_classes, naming
@@ -32,154 +33,88 @@ RUNS, RUN_SECONDS = 5, 6.0
 MOST_ROWS = 30
 
 
-def run_classify(data: str, *, command: str, **options: Any) -> None:
+def run_classify(asked: Asked) -> None:
     """Run the command ``classify``; refuse data without labels before they are read."""
-    reading = options["reading"]
-    sources = (reading["labels"], reading["label_column"], options["label_share"])
+    sources = (asked.reading["labels"], asked.reading["label_column"], asked.label_share)
     if all(source is None for source in sources):
         raise ValueError(
             "classify needs labels: --labels FILE, --label-column NAME, or --label-share SHARE for "
             "data whose sub-folders or label array name the classes. Without labels, use "
             "'partwise cluster', or label some samples with 'partwise studio'."
         )
-    separator = options.pop("label_separator", None)
-    if separator is not None:
-        from partwise.apps.cli.multilabel_command import run_multilabel
-
-        run_multilabel(data, separator=separator, command=command, **options)
+    if asked.label_separator is None:
+        asked.runs = 0
+        _run(asked)
         return
-    _run(data, runs=0, command=command, **options)
+    from partwise.apps.cli.multilabel_command import run_multilabel
+
+    run_multilabel(asked)
 
 
-def run_cluster(
-    data: str,
-    *,
-    labels: Path | None,
-    label_column: str | None,
-    label_share: float | None,
-    command: str,
-    **options: Any,
-) -> None:
+def run_cluster(asked: Asked) -> None:
     """Run the command ``cluster``; refuse labels and name the command that takes them."""
-    given = {"--labels": labels, "--label-column": label_column, "--label-share": label_share}
-    for option, value in given.items():
-        if value is not None:
+    given = {**asked.reading, "label_share": asked.label_share}
+    for name in ("labels", "label_column", "label_share"):
+        if given[name] is not None:
             raise ValueError(
-                f"cluster does not accept {option}; use 'partwise classify' to predict labels from "
-                "given ones."
+                f"cluster does not accept --{name.replace('_', '-')}; use 'partwise classify' to "
+                "predict labels from given ones."
             )
-    options["reading"] |= {"labels": None, "label_column": None}
-    _run(data, label_share=None, command=command, **options)
+    _run(asked)
 
 
-def _run(
-    data: str,
-    *,
-    out: Path,
-    runs: int | None,
-    report: bool,
-    write_back: bool = False,
-    for_predict: bool = False,
-    force: bool,
-    as_json: bool,
-    command: str,
-    **asked: Any,
-) -> None:
+def _run(asked: Asked) -> None:
     """Read, fit and write the results; the folder appears at the end, complete."""
     began = time.perf_counter()
-    check_folder(out, force=force)
-    kind = Path(data).suffix.lower()
-    if write_back and kind not in (".h5ad", *SUFFIXES):
-        raise ValueError(f"--write-back needs a table or a .h5ad file, got {data}.")
-    if write_back and asked["reading"].get("layer") == "raw":
+    check_folder(asked.out, force=asked.force)
+    kind = Path(asked.data).suffix.lower()
+    if asked.write_back and kind not in (".h5ad", *SUFFIXES):
+        raise ValueError(f"--write-back needs a table or a .h5ad file, got {asked.data}.")
+    if asked.write_back and asked.reading.get("layer") == "raw":
         raise ValueError("--write-back cannot be used with --layer raw.")
     with Bar(Console(stderr=True)) as bar:
-        task, fitted = _fitted(data, bar, for_predict=for_predict, **asked)
+        task, fitted = _fitted(asked, bar)
         task.notes += language_advice(task.samples, task.given)
-        with whole_folder(out, force=force) as folder:
-            summary = _summary(task, fitted, command)
-            named = summary["naming"] is not None  # held-out labels measure the accuracy
-            wanted = bool(runs) or (report and not named)
-            stable = _stability(task, fitted, bar, runs) if wanted else None
-            if stable is not None:
-                summary["stability"] = {"mean": stable.mean, "lowest": stable.low}
-            _write_results(folder, task, fitted, summary["clusters"])
-            _save(fitted.model, folder / "model.partwise", task, for_predict)
-            if named:
-                text = csv_text(*_next_rows(summary["naming"], task.samples))
-                write_whole(folder / "label_next.csv", text)
-            if write_back and kind in SUFFIXES:
-                columns = own_columns(fitted.model, task.samples, given=task.given)
-                write_whole(
-                    folder / f"labelled{SUFFIXES[kind]}", named_table(task.samples, columns)
-                )
-            if report:
-                bar.start("writing the report")
-                _write_report(folder / "report.html", task, fitted, command, stable)
+        with whole_folder(asked.out, force=asked.force) as folder:
+            summary = _summary(task, fitted, asked.command)
+            _write_results(folder, task, fitted, summary, asked, bar)
+            if asked.write_back and kind in SUFFIXES:
+                columns = own_columns(fitted.model, task.samples)
+                table = named_table(task.samples, columns)
+                write_whole(folder / f"labelled{SUFFIXES[kind]}", table)
             summary["seconds"]["total"] = round(time.perf_counter() - began, 3)
-            summary["notes"] = task.notes
-            summary["files"] = sorted([*(f.name for f in folder.iterdir()), "summary.json"])
-            write_whole(folder / "summary.json", outputs.as_json(summary) + "\n")
-    summary["out"] = str(out)
-    if write_back and kind == ".h5ad":
+            outputs.write_summary(folder, summary, task.notes)
+    if asked.write_back and kind == ".h5ad":
         write_back_cells(task.samples.source, fitted.model, task.samples.feature_names)
         task.notes.append(
             f"Wrote obs['partwise'], obsm['X_partwise'], varm['partwise_parts'] and "
             f"uns['partwise'] into {task.samples.source}."
         )
-    _say(summary, task, as_json=as_json)
+    _say(summary, task, asked)
 
 
-def run_fit(
-    data: str,
-    *,
-    out: Path,
-    for_predict: bool,
-    force: bool,
-    as_json: bool,
-    command: str,
-    **asked: Any,
-) -> None:
+def run_fit(asked: Asked) -> None:
     """Fit a model and write only its file."""
-    check_target(out, force=force)
+    check_target(asked.out, force=asked.force)
     with Bar(Console(stderr=True)) as bar:
-        task, fitted = _fitted(data, bar, for_predict=for_predict, **asked)
-        check_target(out, force=force)
-        _save(fitted.model, out, task, for_predict)
-    summary = {**_summary(task, fitted, command), "notes": task.notes, "out": str(out)}
-    _say(summary, task, as_json=as_json)
+        task, fitted = _fitted(asked, bar)
+        check_target(asked.out, force=asked.force)
+        _save(fitted.model, asked.out, task, asked)
+    _say({**_summary(task, fitted, asked.command), "notes": task.notes}, task, asked)
 
 
-def _fitted(
-    data: str,
-    bar: Bar,
-    *,
-    reading: dict[str, Any],
-    label_share: float | None,
-    method: str,
-    k: int | str | None,
-    parts: int | None,
-    known: Path | None,
-    seed_words: Path | None,
-    links: Path | None,
-    seed: int,
-    max_iter: int,
-    for_predict: bool = False,
-) -> tuple[work.Task, work.Fitted]:
+def _fitted(asked: Asked, bar: Bar) -> tuple[work.Task, work.Fitted]:
     """Read the data and fit the model."""
-    if method != "auto":
-        work.find_method(method)  # an unknown method is reported before anything is read
-    task = work.read_task(
-        data, bar, label_share=label_share, seed=seed, reading=reading, method=method
-    )
-    k = work.know(task, known, seed_words, links, k=k, parts=parts)
-    size = work.n_clusters(task, k, bar, method=method, seed=seed)
-    made = work.build(task, method, k=size, parts=parts, seed=seed, max_iter=max_iter)
-    if for_predict and not isinstance(made[0], PartsClassifier):
+    if asked.method != "auto":
+        work.find_method(asked.method)  # an unknown method is reported before anything is read
+    task = work.read_task(asked, bar)
+    k = work.n_clusters(task, asked, bar, k=work.know(task, asked))
+    model, name, reason = work.build(task, asked.method, asked, k)
+    if asked.for_predict and not isinstance(model, PartsClassifier):
         raise ValueError(
-            f"--for-predict is for --method classify, not {made[1]}; leave out --for-predict."
+            f"--for-predict is for --method classify, not {name}; leave out --for-predict."
         )
-    return task, work.fit(task, *made, bar)
+    return task, work.fit(task, model, name, reason, bar)
 
 
 # -- what comes out -------------------------------------------------------------------------------
@@ -222,7 +157,7 @@ def _summary(task: work.Task, fitted: work.Fitted, command: str) -> dict[str, An
         "status": str(model.status_),
         "scores": work.scores(samples.y, task.given, model.labels_, task.part_names),
         "naming": naming(model, samples),
-        **({"choice": chosen_rows(task.choice)} if task.choice is not None else {}),
+        **({"choice": _tried(task.choice)} if task.choice is not None else {}),
         "seconds": {"read": round(task.seconds, 3), "fit": round(fitted.seconds, 3)},
         "versions": versions(),
     }
@@ -251,7 +186,7 @@ def _means(model: Any, names: Any) -> dict[str, float | None]:
     return found
 
 
-def chosen_rows(choice: Any) -> dict[str, Any]:
+def _tried(choice: Any) -> dict[str, Any]:
     """Return the numbers that ``-k auto`` tried, for the summary."""
     from partwise.apps.view.report.search_page import rows_of
 
@@ -268,62 +203,49 @@ def _stability(task: work.Task, fitted: work.Fitted, bar: Bar, runs: int | None)
     """Compare runs with other seeds; by default only if they are quick."""
     if task.links or task.samples.also is not None:  # further runs would not use them
         return None
-    wanted = (RUNS if fitted.computing < RUN_SECONDS else 0) if runs is None else runs
-    if runs is None and not wanted:
-        task.notes.append(
-            f"Stability was not measured, since a run takes {duration(fitted.computing)}; "
-            "--runs 3 measures it."
-        )
-    if not wanted:
+    if runs is None:
+        runs = RUNS if fitted.computing < RUN_SECONDS else 0
+        if not runs:
+            task.notes.append(
+                f"Stability was not measured, since a run takes {duration(fitted.computing)}; "
+                "--runs 3 measures it."
+            )
+    if not runs:
         return None
     from partwise.apps.view.report import stability
 
-    what = "comparing runs"
+    def step(done: int, total: int) -> None:
+        bar.step(done, total, "comparing runs")
+
     with work.as_notes([]):
-        return stability(
-            fitted.model,
-            task.samples.X,
-            task.given,
-            seeds=wanted,
-            step=lambda done, total: bar.step(done, total, what),
-        )
+        return stability(fitted.model, task.samples.X, task.given, seeds=runs, step=step)
 
 
-def own_columns(
-    model: Any, samples: Samples, *, given: Any = None, new: bool = False
-) -> dict[str, list[Any]]:
+def own_columns(model: Any, samples: Samples, *, new: bool = False) -> dict[str, list[Any]]:
     """Return the columns that --write-back adds: predicted label, probability, second label, doubt.
 
     A label is doubtful if its probability is below a half, or if it was given and the other samples
     contradict it. A given label has probability one, as in assignments.csv.
     """
+    names, sure = predicted(model, samples) if new else (model.labels_, model.label_confidence_)
+    shares = [None if np.isnan(value) else round(float(value), 4) for value in sure]
+    texts = [str(name) for name in names]
     if not names_classes(model):
-        names, confidence = (
-            predicted(model, samples) if new else (model.labels_, model.label_confidence_)
-        )
-        return {
-            "partwise_cluster": [str(name) for name in names],
-            "partwise_confidence": [round(float(value), 4) for value in confidence],
-        }
-    p = _probabilities(model, samples) if new else model.label_distributions_
-    names = model.classes_[p.argmax(axis=1)] if new else model.transduction_
-    at = {name: j for j, name in enumerate(model.classes_.tolist())}
-    first = np.array([at[name] for name in names.tolist()])
-    own = p[np.arange(len(p)), first]
-    others = p.copy()
-    others[np.arange(len(p)), first] = -1
-    second = model.classes_[others.argmax(axis=1)]
-    doubtful, sure = own < 0.5, own if p.shape[1] > 1 else np.full(len(p), np.nan)
-    if not new:
-        sure = model.label_confidence_
-        if given is not None:
-            doubtful &= np.array([label is None for label in given])
-        doubtful[[doubt.sample for doubt in model.doubtful_labels_]] = True
+        return {"partwise_cluster": texts, "partwise_confidence": shares}
+    p = np.array(_probabilities(model, samples) if new else model.label_distributions_)
+    best, unsure = p.argmax(axis=1), p.max(axis=1) < 0.5
+    if not new:  # a given label need not be the most probable one
+        at = {name: j for j, name in enumerate(model.classes_.tolist())}
+        best = np.array([at[name] for name in names.tolist()])
+        unsure = p[np.arange(len(p)), best] < 0.5
+        unsure[model.labelled_] = False
+        unsure[[doubt.sample for doubt in model.doubtful_labels_]] = True
+    p[np.arange(len(p)), best] = -1
     return {
-        "partwise_label": [str(name) for name in names],
-        "partwise_probability": [None if np.isnan(v) else round(float(v), 4) for v in sure],
-        "partwise_second_label": [str(name) for name in second],
-        "partwise_doubtful": ["yes" if value else "no" for value in doubtful],
+        "partwise_label": texts,
+        "partwise_probability": shares,
+        "partwise_second_label": [str(name) for name in model.classes_[p.argmax(axis=1)]],
+        "partwise_doubtful": ["yes" if value else "no" for value in unsure],
     }
 
 
@@ -359,28 +281,47 @@ def assignment_rows(ids: list[str], names: Any, confidence: Any, given: Any) -> 
 
 
 def _write_results(
-    folder: Path, task: work.Task, fitted: work.Fitted, clusters: list[dict[str, Any]]
+    folder: Path,
+    task: work.Task,
+    fitted: work.Fitted,
+    summary: dict[str, Any],
+    asked: Asked,
+    bar: Bar,
 ) -> None:
+    """Write all files but summary.json; measure the stability if it was asked for."""
     model, ids = fitted.model, task.samples.ids
-    V = np.asarray(model.embedding_)
+    named = summary["naming"] is not None  # held-out labels measure the accuracy
+    stable = None
+    if not named and (asked.runs or asked.report):
+        stable = _stability(task, fitted, bar, asked.runs)
+    if stable is not None:
+        summary["stability"] = {"mean": stable.mean, "lowest": stable.low}
     rows = assignment_rows(ids, model.labels_, model.label_confidence_, task.given)
     heading = ["id", *result_columns(model), "given_label"]
-    words = {row["name"]: ", ".join(row["about"]) for row in clusters if "about" in row}
+    words = {row["name"]: ", ".join(row["about"]) for row in summary["clusters"] if "about" in row}
     if words:
         heading.append("about")
         rows = [[*row, words.get(row[1], "")] for row in rows]
     write_whole(folder / "assignments.csv", csv_text(heading, rows))
+    V = np.asarray(model.embedding_)
     np.save(folder / "representation.npy", V, allow_pickle=False)
     if V.size <= MAX_TEXT:
         write_whole(folder / "representation.csv", codes_text(ids, V))
     if task.samples.skipped:
-        skipped = csv_text(["id", "why"], task.samples.skipped)
-        write_whole(folder / "skipped.csv", skipped)
+        write_whole(folder / "skipped.csv", csv_text(["id", "why"], task.samples.skipped))
         task.notes.append(f"What was left out is in skipped.csv ({len(task.samples.skipped)}).")
+    _save(model, folder / "model.partwise", task, asked)
+    if named:
+        write_whole(
+            folder / "label_next.csv", csv_text(*_next_rows(summary["naming"], task.samples))
+        )
+    if asked.report:
+        bar.start("writing the report")
+        _write_report(folder / "report.html", task, fitted, asked.command, stable)
 
 
-def _save(model: Any, path: Path, task: work.Task, for_predict: bool) -> None:
-    settings = {"for_predict": True} if for_predict else {}  # of PartsClassifier alone
+def _save(model: Any, path: Path, task: work.Task, asked: Asked) -> None:
+    settings = {"for_predict": True} if asked.for_predict else {}  # of PartsClassifier alone
     model.save(path, recipe=task.samples.recipe, **settings)
 
 
@@ -437,120 +378,44 @@ def _write_report(
 # -- output ---------------------------------------------------------------------------------------
 
 
-def _say(summary: dict[str, Any], task: work.Task, *, as_json: bool) -> None:
+def _say(summary: dict[str, Any], task: work.Task, asked: Asked) -> None:
     """Print the result, its expected accuracy, the files, and the next step."""
-    if as_json:
+    summary["out"] = str(asked.out)
+    if asked.as_json:
         print(outputs.as_json(summary))
         return
-    console = outputs.printer()
-    found = summary.get("naming")
-    console.print(_headline(summary))
-    console.print(_group_table(summary))
-    if len(summary["clusters"]) > MOST_ROWS:
-        console.print(f"and {len(summary['clusters']) - MOST_ROWS} more, see assignments.csv")
-    if found:
-        _say_accuracy(found, console)
-    _say_scores(summary["scores"], console)
-    if "stability" in summary:
-        console.print(
-            "Runs with other seeds agree with each other with an adjusted Rand index of "
-            f"{summary['stability']['mean']:.2f} (1: always the same groups)."
-        )
-    _say_how(summary, task, console)
+    found, files = summary["naming"], summary.get("files", ())
+    print(_result(summary, task.choice), flush=True)
     outputs.say_notes(task.notes)
+    console = outputs.printer()
     seconds = summary["seconds"].get("total", summary["seconds"]["fit"])
-    console.print(f"Wrote {summary['out']} in {duration(seconds)}.")
-    for name in summary.get("files", ()):
+    console.print(f"Wrote {asked.out} in {duration(seconds)}.")
+    for name in files:
         if name.startswith("labelled"):
             what = "predicted labels" if found else "clusters"
-            console.print(f"Your table with the {what}: {Path(summary['out']) / name}")
-    if "report.html" in summary.get("files", ()):
-        console.print(f"Next: open {Path(summary['out']) / 'report.html'}")
-    if found and found["label_next"] and "files" in summary:
-        ids = ", ".join(str(row["id"]) for row in found["label_next"][:5])
-        console.print(f"To improve the result, label these samples: {ids} (see label_next.csv).")
+            console.print(f"Your table with the {what}: {asked.out / name}")
+    if "report.html" in files:
+        console.print(f"Next: open {asked.out / 'report.html'}")
+    if found and files:
+        outputs.say_next(str(row["id"]) for row in found["label_next"])
 
 
-def _headline(summary: dict[str, Any]) -> str:
-    """Return the result in one sentence."""
-    samples, groups = summary["samples"], len(summary["clusters"])
-    unit = {"table": "rows", "counts": "samples"}.get(summary["kind"], summary["kind"])
-    unit = "cells" if summary["source"].lower().endswith(".h5ad") else unit
-    if summary["naming"]:
-        return (
-            f"Classified {samples:,} {unit} into {groups} class{'es' * (groups > 1)}, from "
-            f"{summary['labels']:,} given labels."
-        )
-    return f"Grouped {samples:,} {unit} into {groups} cluster{'s' * (groups > 1)}."
+def _result(summary: dict[str, Any], choice: Any) -> str:
+    """Return the text about the result, with the tables of the groups and of the columns."""
+    from partwise.apps.view.report.pictures import render
+    from partwise.apps.view.report.search_page import sentence
 
-
-def _group_table(summary: dict[str, Any]) -> Any:
-    """Return the table of classes or clusters."""
     kind, sure = ("class", "probability") if summary["naming"] else ("cluster", "confidence")
     described = any("about" in row for row in summary["clusters"])
-    heads = (kind, "samples>", f"mean {sure}>")
-    table = outputs.plain_table(*heads, *(["about"] if described else []))
+    groups = outputs.plain_table(kind, "samples>", f"mean {sure}>", *["about"] * described)
     for row in summary["clusters"][:MOST_ROWS]:
-        words = [", ".join(row.get("about", ()))] if described else []
+        words = [", ".join(row.get("about", ()))] * described
         value = "-" if row[sure] is None else f"{row[sure]:.2f}"
-        table.add_row(row["name"], f"{row['size']:,}", value, *words)
-    return table
-
-
-def _say_how(summary: dict[str, Any], task: work.Task, console: Console) -> None:
-    """Print how the data was prepared and which method was used."""
-    console.print(f"Data: {summary['preparation']}")
-    if summary["columns"]:
-        table = outputs.plain_table("column", "read as", "preparation")
-        for row in summary["columns"][:MOST_ROWS]:
-            table.add_row(row["name"], row["read_as"], row["done"])
-        console.print(table)
-        if len(summary["columns"]) > MOST_ROWS:
-            more = len(summary["columns"]) - MOST_ROWS
-            console.print(f"and {more} more columns, see summary.json")
-    if task.choice is not None:
-        from partwise.apps.view.report.search_page import sentence
-
-        console.print(f"Number of clusters: {sentence(task.choice)}")
-    console.print(f"Method: {summary['reason']}")
-
-
-def _say_scores(found: dict[str, Any] | None, console: Console) -> None:
-    """Print the accuracy on labels that the method has not seen."""
-    if found is None:
-        return
-    unseen = f"the {found['samples']:,} labels that the method has not seen"
-    if "accuracy" in found:
-        console.print(f"Accuracy on {unseen}: {found['accuracy']:.0%}.")
-        return
-    console.print(
-        f"Compared with {unseen}, clusters matched to classes: accuracy "
-        f"{found['matched_accuracy']:.0%}, NMI {found['nmi']:.2f}, ARI {found['ari']:.2f}."
-    )
-
-
-def _say_accuracy(found: dict[str, Any], console: Any) -> None:
-    """Print the expected accuracy of a classifier, and labels that look wrong."""
-    if found["expected"] is None:
-        console.print(found["said"])
-    else:
-        low, high = found["interval"]
-        console.print(
-            f"Expected accuracy on the unlabelled samples: {found['expected']:.0%} (95% interval: "
-            f"{low:.0%} to {high:.0%}), if every sample belongs to one of these classes. "
-            f"{found['caution']}".rstrip()
-        )
-        console.print(
-            f"Expected balanced accuracy: {found['balanced']:.0%}. Cross-validation predicted "
-            f"{found['agreed']} of {found['held_out']} given labels correctly. {found['shares']}"
-        )
-    far = found["none_of_these"]
-    if far is not None and far["said"]:
-        ids = ", ".join(str(name) for name in far["farthest"][:5])
-        console.print(f"{far['said']} The farthest: {ids}.")
-    for row in found["odd_labels"]:
-        console.print(
-            f"Check the label of {row['id']}: given {row['given']}, predicted "
-            f"{row['looks_like']} (the given label is wrong with probability "
-            f"{row['probability']:.2f})."
-        )
+        groups.add_row(row["name"], f"{row['size']:,}", value, *words)
+    columns = outputs.plain_table("column", "read as", "preparation")
+    for row in summary["columns"][:MOST_ROWS]:
+        columns.add_row(*row.values())
+    return render(
+        "result.txt", s=summary, most=MOST_ROWS, group_table=outputs.as_text(groups),
+        column_table=outputs.as_text(columns), choice=sentence(choice) if choice else "",
+    )  # fmt: skip

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import combinations
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
@@ -15,11 +15,13 @@ from sklearn.cluster import KMeans
 
 from partwise.apps.cli import outputs, work
 from partwise.apps.cli.auto_method import choose, profile
+from partwise.apps.cli.options import Asked, names_of
 from partwise.apps.cli.progress_bar import Bar
 from partwise.estimators.methods import METHODS
 from partwise.evaluation.held_out import label_folds
 from partwise.evaluation.kmeans import cluster_representation
 from partwise.evaluation.metrics import adjusted_rand
+from partwise.io._common import lowest
 from partwise.io.sheets import csv_text
 from partwise.knowledge.labels import encode_labels
 from partwise.persistence.atomic import check_target, write_whole
@@ -39,21 +41,13 @@ BASELINES = ("logistic-regression", "linear-svc", "label-spreading")
 ON_EMBEDDINGS = "-on-embeddings"
 
 
-def run_methods(*, as_json: bool) -> None:
+def run_methods(asked: Asked) -> None:
     """Print the table of methods."""
-    if as_json:
-        rows = [
-            {
-                "name": m.name,
-                "estimator": m.estimator,
-                "settings": dict(m.settings),
-                "labels": m.uses_labels,
-                "negative_values": m.signed,
-                "when": m.when,
-            }
-            for m in METHODS.values()
-        ]
-        print(json.dumps(rows, indent=2))
+    if asked.as_json:
+        fields = {"name": "name", "estimator": "estimator", "settings": "settings"}
+        fields |= {"uses_labels": "labels", "signed": "negative_values", "when": "when"}
+        rows = [{key: getattr(m, name) for name, key in fields.items()} for m in METHODS.values()]
+        print(json.dumps(rows, indent=2, default=dict))
         return
     table = outputs.plain_table("--method!", "when", "labels", "in Python")
     for m in METHODS.values():
@@ -65,13 +59,13 @@ def run_methods(*, as_json: bool) -> None:
     )
 
 
-def run_datasets(data_home: Path | None, *, as_json: bool) -> None:
+def run_datasets(asked: Asked) -> None:
     """Print the table of data sets."""
     from partwise.io.datasets import available
     from partwise.io.datasets.catalogue import CATALOGUE
 
-    found = available(data_home)
-    if as_json:
+    found = available(asked.data_home)
+    if asked.as_json:
         rows = [
             {"name": name, "description": entry.description, "found": found[name]}
             for name, entry in CATALOGUE.items()
@@ -84,88 +78,63 @@ def run_datasets(data_home: Path | None, *, as_json: bool) -> None:
     Console(markup=False).print(table)
 
 
-def run_compare(
-    data: str,
-    *,
-    out: Path | None,
-    methods: str | None,
-    k: int | str | None,
-    parts: int | None,
-    label_share: float | None,
-    seed: int,
-    runs: int,
-    max_iter: int,
-    force: bool,
-    as_json: bool,
-    reading: dict[str, Any],
-) -> None:
+def run_compare(asked: Asked) -> None:
     """Compare methods by accuracy on held-out labels, or without labels by stability."""
-    if out is not None:
-        check_target(out, force=force)
+    if asked.out is not None:
+        check_target(asked.out, force=asked.force)
     with Bar(Console(stderr=True)) as bar:
-        task = work.read_task(data, bar, label_share=label_share, seed=seed, reading=reading)
-        size = work.n_clusters(task, k, bar, seed=seed)
-        names = _names(methods, task)
+        task = work.read_task(asked, bar)
+        size = work.n_clusters(task, asked, bar, k=asked.k)
+        names = _names(asked.methods, task)
         found = profile(task.samples.X, task.given, kind=task.samples.kind)
         chosen = choose(found, size).method
-        rounds = Rounds(task, seed) if task.n_labelled else None
-        if rounds is not None and rounds.n_scored:
-            columns, scored = CLASSIFIED, rounds.sentence(task.n_labelled)
-            names = names if methods is not None else default_methods(names, task)
-            rows = _rows(
-                names,
-                columns,
-                lambda name: _accuracy(rounds, runner(task, name, size, parts, seed, max_iter)),
-                bar.step,
-                patient=methods is not None,
-            )
-            task.notes += [note for note in [too_close(rows)] if note]
+        rounds = _rounds(task, asked.seed) if task.n_labelled else None
+        if rounds is not None and rounds.rounds:
+            columns, scored, patience = CLASSIFIED, rounds.scored, np.inf
+            if asked.methods is None:
+                names, patience = default_methods(names, task), PATIENCE
+            run = partial(_accuracy, rounds, task, asked, size)
+            rows = _rows(names, columns, run, bar.step, patience)
+            task.notes += too_close(rows)
         else:
             columns, scored = COLUMNS, _unscored(task)
-            rows = _rows(
-                names,
-                columns,
-                lambda name: _agreement(task, name, size, parts, seed, runs, max_iter),
-                bar.step,
-            )
+            rows = _rows(names, columns, partial(_agreement, task, asked, size), bar.step, np.inf)
     if task.samples.also is not None:
         task.notes.append(
             "Only classify uses both views; the other methods use the first one, or the embeddings "
             f"where their name ends in {ON_EMBEDDINGS}."
         )
     rows = [{c: row[c] for c in columns} for row in rows]
-    if out is not None:
+    if asked.out is not None:
         cells = [["" if row[c] is None else row[c] for c in columns] for row in rows]
-        write_whole(out, csv_text(columns, cells), force=force)
-    if as_json:
-        result = {"scored": scored, "auto": chosen, "runs": runs, "methods": rows}
+        write_whole(asked.out, csv_text(columns, cells), force=asked.force)
+    if asked.as_json:
+        result = {"scored": scored, "auto": chosen, "runs": asked.runs, "methods": rows}
         print(outputs.as_json({**result, "notes": task.notes}))
         return
-    _print(rows, columns, scored, chosen, runs)
+    _print(rows, columns, scored, chosen, asked.runs)
     outputs.say_notes(task.notes)
-    if out is not None:
-        print(f"Wrote {out}")
+    if asked.out is not None:
+        print(f"Wrote {asked.out}")
 
 
 def _names(methods: str | None, task: work.Task) -> list[str]:
     """Return the names in --methods, or all methods that can use the data."""
-    if methods is not None:
-        names = [name.strip() for name in methods.split(",") if name.strip()]
-        for name in names:
-            if name.removesuffix(ON_EMBEDDINGS) not in ("k-means", *BASELINES):
-                work.find_method(name)
-            elif name.endswith(ON_EMBEDDINGS) and task.samples.also is None:
-                raise ValueError(f"{name} needs --embeddings.")
-        return names
-    negative = profile(task.samples.X).lowest < 0
-    fits = [
-        m.name
-        for m in METHODS.values()
-        if (m.signed or not negative)
-        and (task.n_labelled or not m.uses_labels)
-        and not (m.images or m.square)
-    ]
-    return ["k-means", *fits]
+    if methods is None:
+        negative = lowest(task.samples.X) < 0
+        fits = ["k-means"]
+        for m in METHODS.values():
+            usable = (m.signed or not negative) and (task.n_labelled or not m.uses_labels)
+            if usable and not (m.images or m.square):
+                fits.append(m.name)
+        return fits
+    names = list(names_of(methods))
+    for name in names:
+        if name.removesuffix(ON_EMBEDDINGS) not in ("k-means", *BASELINES):
+            work.find_method(name)
+        elif name.endswith(ON_EMBEDDINGS) and task.samples.also is None:
+            raise ValueError(f"{name} needs --embeddings.")
+    return names
 
 
 def _unscored(task: work.Task) -> str:
@@ -183,8 +152,7 @@ def _rows(
     columns: Sequence[str],
     score: Callable[[str], dict[str, Any]],
     step: Callable[[int, int, str], None],
-    *,
-    patient: bool = True,
+    patience: float,
 ) -> list[dict[str, Any]]:
     """Return a row per method with its scores, or with a note that explains why it has none."""
     rows, began = [], time.perf_counter()
@@ -192,10 +160,8 @@ def _rows(
         step(number, len(names), f"comparing ({name})")
         row = dict.fromkeys(columns) | {"method": name, "note": ""}
         rows.append(row)
-        if not patient and time.perf_counter() - began > PATIENCE:
-            row["note"] = (
-                f"left out after {PATIENCE / 60:.0f} minutes; use --methods {name} to run it"
-            )
+        if time.perf_counter() - began > patience:
+            row["note"] = f"left out after {patience / 60:.0f} minutes; use --methods {name}"
             continue
         try:
             with work.as_notes([]):
@@ -206,14 +172,12 @@ def _rows(
     return rows
 
 
-def _agreement(
-    task: work.Task, name: str, k: int, parts: int | None, seed: int, runs: int, max_iter: int
-) -> dict[str, Any]:
+def _agreement(task: work.Task, asked: Asked, k: int, name: str) -> dict[str, Any]:
     """Return mean scores over runs with different seeds, and how well the runs agree."""
     found, seconds = [], []
-    for run in range(runs):
+    for run in range(asked.runs):
         began = time.perf_counter()
-        found.append(_clusters(task, name, k, parts, seed + run, max_iter, fresh=run > 0))
+        found.append(_clusters(task, asked, k, name, run))
         seconds.append(time.perf_counter() - began)
     results = [work.scores(task.samples.y, task.given, clusters) for clusters in found]
     scored = [result for result in results if result is not None]
@@ -222,27 +186,20 @@ def _agreement(
         for key in ("matched_accuracy", "nmi", "ari")
         if scored
     }
-    return {**means, "stability": _stability(found), "seconds": round(float(np.median(seconds)), 3)}
+    pairs = list(combinations([[str(name) for name in clusters] for clusters in found], 2))
+    stable = round(float(np.mean([adjusted_rand(a, b) for a, b in pairs])), 4) if pairs else None
+    return {**means, "stability": stable, "seconds": round(float(np.median(seconds)), 3)}
 
 
-def _clusters(
-    task: work.Task, name: str, k: int, parts: int | None, seed: int, max_iter: int, *, fresh: bool
-) -> Any:
-    """Return the clusters of one run; ``fresh`` draws a start if the usual one is fixed."""
+def _clusters(task: work.Task, asked: Asked, k: int, name: str, run: int) -> Any:
+    """Return the clusters of one run; later runs draw a start if the usual one is fixed."""
     X = task.samples.X
     if name == "k-means":
-        return KMeans(k, n_init=20, random_state=seed).fit_predict(X)
-    model, _, _ = work.build(task, name, k=k, parts=parts, seed=seed, max_iter=max_iter)
-    if fresh and getattr(model, "init", "") is None:
+        return KMeans(k, n_init=20, random_state=asked.seed + run).fit_predict(X)
+    model = work.build(task, name, asked, k, seed=asked.seed + run)[0]
+    if run > 0 and getattr(model, "init", "") is None:
         model.set_params(init="random")
     return model.fit_predict(X, task.given)
-
-
-def _stability(found: list[Any]) -> float | None:
-    if len(found) < 2:
-        return None
-    texts = [[str(name) for name in clusters] for clusters in found]
-    return round(float(np.mean([adjusted_rand(a, b) for a, b in combinations(texts, 2)])), 4)
 
 
 def _print(
@@ -251,17 +208,11 @@ def _print(
     shown = [c for c in columns if c == "method" or any(row[c] not in (None, "") for row in rows)]
     marks = {"method": "!", "note": ""}
     table = outputs.plain_table(*(f"{column}{marks.get(column, '>')}" for column in shown))
-    key = next((c for c in ("accuracy", "matched_accuracy") if c in shown), columns[1])
-    key = key if key in shown else "stability"
-    for row in sorted(rows, key=lambda row: -(row[key] if row[key] is not None else -1)):
+    keys = ("accuracy", "matched_accuracy", "stability")
+    key = next((c for c in keys if c in shown), "seconds")
+    for row in sorted(rows, key=lambda row: -1 if row[key] is None else row[key], reverse=True):
         mark = " (auto)" if row["method"] == chosen else ""
-        cells = [row["method"] + mark]
-        for column in shown[1:]:
-            value = row[column]
-            cells.append(
-                "" if value is None else value if isinstance(value, str) else f"{value:.2f}"
-            )
-        table.add_row(*cells)
+        table.add_row(row["method"] + mark, *(_cell(row[column]) for column in shown[1:]))
     console = outputs.printer()
     console.print(scored)
     console.print(table)
@@ -269,56 +220,47 @@ def _print(
         console.print(f"Means of {runs} runs. Stability is their mean adjusted Rand index.")
 
 
+def _cell(value: Any) -> str:
+    return f"{value:.2f}" if isinstance(value, float) else value or ""
+
+
 # -- accuracy on held-out labels ------------------------------------------------------------------
 
 
-class Rounds:
-    """The labels that a method sees, and those that it is scored on, in each round.
+class Rounds(NamedTuple):
+    """The labels in the data, and for each round those that a method sees and is scored on."""
 
-    If some labels in the data were hidden from the methods, there is one round. Otherwise the given
-    labels are held out in turn, except for the only label of a class.
+    truth: np.ndarray
+    rounds: list[tuple[np.ndarray, np.ndarray]]
+    scored: str
+
+
+def _rounds(task: work.Task, seed: int) -> Rounds:
+    """Return one round if labels in the data were hidden from the methods, else those of a test.
+
+    In such a test the given labels are held out in turn, except for the only label of a class.
     """
+    given = np.asarray(task.given, dtype=object)
+    truth = _texts(given if task.samples.y is None else task.samples.y)
+    known = np.array([v is not None for v in given])
+    hidden = np.flatnonzero(~known & np.array([v is not None for v in truth]))
+    if hidden.size:
+        scored = f"Accuracy on the {hidden.size:,} labels that the methods did not see."
+        return Rounds(truth, [(given, hidden)], scored)
+    rows = np.flatnonzero(known)
+    fold = label_folds(truth[known].astype(str), FOLDS, np.random.RandomState(seed))
+    rounds = []
+    for f in range(int(fold.max(initial=-1)) + 1):
+        seen, out = given.copy(), rows[fold == f]
+        seen[out] = None
+        rounds.append((seen, out))
+    n = sum(out.size for _, out in rounds)
+    scored = f"Accuracy on {n:,} of the {task.n_labelled:,} labels, each held out once "
+    return Rounds(truth, rounds if n else [], f"{scored}({len(rounds)} rounds).")
 
-    def __init__(self, task: work.Task, seed: int) -> None:
-        given = np.asarray(task.given, dtype=object)
-        truth = given if task.samples.y is None else np.asarray(task.samples.y, dtype=object)
-        self.truth = np.array([None if v is None else str(v) for v in truth], dtype=object)
-        known = np.array([v is not None for v in given])
-        hidden = np.array([v is not None for v in self.truth]) & ~known
-        self.cross = not hidden.any()
-        if not self.cross:
-            self.rounds = [(given, np.flatnonzero(hidden))]
-            return
-        names = np.array([str(v) for v in given[known]])
-        fold = label_folds(names, FOLDS, np.random.RandomState(seed))
-        rows = np.flatnonzero(known)
-        self.rounds = []
-        for f in range(int(fold.max()) + 1 if fold.size else 0):
-            out = rows[fold == f]
-            seen = given.copy()
-            seen[out] = None
-            self.rounds.append((seen, out))
 
-    @property
-    def n_scored(self) -> int:
-        return sum(out.size for _, out in self.rounds)
-
-    def sentence(self, n_labels: int) -> str:
-        """Describe the scored labels."""
-        if not self.cross:
-            return f"Accuracy on the {self.n_scored:,} labels that the methods did not see."
-        return (
-            f"Accuracy on {self.n_scored:,} of the {n_labels:,} labels, each held out once "
-            f"({len(self.rounds)} rounds)."
-        )
-
-    def right(self, run: Callable[[Any], Any]) -> np.ndarray:
-        """Return whether each scored label was predicted by ``run`` from the other labels."""
-        found = []
-        for seen, out in self.rounds:
-            names = np.array([str(name) for name in np.asarray(run(seen), dtype=object)[out]])
-            found.append(names == self.truth[out])
-        return np.concatenate(found)
+def _texts(labels: Any) -> np.ndarray:
+    return np.array([None if v is None else str(v) for v in labels], dtype=object)
 
 
 def default_methods(names: list[str], task: work.Task) -> list[str]:
@@ -328,26 +270,19 @@ def default_methods(names: list[str], task: work.Task) -> list[str]:
     return [*ours[:1], *BASELINES, *second, *ours[1:]]
 
 
-def runner(
-    task: work.Task, name: str, k: int, parts: int | None, seed: int, max_iter: int
-) -> Callable[[Any], Any]:
-    """Return a function that predicts labels of all samples from those that it sees."""
-    X = task.samples.X
+def _predict(task: work.Task, asked: Asked, k: int, name: str, seen: Any) -> Any:
+    """Return the labels that a method predicts for all samples from those that it sees."""
+    X, seed = task.samples.X, asked.seed
     if name.removesuffix(ON_EMBEDDINGS) in BASELINES:
         Z = task.samples.also if name.endswith(ON_EMBEDDINGS) else X
-        return lambda seen: _baseline(name.removesuffix(ON_EMBEDDINGS), Z, seen)
-
-    def run(seen: Any) -> Any:
-        if name == "k-means":
-            labels = encode_labels(seen, X.shape[0])
-            return cluster_representation(
-                _dense(X, k, seed), k, labels=labels, random_state=seed
-            ).labels
-        model = work.build(task, name, k=k, parts=parts, seed=seed, max_iter=max_iter)[0]
-        both = work.beside(model, task.samples) if hasattr(model, "relabel") else {}
-        return model.fit(X, seen, **both).labels_
-
-    return run
+        return _baseline(name.removesuffix(ON_EMBEDDINGS), Z, seen)
+    if name == "k-means":
+        labels = encode_labels(seen, X.shape[0])
+        Z = _dense(X, k, seed)
+        return cluster_representation(Z, k, labels=labels, random_state=seed).labels
+    model = work.build(task, name, asked, k)[0]
+    both = work.beside(model, task.samples) if hasattr(model, "relabel") else {}
+    return model.fit(X, seen, **both).labels_
 
 
 def _dense(X: Any, k: int, seed: int) -> Any:
@@ -375,10 +310,15 @@ def _baseline(name: str, X: Any, seen: Any) -> Any:
     return classes[model.fit(X[known], codes).predict(X)]
 
 
-def _accuracy(rounds: Rounds, run: Callable[[Any], Any]) -> dict[str, Any]:
+def _accuracy(rounds: Rounds, task: work.Task, asked: Asked, k: int, name: str) -> dict[str, Any]:
     """Return accuracy, standard error, seconds, and whether each scored label was correct."""
     began = time.perf_counter()
-    right = rounds.right(run)
+    right = np.concatenate(
+        [
+            _texts(_predict(task, asked, k, name, seen))[out] == rounds.truth[out]
+            for seen, out in rounds.rounds
+        ]
+    )
     share = float(right.mean())
     return {
         "accuracy": round(share, 4),
@@ -388,24 +328,22 @@ def _accuracy(rounds: Rounds, run: Callable[[Any], Any]) -> dict[str, Any]:
     }
 
 
-def too_close(rows: list[dict[str, Any]]) -> str:
-    """Return a sentence on methods that do not differ significantly from the best one, or "".
+def too_close(rows: list[dict[str, Any]]) -> list[str]:
+    """Return a note if some methods do not differ significantly from the best one.
 
     Two methods differ if the labels that only one of them predicts correctly are divided more
     unevenly than by a fair coin in 95% of cases.
     """
-    scored = sorted(
-        (row for row in rows if row["accuracy"] is not None), key=lambda row: -row["accuracy"]
-    )
-    if len(scored) < 2:
-        return ""
-    best, close = scored[0], []
-    for row in scored[1:]:
+    scored = [row for row in rows if row["accuracy"] is not None]
+    if not scored:
+        return []
+    best, *others = sorted(scored, key=lambda row: -row["accuracy"])
+    close = []
+    for row in others:
         better = int((best["right"] & ~row["right"]).sum())
         worse = int((row["right"] & ~best["right"]).sum())
         if better - worse < 1.96 * np.sqrt(better + worse) or better + worse < 6:
             close.append(row["method"])
-    if not close:
-        return ""
     n = best["right"].size
-    return f"{n} labels are too few to separate {best['method']} from {', '.join(close)}."
+    note = f"{n} labels are too few to separate {best['method']} from {', '.join(close)}."
+    return [note] if close else []

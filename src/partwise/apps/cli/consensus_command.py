@@ -6,10 +6,7 @@ import gzip
 import json
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +29,7 @@ from partwise.apps.cells.programmes import (
 )
 from partwise.apps.cli import outputs
 from partwise.apps.cli.copies import spread
-from partwise.apps.cli.options import numbers_of
+from partwise.apps.cli.options import Asked, numbers_of
 from partwise.apps.cli.progress_bar import Bar, duration
 from partwise.backends.arrays import to_numpy
 from partwise.io import read_samples
@@ -51,181 +48,105 @@ LOSSES = ("frobenius", "kullback-leibler")
 GENES = 2000
 
 
-def run_consensus(
-    data: str,
-    *,
-    out: Path | None,
-    parts: int | None,
-    range: str | None,
-    runs: int,
-    genes: int,
-    density_threshold: float,
-    neighborhood: float,
-    loss: str,
-    device: str,
-    counts: bool | None,
-    estimate: bool,
-    seed: int,
-    max_iter: int,
-    report: bool,
-    force: bool,
-    as_json: bool,
-    reading: dict[str, Any],
-    command: str,
-) -> None:
+def run_consensus(asked: Asked) -> None:
     """Find gene expression programs, and write each run to disk as soon as it ends."""
-    clock = Stages()
-    theirs = CnmfFolder(Path(data)) if (Path(data) / "cnmf_tmp").is_dir() else None
-    out = out or (theirs.home if theirs is not None else Path("programs"))
-    folder = CnmfFolder(out)
-    going_on = theirs is not None and theirs.home.absolute() == out.absolute()
-    numbers = _numbers(parts, range) or (folder.numbers() if going_on else [])
-    _check(numbers, loss, density_threshold, neighborhood, out)
-    if theirs is not None:
-        _check_folder(theirs, loss if going_on else None, reading)
+    began = time.perf_counter()
+    theirs, folder, numbers = _open(asked)
+    going_on = theirs is not None and theirs.home.absolute() == folder.home.absolute()
     errors = Console(stderr=True)
     with Bar(errors) as bar:
         bar.start("reading the counts")
-        place = _device(device)
-        prepared = _read(data, theirs, genes, bar, reading, place, clock)
-        _check_size(prepared, max(numbers))
-        settings = {"genes": genes, "loss": loss, "seed": seed, "max_iter": max_iter}
-        if not (going_on or estimate):
-            _claim(folder, prepared, settings, data, force=force)
-        if not estimate:
-            clock.file = folder.path("seconds.json")
-        clock.end("claiming the folder")
+        place = _device(asked.device)
+        prepared = _read(theirs, asked, bar, place)
+        n, p = prepared.seen.shape
+        if max(numbers) > min(n, p):
+            raise ValueError(
+                f"--parts or --range asks for {max(numbers)} programs, more than the {n} cells "
+                f"with counts or the {p} genes."
+            )
+        if not (going_on or asked.estimate):
+            _claim(folder, prepared, asked)
         if place is not None:
             prepared = on_device(prepared, place)
-            clock.end("to the device")
-        model = model_of_runs(loss, max_iter)
-        missing = {number: _missing(folder, number, runs) for number in numbers}
+        model = model_of_runs(asked.loss, asked.max_iter)
+        missing = {number: _missing(folder, number, asked.runs) for number in numbers}
         bar.start("estimating the time")
         expected = _estimate(prepared, missing, model, place)
         errors.print(expected["sentence"], highlight=False, markup=False, soft_wrap=True)
-        if estimate:
-            if as_json:
+        if asked.estimate:
+            if asked.as_json:
                 print(json.dumps(expected, indent=2))
             return
-        clock.end("estimate")
         notes = list(prepared.notes)
         if not going_on:
             bar.start("writing the counts")
-            notes += _hand_over(folder, prepared, numbers, runs, seed, loss, counts)
-        places, without = _places(Path(data), prepared.cells) if report else (None, [])
-        notes += without
-        try:
-            clock.end("counts for cnmf")
-            _run(folder, prepared, missing, runs, model, seed, bar, report=report)
-            clock.end("runs")
-            found = _agree(
-                folder, prepared, numbers, density_threshold, neighborhood, loss, seed, bar,
-                report=report, places=places,
-            )  # fmt: skip
-            clock.end("consensus")
-        except KeyboardInterrupt:
-            total = len(numbers) * runs
-            done = total - sum(len(_missing(folder, number, runs)) for number in numbers)
-            errors.print(
-                f"Stopped after {done} of {total} runs; the same command continues from there.",
-                highlight=False,
-            )
-            raise SystemExit(130) from None
+            notes += _hand_over(folder, prepared, numbers, asked)
+        found = _found(folder, prepared, missing, model, notes, asked, bar)
         bar.start("writing the report")
-        source = f"{len(prepared.cells):,} cells, {len(prepared.kept):,} of {len(prepared.genes):,}"
         summary = {
-            "command": command,
-            "source": data,
+            "command": asked.command,
+            "source": asked.data,
             "cells": len(prepared.cells),
             "genes": len(prepared.genes),
             "genes_seen": len(prepared.kept),
-            "runs": runs,
+            "runs": asked.runs,
             "device": place or "cpu",
             "estimate": {name: expected[name] for name in ("seconds", "bytes")},
             "numbers": [one.facts for one in found],
             "notes": notes,
+            "seconds": round(time.perf_counter() - began, 3),
         }
-        summary |= _memory(place)
-        page = ""
-        if report:
-            from partwise.apps.view.report.programmes_page import programmes_page
-
-            title = f"Gene expression programs: {folder.name}"
-            page = programmes_page(
-                [one.drawn for one in found], title=title, command=command,
-                notes=notes, source=f"{source} genes. Data: {data}.",
-            )  # fmt: skip
-        clock.end("report")
-        summary["stages"] = clock.seconds
-        summary["seconds"] = round(sum(clock.seconds.values()), 3)
-        _write(folder, found, density_threshold, summary, page)
-    _print(summary, out, as_json=as_json)
+        _write(folder, found, summary, asked)
+    _print(summary, asked)
 
 
-def _numbers(parts: int | None, range: str | None) -> list[int]:
-    """Return the numbers of programs that --parts or --range asks for."""
-    if parts is not None and range is not None:
+def _found(
+    folder: CnmfFolder, prepared: PreparedCounts, missing: dict[int, list[int]], model: Any,
+    notes: list[str], asked: Asked, bar: Bar,
+) -> list[Agreed]:  # fmt: skip
+    """Make the missing runs, and return the programs of each number."""
+    places = None
+    if asked.report:
+        places, without = _places(Path(asked.data), prepared.cells)
+        notes += without
+    try:
+        _run(folder, prepared, missing, model, asked, bar)
+        return _agree(folder, prepared, list(missing), places, asked, bar)
+    except KeyboardInterrupt:
+        total = len(missing) * asked.runs
+        left = sum(len(_missing(folder, number, asked.runs)) for number in missing)
+        outputs.stop(bar.console, total - left, total, "runs")
+
+
+def _open(asked: Asked) -> tuple[CnmfFolder | None, CnmfFolder, list[int]]:
+    """Return the folder of cnmf given as DATA, that of the results, and the numbers to try."""
+    if asked.parts is not None and asked.range is not None:
         raise ValueError("Pass either --parts or --range, not both.")
-    return [parts] if parts else numbers_of(range, "--range")
-
-
-def _check_size(prepared: PreparedCounts, most: int) -> None:
-    """Raise ValueError if there are more programs than cells or genes."""
-    n, p = prepared.seen.shape
-    if most > min(n, p):
-        raise ValueError(
-            f"--parts or --range asks for {most} programs, more than the {n} cells with counts or "
-            f"the {p} genes."
-        )
-
-
-def _memory(place: str | None) -> dict[str, float]:
-    """Return the largest memory that was used on a GPU, if there is one."""
-    if place is None or "cuda" not in place:
-        return {}
-    import torch
-
-    return {"device_GB": round(torch.cuda.max_memory_allocated(place) / 2**30, 2)}
-
-
-#: Modules that are imported while other processes run: for the consensus, and for the report.
-LATER = ("sklearn.cluster", "partwise.apps.view.report.programmes_page")
-DRAWS, WRITES = ("matplotlib",), ("matplotlib.figure", "jinja2")
-
-
-def _get_ready(names: Sequence[str]) -> None:
-    for name in names:
-        with suppress(Exception):  # the code that needs the module raises the error
-            import_module(name)
-
-
-class Stages:
-    """Seconds of each stage, written when it ends, so that an interrupted command has them too."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self.file: Path | None = None
-        self._last = time.perf_counter()
-
-    def end(self, name: str) -> None:
-        """Add the time since the last stage ended to the stage of this name."""
-        now = time.perf_counter()
-        self.seconds[name] = round(self.seconds.get(name, 0) + now - self._last, 3)
-        self._last = now
-        if self.file is not None:
-            write_whole(self.file, json.dumps(self.seconds) + "\n", force=True)
+    numbers = [asked.parts] if asked.parts else numbers_of(asked.range, "--range")
+    if not (Path(asked.data) / "cnmf_tmp").is_dir():
+        asked.out = asked.out or Path("programs")
+        _check(numbers, asked)
+        return None, CnmfFolder(asked.out), numbers
+    theirs = CnmfFolder(Path(asked.data))
+    asked.out = asked.out or theirs.home
+    going_on = theirs.home.absolute() == asked.out.absolute()
+    numbers = numbers or (theirs.numbers() if going_on else [])
+    _check(numbers, asked)
+    _check_folder(theirs, asked.loss if going_on else None, asked.reading)
+    return theirs, CnmfFolder(asked.out), numbers
 
 
 # -- reading --------------------------------------------------------------------------------------
 
 
-def _check(numbers: Sequence[int], loss: str, threshold: float, share: float, out: Path) -> None:
+def _check(numbers: Sequence[int], asked: Asked) -> None:
+    threshold, share, out = asked.density_threshold, asked.neighborhood, asked.out
     if not numbers:
         raise ValueError(
             "Pass the number of programs with --parts 10, or several with --range 5-15."
         )
-    if loss not in LOSSES:
-        raise ValueError(f"--loss must be {' or '.join(LOSSES)}; got {loss!r}.")
+    if asked.loss not in LOSSES:
+        raise ValueError(f"--loss must be {' or '.join(LOSSES)}; got {asked.loss!r}.")
     if not 0 < threshold <= 2:
         raise ValueError(f"--density-threshold must be above 0 and at most 2; got {threshold:g}.")
     if not 0 < share <= 1:
@@ -263,11 +184,10 @@ def _device(asked: str) -> str | None:
     return asked
 
 
-def _read(
-    data: str, theirs: CnmfFolder | None, genes: int, bar: Bar, reading: dict[str, Any],
-    place: str | None, clock: Stages,
-) -> PreparedCounts:  # fmt: skip
+def _read(theirs: CnmfFolder | None, asked: Asked, bar: Bar, place: str | None) -> PreparedCounts:
     """Read counts from a file, or as cnmf prepared them."""
+    reading = {**asked.reading}
+    genes = reading.pop("genes")
     if theirs is not None:
         ready = _prepared_by(theirs)
         if (genes or len(ready.genes)) not in (GENES, len(ready.kept)):
@@ -275,9 +195,8 @@ def _read(
                 f"--genes {genes}: {theirs.home} was prepared with {len(ready.kept)} genes; leave "
                 "--genes out, or pass a file with counts."
             )
-        clock.end("reading")
         return ready
-    path = Path(data)
+    path = Path(asked.data)
     if path.suffix.lower() not in SUFFIXES:
         raise ValueError(
             f"{path}: counts must be a file that ends in {', '.join(SUFFIXES)}, or a folder of "
@@ -287,25 +206,25 @@ def _read(
     if cells and own and not reading.get("transpose"):  # Cell Ranger writes genes in rows
         from scipy.io import mminfo
 
-        rows = int(mminfo(path)[0])
-        reading = {**reading, "transpose": rows == len(own) != len(cells)}
+        reading["transpose"] = int(mminfo(path)[0]) == len(own) != len(cells)
     samples = read_samples(path, scale="none", genes=0, step=bar.step, **reading)
-    X = samples.X
-    cells = cells if cells and len(cells) == X.shape[0] else samples.ids
-    names = own if own and len(own) == X.shape[1] else samples.feature_names
-    if place is not None and not sp.issparse(X):  # compute moments on the device
+    X = _counts(samples.X, place)
+    cells = cells if len(cells) == X.shape[0] else samples.ids
+    names = own if len(own) == X.shape[1] else samples.feature_names
+    bar.start("genes that vary most")
+    ready = prepare(X, genes, cells=cells, genes=names, source=str(path))
+    notes = tuple(note for note in samples.notes if "all zero" not in note)
+    return replace(ready, notes=(*notes, *ready.notes))
+
+
+def _counts(X: Any, place: str | None) -> Any:
+    """Return counts in memory; dense ones on the device, which then computes their moments."""
+    if place is not None and not sp.issparse(X):
         import torch
 
         plain = X.dtype.name in ("uint8", "int8", "int16", "int32", "float32")
-        X = torch.from_numpy(np.array(X, dtype=None if plain else np.float32)).to(place).float()
-    elif isinstance(X, np.memmap):
-        X = np.array(X, dtype=np.float32)
-    clock.end("reading")
-    bar.start("genes that vary most")
-    ready = prepare(X, genes, cells=cells, genes=names, source=str(path))
-    clock.end("genes that vary most")
-    notes = tuple(note for note in samples.notes if "all zero" not in note)
-    return replace(ready, notes=(*notes, *ready.notes))
+        return torch.from_numpy(np.array(X, dtype=None if plain else np.float32)).to(place).float()
+    return np.array(X, dtype=np.float32) if isinstance(X, np.memmap) else X
 
 
 def _places(path: Path, cells: list[str]) -> tuple[Any, list[str]]:
@@ -332,21 +251,23 @@ def _places(path: Path, cells: list[str]) -> tuple[Any, list[str]]:
 
 def _names_beside(path: Path) -> tuple[list[str], list[str]]:
     """Return names of cells and genes of a Matrix Market file, from the tables in its folder."""
-    found: list[list[str]] = []
-    for kinds in (("barcodes",), ("features", "genes")):
-        files = [path.parent / f"{kind}.tsv{end}" for kind in kinds for end in ("", ".gz")]
-        file = next((f for f in files if path.suffix.lower() == ".mtx" and f.is_file()), None)
-        if file is None:
-            return [], []
-        content = file.read_bytes()
-        content = gzip.decompress(content) if file.suffix == ".gz" else content
-        rows = [line.split("\t") for line in content.decode("utf-8").splitlines()]
-        column = 1 if kinds[0] == "features" and all(len(row) > 1 for row in rows) else 0
-        names = [row[column] for row in rows]
-        if len(set(names)) < len(names):  # several genes may share a symbol, but not an id
-            names = [row[0] for row in rows]
-        found.append(names)
-    return found[0], found[1]
+    cells = _names(path, "barcodes")
+    genes = _names(path, "features", 1) or _names(path, "genes")
+    return (cells, genes) if cells and genes else ([], [])
+
+
+def _names(path: Path, kind: str, column: int = 0) -> list[str]:
+    """Return a column of a table of names, or its first one if the column repeats names."""
+    files = [path.parent / f"{kind}.tsv{end}" for end in ("", ".gz")]
+    file = next((f for f in files if path.suffix.lower() == ".mtx" and f.is_file()), None)
+    if file is None:
+        return []
+    content = file.read_bytes()
+    content = gzip.decompress(content) if file.suffix == ".gz" else content
+    rows = [line.split("\t") for line in content.decode("utf-8").splitlines()]
+    names = [row[min(column, len(row) - 1)] for row in rows]
+    # Several genes may share a symbol, but not an id.
+    return names if len(set(names)) == len(names) else [row[0] for row in rows]
 
 
 def _prepared_by(folder: CnmfFolder) -> PreparedCounts:
@@ -367,17 +288,12 @@ def _prepared_by(folder: CnmfFolder) -> PreparedCounts:
 # -- the folder -----------------------------------------------------------------------------------
 
 
-def _claim(
-    folder: CnmfFolder,
-    prepared: PreparedCounts,
-    settings: dict[str, Any],
-    data: str,
-    *,
-    force: bool,
-) -> None:
+def _claim(folder: CnmfFolder, prepared: PreparedCounts, asked: Asked) -> None:
     """Create the folder for these counts and settings, or continue in it."""
     import hashlib
 
+    settings = {"genes": asked.reading["genes"], "loss": asked.loss, "seed": asked.seed}
+    settings["max_iter"] = asked.max_iter
     some = to_numpy(prepared.seen[:200])
     some = some.toarray() if sp.issparse(some) else some
     what = {**settings, "genes seen": prepared.kept_genes, "cells": prepared.cells, "some": some}
@@ -388,18 +304,19 @@ def _claim(
             same = json.loads(file.read_text("utf-8"))["counts"] == mark
         except (OSError, ValueError, KeyError, TypeError):
             same = False
-        if not same and not force:
+        if not same and not asked.force:
             raise FileExistsError(
                 f"{folder.home} contains other files than those of this command with these counts. "
                 "Use --out for another folder, or --force to overwrite."
             )
-        if not same or force:
+        if not same or asked.force:
             for old in folder.home.glob(f"cnmf_tmp/{folder.name}.spectra.k_*"):
                 old.unlink()
     folder.make()
     sweep(folder.home)
     sweep(folder.home / "cnmf_tmp")
-    write_whole(file, json.dumps({"counts": mark, "data": data, **settings}) + "\n", force=True)
+    content = json.dumps({"counts": mark, "data": asked.data, **settings}) + "\n"
+    write_whole(file, content, force=True)
 
 
 def _missing(folder: CnmfFolder, k: int, runs: int) -> list[int]:
@@ -411,14 +328,13 @@ def _missing(folder: CnmfFolder, k: int, runs: int) -> list[int]:
 
 
 def _hand_over(
-    folder: CnmfFolder, prepared: PreparedCounts, numbers: list[int], runs: int, seed: int,
-    loss: str,
-    counts: bool | None,
-) -> list[str]:  # fmt: skip
+    folder: CnmfFolder, prepared: PreparedCounts, numbers: list[int], asked: Asked
+) -> list[str]:
     """Write the files that cnmf needs to continue from this folder, or return a note."""
+    counts = asked.counts
     folder.write_prepared(
-        numbers, runs, seed=seed, loss=loss, genes=prepared.genes, kept=prepared.kept_genes,
-        mean=prepared.mean, deviation=prepared.deviation,
+        numbers, asked.runs, seed=asked.seed, loss=asked.loss, genes=prepared.genes,
+        kept=prepared.kept_genes, mean=prepared.mean, deviation=prepared.deviation,
     )  # fmt: skip
     n, p = prepared.tpm.shape
     held = prepared.tpm.nnz if sp.issparse(prepared.tpm) else n * p
@@ -464,16 +380,16 @@ def _estimate(
 
 
 def _run(
-    folder: CnmfFolder, prepared: PreparedCounts, missing: dict[int, list[int]], runs: int,
-    model: Any, seed: int, bar: Bar, *, report: bool,
+    folder: CnmfFolder, prepared: PreparedCounts, missing: dict[int, list[int]],
+    model: Any, asked: Asked, bar: Bar,
 ) -> None:  # fmt: skip
     """Make the missing runs, groups of them in parallel; each is written when it ends."""
+    runs, genes = asked.runs, prepared.kept_genes
     total = sum(k * runs for k in missing)
     before = total - sum(k * len(left) for k, left in missing.items())
-    genes = prepared.kept_genes
 
     def one(k: int, only: list[int]) -> Iterator[int]:
-        for number, H in each_run(prepared.seen, k, runs, model=model, seed=seed, only=only):
+        for number, H in each_run(prepared.seen, k, runs, model=model, seed=asked.seed, only=only):
             folder.write_run(k, number, H, genes)
             yield k
 
@@ -488,36 +404,33 @@ def _run(
         for k, left in sorted(missing.items(), reverse=True)  # the slowest first
         for only in groups_of_runs(prepared, k, left)
     ]
-    later = (*LATER, *(DRAWS if report else ()))
-    spread(one, tasks, ended, at_once(prepared), partial(_get_ready, later))
+    spread(one, tasks, ended, at_once(prepared))
 
 
 @dataclass(frozen=True)
 class Agreed:
-    """Results for one k: for the summary, the table of genes and the report."""
+    """Results for one k: for the summary, the tables of numbers and genes, and the report."""
 
-    k: int
-    stability: float
-    error: float
     facts: dict[str, Any]
+    stats: tuple[int, float, float, float]
     genes: list[list[Any]]
-    drawn: Any
+    pictures: dict[str, str]
 
 
 def _agree(
-    folder: CnmfFolder, prepared: PreparedCounts, numbers: Sequence[int], threshold: float,
-    share: float, loss: str, seed: int, bar: Bar, *, report: bool, places: Any,
+    folder: CnmfFolder, prepared: PreparedCounts, numbers: Sequence[int], places: Any,
+    asked: Asked, bar: Bar,
 ) -> list[Agreed]:  # fmt: skip
     """Compute and write the programs of each k, and draw them for the report."""
+    from partwise.apps.view.report.programmes_page import drawn, programme_rows
+
     found: dict[int, Agreed] = {}
     genes = prepared.kept_genes
 
     def one(k: int) -> Iterator[Agreed]:
-        from partwise.apps.view.report.programmes_page import drawn, programme_rows
-
         made = programmes_of(
-            prepared, folder.pool(k, genes), k, density_threshold=threshold, neighborhood=share,
-            loss=loss, seed=seed,
+            prepared, folder.pool(k, genes), k, density_threshold=asked.density_threshold,
+            neighborhood=asked.neighborhood, loss=asked.loss, seed=asked.seed,
         )  # fmt: skip
         write_cnmf(
             made.found, folder.home.parent, folder.name, samples=prepared.cells, features=genes,
@@ -536,47 +449,50 @@ def _agree(
             for programme, names in enumerate(made.top_genes(100))
             for place, gene in enumerate(names)
         ]
-        pictures = drawn(made, places) if report else None
-        yield Agreed(k, made.stability, made.error, facts, leading, pictures)
+        pictures = drawn(made, places) if asked.report else {}
+        stats = (k, asked.density_threshold, made.stability, made.error)
+        yield Agreed(facts, stats, leading, pictures)
 
     def ended(agreed: Agreed) -> None:
-        found[agreed.k] = agreed
+        found[agreed.facts["k"]] = agreed
         bar.step(len(found), len(numbers), "consensus")
 
     bar.step(0, len(numbers), "consensus")
-    later = partial(_get_ready, WRITES if report else ())
-    spread(one, [(k,) for k in sorted(numbers, reverse=True)], ended, at_once(prepared), later)
+    spread(one, [(k,) for k in sorted(numbers, reverse=True)], ended, at_once(prepared))
     return [found[k] for k in numbers]
 
 
 # -- output ---------------------------------------------------------------------------------------
 
 
-def _write(
-    folder: CnmfFolder, found: list[Agreed], threshold: float, summary: dict[str, Any], page: str
-) -> None:
-    stats = [[one.k, threshold, one.stability, one.error] for one in found]
-    folder.write_stats(np.array(stats, dtype=np.float64))
+def _write(folder: CnmfFolder, found: list[Agreed], summary: dict[str, Any], asked: Asked) -> None:
+    folder.write_stats(np.array([one.stats for one in found], dtype=np.float64))
     rows = [row for one in found for row in one.genes]
     heads = ["k", "programme", "rank", "gene", "score"]
     files = {
         "top_genes.csv": csv_text(heads, rows),
         "summary.json": outputs.as_json(summary) + "\n",
     }
-    if page:
-        files["report.html"] = page
+    if asked.report:
+        from partwise.apps.view.report.programmes_page import programmes_page
+
+        source = "{cells:,} cells, {genes_seen:,} of {genes:,} genes. Data: {source}."
+        files["report.html"] = programmes_page(
+            [one.facts | one.pictures for one in found], command=asked.command,
+            title=f"Gene expression programs: {folder.name}", notes=summary["notes"],
+            source=source.format(**summary),
+        )  # fmt: skip
     for name, text in files.items():
         write_whole(folder.home / name, text, force=True)
 
 
-def _print(summary: dict[str, Any], out: Path, *, as_json: bool) -> None:
-    if as_json:
+def _print(summary: dict[str, Any], asked: Asked) -> None:
+    out = asked.out
+    if asked.as_json:
         print(outputs.as_json({**summary, "out": str(out)}))
         return
-    console, table = (
-        outputs.printer(),
-        outputs.plain_table("k>", "stability>", "error>", "outliers>"),
-    )
+    console = outputs.printer()
+    table = outputs.plain_table("k>", "stability>", "error>", "outliers>")
     for row in summary["numbers"]:
         stable = "-" if row["stability"] is None else f"{row['stability']:.3f}"
         table.add_row(str(row["k"]), stable, f"{row['error']:.5g}", str(row["outliers"]))

@@ -13,10 +13,10 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+import numba
 import numpy as np
 import sklearn.decomposition
 from rich.console import Console
@@ -25,7 +25,7 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from partwise._versions import versions
-from partwise.apps.cli.outputs import plain_table
+from partwise.apps.cli.options import Asked
 from partwise.apps.cli.progress_bar import Bar
 from partwise.apps.view import report
 from partwise.estimators.methods import METHODS as TABLE
@@ -36,7 +36,10 @@ from partwise.persistence.atomic import check_target, write_whole
 
 N_COMPONENTS = 10
 LABELS_PER_CLASS = 5
-PLAIN = "{:<22}{:>7}{:>7}{:>9}"
+SEED = 0
+#: Number of digits, and of iterations, if NUMBA_DISABLE_JIT is set.
+FEW_DIGITS, FEW_ITERATIONS = 200, 10
+HEADING = f"{'method':<22}{'AC':>7}{'NMI':>7}{'seconds':>9}"
 
 
 @dataclass(frozen=True)
@@ -94,9 +97,9 @@ class Result:
     iterations: int
     loss: str
     objective: float
+    remark: str
     parts: np.ndarray = field(repr=False)
-    history: Sequence[float] = field(default=(), repr=False)
-    remark: str = ""
+    history: Sequence[float] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -105,15 +108,15 @@ class Score:
 
     results: tuple[Result, ...]
     dataset: Dataset = field(repr=False)
-    n_components: int
-    seed: int
     scored: str
+
+    def _row(self, name: str) -> Any:
+        return next((row for row in self.results if row.name == name), None)
 
     @property
     def lead(self) -> str:
         """Comparison of the classifier with scikit-learn's NMF; "" if either was not run."""
-        rows = {row.name: row for row in self.results}
-        ours, theirs = rows.get("classify"), rows.get("NMF of scikit-learn")
+        ours, theirs = self._row("classify"), self._row("NMF of scikit-learn")
         if ours is None or theirs is None:
             return ""
         return (
@@ -125,16 +128,15 @@ class Score:
     @property
     def why(self) -> str:
         """Reason why k-means on pixels is better than plain NMF; "" if it is not."""
-        rows = {row.name: row for row in self.results}
-        pixels, plain = rows.get("k-means on pixels"), rows.get("nmf")
+        pixels, plain = self._row("k-means on pixels"), self._row("nmf")
         if pixels is None or plain is None or pixels.accuracy <= plain.accuracy:
             return ""
         X = unit_rows(self.dataset.X)
         kept = 1 - 2 * plain.objective / float(((X - X.mean(axis=0)) ** 2).sum())
         return (
-            f"k-means on pixels beats plain NMF here, since {self.n_components} parts keep "
-            f"{kept:.0%} of the variance of the pixels, and parts that overlap do not keep "
-            "distances. A graph or labels make up for this loss."
+            f"k-means on pixels beats plain NMF here, since {N_COMPONENTS} parts keep {kept:.0%} "
+            "of the variance of the pixels, and parts that overlap do not keep distances. A graph "
+            "or labels make up for this loss."
         )
 
 
@@ -142,20 +144,23 @@ def run(
     methods: Sequence[Shown] | None = None,
     *,
     dataset: Dataset | None = None,
-    n_components: int = N_COMPONENTS,
-    seed: int = 0,
     step: Callable[[int, str], None] = lambda done, name: None,
     seen: Callable[[Result], None] = lambda row: None,
 ) -> Score:
-    """Run every method of a list (`METHODS`); `step` hears how many are done and which is next.
+    """Run every method of a list (`METHODS`).
 
-    `seen` gets each row as it comes.
+    ``step`` gets the number of methods that have ended and the name of the next one, ``seen`` each
+    row. If numba may not compile, the data and the number of iterations are small, since every
+    kernel then runs as Python code.
     """
     methods = METHODS if methods is None else methods
+    slow = dataset is None and bool(numba.config.DISABLE_JIT)  # type: ignore[attr-defined]
     dataset = load("digits") if dataset is None else dataset
     assert dataset.y is not None
-    X = unit_rows(dataset.X)
-    known = keep_labels(dataset.y, LABELS_PER_CLASS, random_state=seed)
+    if slow:
+        dataset = replace(dataset, X=dataset.X[:FEW_DIGITS], y=dataset.y[:FEW_DIGITS])
+    X, truth = unit_rows(dataset.X), np.asarray(dataset.y)
+    known = keep_labels(truth, LABELS_PER_CLASS, random_state=SEED)
     hidden = np.ones(len(known), dtype=bool)
     scored = f"Scored on all {len(known)} samples."
     if any(method.takes_labels for method in methods):
@@ -164,60 +169,61 @@ def run(
             f"Methods that use labels get {LABELS_PER_CLASS} per class; "
             f"all are scored on the other {hidden.sum()} samples."
         )
+    if slow:
+        scored += (
+            f" NUMBA_DISABLE_JIT is set, so only {FEW_DIGITS} digits and {FEW_ITERATIONS} "
+            "iterations are used."
+        )
     results = []
-    # products of these sizes gain nothing by threads, and where other programs run, lose minutes
+    # Products of these sizes gain nothing by threads, and lose minutes where other programs run.
     with threadpool_limits(1, user_api="blas"):
         for done, method in enumerate(methods):
             step(done, method.name)
             y = known if method.takes_labels else None
-            results.append(_one(method, X, y, dataset.y, hidden, n_components, seed))
+            results.append(_one(method, X, y, truth, hidden, slow))
             seen(results[-1])
     step(len(methods), "")
-    return Score(tuple(results), dataset, n_components, seed, scored)
+    return Score(tuple(results), dataset, scored)
 
 
 def _one(
-    method: Shown,
-    X: np.ndarray,
-    y: np.ndarray | None,
-    truth: np.ndarray,
-    hidden: np.ndarray,
-    n_components: int,
-    seed: int,
+    method: Shown, X: np.ndarray, y: Any, truth: np.ndarray, hidden: np.ndarray, slow: bool
 ) -> Result:
+    model = method.make(N_COMPONENTS, SEED)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the remark mentions it
-        method.make(n_components, seed).set_params(max_iter=20).fit(X, y)  # compiles, untimed
-        model = method.make(n_components, seed)
+        if slow:
+            warnings.simplefilter("ignore", RuntimeWarning)  # kernels that overflow on purpose
+            model.set_params(max_iter=FEW_ITERATIONS)
+        else:  # compiles, untimed
+            method.make(N_COMPONENTS, SEED).set_params(max_iter=20).fit(X, y)
         start = time.perf_counter()
         V = model.fit_transform(X, y)
         seconds = time.perf_counter() - start
     named = hasattr(model, "predict_proba")
-    if named:  # names of classes, and more parts than are shown
+    if named:
         clusters, parts, objective = model.transduction_, model.components_, model.objective_
-        parts = parts[:n_components]
     elif isinstance(model, KMeans):
         clusters, parts, objective = model.labels_, model.cluster_centers_, model.inertia_ / 2
     else:
-        clusters = cluster_representation(V, n_components, random_state=seed).labels
+        clusters = cluster_representation(V, N_COMPONENTS, random_state=SEED).labels
         parts = model.components_
         # scikit-learn's error is sqrt(2 · divergence), whatever the loss
         objective = getattr(model, "objective_", None)
         objective = model.reconstruction_err_**2 / 2 if objective is None else objective
     limit = f"stopped at max_iter={model.max_iter}" if model.n_iter_ >= model.max_iter else ""
+    matches = clustering_accuracy(truth[hidden], clusters[hidden])
     return Result(
-        method.name,
-        float(np.mean(truth[hidden] == clusters[hidden]))
-        if named
-        else clustering_accuracy(truth[hidden], clusters[hidden]),
-        normalized_mutual_info(truth[hidden], clusters[hidden]),
-        seconds,
-        int(model.n_iter_),
-        method.loss,
-        float(objective),
-        parts,
-        tuple(getattr(model, "objective_history_", ())),
-        getattr(model, "status_", limit),
+        name=method.name,
+        accuracy=float(np.mean(truth[hidden] == clusters[hidden])) if named else matches,
+        nmi=normalized_mutual_info(truth[hidden], clusters[hidden]),
+        seconds=seconds,
+        iterations=int(model.n_iter_),
+        loss=method.loss,
+        objective=float(objective),
+        remark=getattr(model, "status_", limit),
+        parts=parts[:N_COMPONENTS],  # a classifier has more
+        history=tuple(getattr(model, "objective_history_", ())),
     )
 
 
@@ -227,21 +233,21 @@ def page(outcome: Score) -> str:
     assert dataset.image_shape is not None
     height, width = dataset.image_shape
     histories = {row.name: row.history for row in results if len(row.history) > 1}
+    pictures = {
+        row.name: [report.image_uri(part) for part in dataset.images(row.parts)] for row in results
+    }
     return report.render(
         "demo.html",
         results=results,
         best=max(results, key=lambda row: row.accuracy).name,
         lead=outcome.lead,
-        pictures={
-            row.name: [report.image_uri(part) for part in dataset.images(row.parts)]
-            for row in results
-        },
+        pictures=pictures,
         convergence=report.convergence_uri(histories) if histories else None,
         n_samples=dataset.X.shape[0],
-        n_components=outcome.n_components,
+        n_components=N_COMPONENTS,
         height=height,
         width=width,
-        seed=outcome.seed,
+        seed=SEED,
         scored=f"{outcome.scored} {outcome.why}".strip(),
         example=EXAMPLE,
         versions=versions(),
@@ -252,50 +258,41 @@ def page(outcome: Score) -> str:
 # -- the command ----------------------------------------------------------------------------------
 
 
-def run_demo(out: Path, *, force: bool, as_json: bool = False) -> None:
+def run_demo(asked: Asked) -> None:
     """Run all methods, write the page, print the scores."""
-    check_target(out, force=force)
+    out = asked.out
+    check_target(out, force=asked.force)
     console = Console()
-    piped = not (as_json or console.is_terminal)
+    piped = not (asked.as_json or console.is_terminal)
     with Bar(Console(stderr=True)) as bar:
         if piped:
-            print(PLAIN.format("method", "AC", "NMI", "seconds"), flush=True)
+            print(HEADING, flush=True)
         outcome = run(
             step=lambda done, name: bar.step(done, len(METHODS), name),
             seen=_line if piped else lambda row: None,
         )
-    write_whole(out, page(outcome), force=force)
-    if as_json:
-        print(json.dumps(_summary(outcome, out), indent=2))
+    write_whole(out, page(outcome), force=asked.force)
+    if asked.as_json:
+        columns = [f.name for f in fields(Result) if f.repr]
+        summary = {
+            "data": outcome.dataset.name,
+            "n_components": N_COMPONENTS,
+            "seed": SEED,
+            "scored": outcome.scored,
+            "methods": [{c: getattr(row, c) for c in columns} for row in outcome.results],
+            "page": str(out),
+        }
+        print(json.dumps(summary, indent=2))
         return
-    if console.is_terminal:
-        console.print(_table(outcome))
+    if not piped:
+        print(HEADING)
+        for row in outcome.results:
+            _line(row)
     for text in filter(None, (outcome.scored, outcome.why, f"Wrote {out}")):
         console.print(text, highlight=False, soft_wrap=piped or text.startswith("Wrote"))
 
 
 def _line(row: Result) -> None:
-    """Print a row as soon as it is measured, if no terminal shows the progress."""
-    numbers = (f"{row.accuracy:.3f}", f"{row.nmi:.3f}", f"{row.seconds:.2f}")
-    print(PLAIN.format(row.name, *numbers), flush=True)
-
-
-def _summary(outcome: Score, out: Path) -> dict[str, Any]:
-    columns = ("name", "accuracy", "nmi", "seconds", "iterations", "loss", "objective", "remark")
-    return {
-        "data": outcome.dataset.name,
-        "n_components": outcome.n_components,
-        "seed": outcome.seed,
-        "scored": outcome.scored,
-        "methods": [{c: getattr(row, c) for c in columns} for row in outcome.results],
-        "page": str(out),
-    }
-
-
-def _table(outcome: Score) -> Any:
-    heads = ("method", "AC>", "NMI>", "seconds>", "iterations>", "loss", "objective>")
-    table = plain_table(*heads, title=f"Digits, {outcome.n_components} components")
-    for row in outcome.results:
-        scores = (f"{row.accuracy:.3f}", f"{row.nmi:.3f}", f"{row.seconds:.2f}")
-        table.add_row(row.name, *scores, str(row.iterations), row.loss, f"{row.objective:.2f}")
-    return table
+    """Print a row; if no terminal shows the progress, as soon as it is measured."""
+    scores = f"{row.accuracy:>7.3f}{row.nmi:>7.3f}{row.seconds:>9.2f}"
+    print(f"{row.name:<22}{scores}", flush=True)

@@ -10,36 +10,26 @@ import typer
 from rich.console import Console
 
 from partwise.apps.cli import outputs
+from partwise.apps.cli.options import Asked
 from partwise.io.encoders import REGISTRY, find_encoder, recommended
 from partwise.io.languages import language_notes
 from partwise.io.samples import Samples
 
 
-def run_encoders(*, as_json: bool) -> None:
+def run_encoders(asked: Asked) -> None:
     """Print the table of encoders."""
-    rows: list[dict[str, Any]] = [
-        {
-            "name": e.name,
-            "kind": e.kind,
-            "recommended": e.recommended,
-            "languages": e.languages,
-            "megabytes": e.megabytes,
-            "dimensions": e.dimensions,
-            "licence": e.licence,
-            "extra": e.extra,
-            "model": e.model,
-            "revision": e.revision,
-            "downloaded": e.is_there,
-        }
-        for e in REGISTRY.values()
-    ]
-    if as_json:
+    if asked.as_json:
+        fields = "name kind recommended languages megabytes dimensions licence extra model revision"
+        rows = [
+            {**{name: getattr(e, name) for name in fields.split()}, "downloaded": e.is_there}
+            for e in REGISTRY.values()
+        ]
         print(json.dumps(rows, indent=2))
         return
     table = outputs.plain_table("--encoder!", "for", "MB", "extra!")
-    for row in rows:
-        about = ", ".join(filter(None, (row["kind"], row["languages"], row["recommended"])))
-        table.add_row(row["name"], about, str(row["megabytes"]), row["extra"])
+    for e in REGISTRY.values():
+        about = ", ".join(filter(None, (e.kind, e.languages, e.recommended)))
+        table.add_row(e.name, about, str(e.megabytes), e.extra)
     console = Console(markup=False, highlight=False)
     console.print(table)
     console.print("Install an extra with pip install 'partwise[EXTRA]'.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from rich.console import Console
 
 from partwise._versions import versions
 from partwise.apps.cli import outputs, work
+from partwise.apps.cli.options import Asked
 from partwise.apps.cli.progress_bar import Bar, duration
 from partwise.apps.view.report.pictures import render
 from partwise.classify.multilabel import MultilabelClassifier
@@ -34,69 +34,53 @@ def label_lists(labels: Any, separator: str) -> list[list[str] | None]:
     return [None if row is None else [label for label in row if label] for row in split]
 
 
-def run_multilabel(
-    data: str,
-    *,
-    separator: str,
-    out: Path,
-    reading: dict[str, Any],
-    label_share: float | None,
-    parts: int | None,
-    seed: int,
-    max_iter: int,
-    method: str,
-    report: bool,
-    force: bool,
-    as_json: bool,
-    command: str,
-    for_predict: bool,
-    **refused: Any,
-) -> None:
+def run_multilabel(asked: Asked) -> None:
     """Read, fit and write the results."""
-    refused["method"] = method if method not in ("auto", "classify") else None
-    for name, value in refused.items():
-        if value:
-            option = f"--{name.replace('_', '-')}"
+    refused = {"--method": asked.method not in ("auto", "classify")}
+    for name in ("k", "known", "seed_words", "links", "write_back"):
+        refused[f"--{name.replace('_', '-')}"] = bool(getattr(asked, name))
+    for option, given in refused.items():
+        if given:
             raise ValueError(f"{option} cannot be used with --label-separator; leave it out.")
     began = time.perf_counter()
-    outputs.check_folder(out, force=force)
+    outputs.check_folder(asked.out, force=asked.force)
     with Bar(Console(stderr=True)) as bar:
-        task = work.read_task(data, bar, label_share=label_share, seed=seed, reading=reading)
-        samples, lists = task.samples, label_lists(task.given, separator)
-        model = MultilabelClassifier(parts or "auto", max_iter=max_iter, random_state=seed)
+        task = work.read_task(asked, bar)
+        samples, lists = task.samples, label_lists(task.given, asked.label_separator)
+        model = MultilabelClassifier(
+            asked.parts or "auto", max_iter=asked.max_iter, random_state=asked.seed
+        )
         model.set_params(**task.settings)
         bar.start("fitting several labels")
         with work.as_notes(task.notes):
             model.fit(samples.X, lists, **work.beside(model, samples))
         rows = [row._asdict() for row in model.expected_]
+        next_ids = [samples.ids[i] for i in model.suggest(NEXT)]
         summary: dict[str, Any] = {
-            "command": command,
+            "command": asked.command,
             "source": samples.source,
             "kind": samples.kind,
             "samples": samples.n_samples,
             "labelled": sum(row is not None for row in lists),
             "labels": [_plain(row) for row in rows],
             "preparation": samples.preparation,
-            "notes": task.notes,
             "seconds": round(time.perf_counter() - began, 3),
             "versions": versions(),
         }
-        with outputs.whole_folder(out, force=force) as folder:
-            heading, table = assignments(model, samples.ids, lists, separator)
+        with outputs.whole_folder(asked.out, force=asked.force) as folder:
+            heading, table = assignments(model, samples.ids, lists, asked.label_separator)
             write_whole(folder / "assignments.csv", csv_text(heading, table))
-            asked = [[samples.ids[i]] for i in model.suggest(NEXT)]
-            write_whole(folder / "label_next.csv", csv_text(["id"], asked))
-            recipe = {**samples.recipe, "label_separator": separator}
-            model.save(folder / "model.partwise", recipe=recipe, for_predict=for_predict)
-            if report:
+            write_whole(folder / "label_next.csv", csv_text(["id"], [[i] for i in next_ids]))
+            recipe = {**samples.recipe, "label_separator": asked.label_separator}
+            model.save(folder / "model.partwise", recipe=recipe, for_predict=asked.for_predict)
+            if asked.report:
                 page = render(
                     "multilabel.html", rows=rows, samples=samples, labelled=summary["labelled"],
-                    asked=[row[0] for row in asked], command=command, versions=versions(),
+                    asked=next_ids, command=asked.command, versions=versions(),
                 )  # fmt: skip
                 write_whole(folder / "report.html", page)
-            summary["files"] = sorted([*(f.name for f in folder.iterdir()), "summary.json"])
-            write_whole(folder / "summary.json", outputs.as_json(summary) + "\n")
-    if as_json:
+            outputs.write_summary(folder, summary, task.notes)
+    if asked.as_json:
         print(outputs.as_json(summary))
         return
     console = outputs.printer()
@@ -110,10 +94,8 @@ def run_multilabel(
         "drawn at random."
     )
     outputs.say_notes(task.notes)
-    console.print(f"Wrote {out} in {duration(summary['seconds'])}.")
-    if asked:
-        ids = ", ".join(row[0] for row in asked[:5])
-        console.print(f"To improve the result, label these samples: {ids} (see label_next.csv).")
+    console.print(f"Wrote {asked.out} in {duration(summary['seconds'])}.")
+    outputs.say_next(next_ids)
 
 
 def assignments(
@@ -134,17 +116,15 @@ def _table(rows: list[dict[str, Any]]) -> Any:
     """Return the table of the labels for the console."""
     table = outputs.plain_table("label", "given>", "accuracy>", "F1>")
     for row in rows:
-        cells = [str(row["positive"])]
+        cells = [str(row["label"]), str(row["positive"])]
         for value, low, high in (("accuracy", "low", "high"), ("f1", "f1_low", "f1_high")):
-            unknown = np.isnan(row[value])
-            cells.append(
-                "-" if unknown else f"{row[value]:.0%} ({row[low]:.0%} to {row[high]:.0%})"
-            )
-        table.add_row(str(row["label"]), *cells)
+            share = f"{row[value]:.0%} ({row[low]:.0%} to {row[high]:.0%})"
+            cells.append("-" if np.isnan(row[value]) else share)
+        table.add_row(*cells)
     return table
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row for JSON, without NaN."""
     values = {k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()}
-    return {k: None if isinstance(v, float) and np.isnan(v) else v for k, v in values.items()}
+    return {k: None if v != v else v for k, v in values.items()}

@@ -7,13 +7,13 @@ import json
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from partwise.persistence.atomic import beside, recover, replace_folder, sweep
+from partwise.persistence.atomic import beside, recover, replace_folder, sweep, write_whole
 
 #: Files that `partwise classify` and `cluster` write; --force replaces a folder of only these.
 FILES = {
@@ -73,6 +73,13 @@ def whole_folder(path: Path, *, force: bool, files: Iterable[str] = FILES) -> It
         shutil.rmtree(part, ignore_errors=True)
 
 
+def write_summary(folder: Path, summary: dict[str, Any], notes: list[str]) -> None:
+    """Write summary.json, with the notes and the names of all files of the folder."""
+    summary["notes"] = notes
+    summary["files"] = sorted([*(f.name for f in folder.iterdir()), "summary.json"])
+    write_whole(folder / "summary.json", as_json(summary) + "\n")
+
+
 # -- what is printed ------------------------------------------------------------------------------
 
 
@@ -81,10 +88,34 @@ def printer(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, highlight=False, markup=False, soft_wrap=True)
 
 
+def as_text(table: Table) -> str:
+    """Return a table as `printer` would print it."""
+    console = printer()
+    with console.capture() as captured:
+        console.print(table)
+    return captured.get().rstrip("\n")
+
+
 def say_notes(notes: Iterable[str]) -> None:
     """Print notes to standard error."""
     for note in notes:
         printer(stderr=True).print(f"Note: {note}")
+
+
+def say_next(ids: Iterable[str]) -> None:
+    """Print which samples to label next, if there are any."""
+    first = ", ".join(list(ids)[:5])
+    if first:
+        printer().print(
+            f"To improve the result, label these samples: {first} (see label_next.csv)."
+        )
+
+
+def stop(console: Console, done: int, total: int, what: str) -> NoReturn:
+    """End an interrupted command that continues when it is run again."""
+    text = f"Stopped after {done} of {total} {what}; the same command continues from there."
+    console.print(text, highlight=False)
+    raise SystemExit(130) from None
 
 
 def as_json(content: Any) -> str:

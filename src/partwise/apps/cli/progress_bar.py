@@ -49,7 +49,7 @@ class Bar:
     """
 
     def __init__(self, console: Console) -> None:
-        self.shown = console.is_terminal
+        self.console, self.shown = console, console.is_terminal
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -88,7 +88,7 @@ class Bar:
     def note(self, text: str) -> None:
         """Print a sentence above the bar; nothing if output is piped."""
         if self.shown:
-            self._progress.console.print(text, markup=False, highlight=False)
+            self.console.print(text, markup=False, highlight=False)
 
     def watch(self, model: Any, what: str) -> Callable[[], None]:
         """Follow a model's `fit` by iterations; the function that is returned ends it."""

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pandas as pd
 from rich.console import Console
 
 from partwise._versions import versions
 from partwise.apps.cli import outputs, work
+from partwise.apps.cli.options import Asked
 from partwise.apps.cli.progress_bar import Bar
 from partwise.apps.topics import Topics, find_topics, groups, periods, source_column
-from partwise.apps.view.report.pictures import INK, figure_uri, heat_uri, new_figure, render
+from partwise.apps.view.report.pictures import INK, figure_uri, new_figure, render
 
 FILES = {
     "topics.html", "topics.csv", "texts.csv", "over_time.csv", "by_group.csv", "hierarchy.csv",
@@ -23,46 +21,34 @@ FIRST = {"over_time": "period", "by_group": "group"}
 LINE = "#3b6fb6"
 
 
-def run_topics(
-    data: str,
-    *,
-    out: Path,
-    topics: int,
-    merge_to: int | None,
-    time_column: str | None,
-    group_column: str | None,
-    runs: int,
-    seed: int,
-    force: bool,
-    as_json: bool,
-    command: str,
-    reading: dict[str, Any],
-) -> None:
+def run_topics(asked: Asked) -> None:
     """Read the texts, find topics, and write the results."""
-    outputs.check_folder(out, force=force, files=FILES)
+    out = asked.out
+    outputs.check_folder(out, force=asked.force, files=FILES)
     errors = Console(stderr=True)
     with Bar(errors) as bar:
-        task = work.read_task(data, bar, label_share=None, seed=seed, reading=reading)
-        samples = task.samples
+        samples = work.read_task(asked, bar).samples
         labels = {}
-        if time_column is not None:
-            labels["over_time"] = periods(source_column(samples, time_column, "--time-column"))
-        if group_column is not None:
-            labels["by_group"] = groups(source_column(samples, group_column, "--group-column"))
+        if asked.time_column is not None:
+            column = source_column(samples, asked.time_column, "--time-column")
+            labels["over_time"] = periods(column)
+        if asked.group_column is not None:
+            column = source_column(samples, asked.group_column, "--group-column")
+            labels["by_group"] = groups(column)
         bar.step(0, None, "Finding topics")
-        found = find_topics(samples, topics, n_runs=runs, seed=seed)
-    final = found if merge_to is None else found.merged(merge_to)
+        found = find_topics(samples, asked.topics, n_runs=asked.runs, seed=asked.seed)
+    final = found if asked.merge_to is None else found.merged(asked.merge_to)
     changes = {name: final.over(by) for name, by in labels.items()}
     table = topic_table(final)
-    with outputs.whole_folder(out, force=force, files=FILES) as folder:
+    with outputs.whole_folder(out, force=asked.force, files=FILES) as folder:
         table.to_csv(folder / "topics.csv", index=False)
         text_table(final).to_csv(folder / "texts.csv", index=False)
         hierarchy(found).to_csv(folder / "hierarchy.csv", index=False)
         for name, share in changes.items():
             share.to_csv(folder / f"{name}.csv", index_label=FIRST[name])
-        page = _page(final, found, table, changes, command)
+        page = _page(final, found, table, changes, asked.command)
         (folder / "topics.html").write_text(page, "utf-8")
-    if as_json:
+    if asked.as_json:
         print(table.to_json(orient="records", force_ascii=False))
         return
     for note in samples.notes:
@@ -154,10 +140,12 @@ def _time_uri(share: pd.DataFrame, names: list[str]) -> str:
 
 def _group_uri(share: pd.DataFrame, names: list[str]) -> str:
     values = 100 * share.to_numpy()[:, : len(names)]
-    rows = {str(name)[:30]: (i + 0.5) / len(share) for i, name in enumerate(share.index)}
-    columns = {str(j + 1): (j + 0.5) / len(names) for j in range(len(names))}
-    size = (max(240, 40 * len(names)), max(120, 26 * len(share)))
-    return heat_uri(values, "viridis", (0, float(values.max())), rows, columns, (), "% share", size)
+    figure, axes = new_figure((max(4.2, 2 + 0.45 * len(names)), max(1.6, 0.7 + 0.3 * len(share))))
+    picture = axes.imshow(values, aspect="auto", vmin=0)
+    axes.set_xticks(range(len(names)), range(1, len(names) + 1))
+    axes.set_yticks(range(len(share)), [str(name)[:30] for name in share.index])
+    figure.colorbar(picture, ax=axes, label="% share")
+    return figure_uri(figure)
 
 
 def _tree_uri(found: Topics) -> str:

@@ -15,15 +15,12 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.preprocessing import normalize
 
 from partwise.apps.cli.auto_method import choose, profile
+from partwise.apps.cli.options import Asked
 from partwise.apps.cli.progress_bar import Bar, duration
 from partwise.apps.view.describe import number_like_parts
 from partwise.estimators.methods import METHODS, Method
 from partwise.evaluation.kmeans import Clustering, cluster_representation
-from partwise.evaluation.metrics import (
-    adjusted_rand,
-    clustering_accuracy,
-    normalized_mutual_info,
-)
+from partwise.evaluation.metrics import adjusted_rand, clustering_accuracy, normalized_mutual_info
 from partwise.io import Samples, keep_share, read_samples
 from partwise.io.colours import choose_colour
 from partwise.io.known_parts import read_known, read_topics
@@ -50,7 +47,6 @@ class Task:
     choice: Any = None  # what -k auto found
     part_names: list[str] = field(default_factory=list)  # in the order of the parts, once fitted
     links: dict[str, Any] = field(default_factory=dict)  # must_link and cannot_link
-    colour_undecided: bool = False  # neither --rgb nor --grey was given
     label_share: float | None = None
 
     @property
@@ -76,33 +72,27 @@ class Fitted:
     computing: float
 
 
-def read_task(
-    data: str,
-    bar: Bar,
-    *,
-    label_share: float | None,
-    seed: int,
-    reading: dict[str, Any],
-    method: str = "auto",
-) -> Task:
+def read_task(asked: Asked, bar: Bar) -> Task:
     """Read the data and decide which labels count."""
     began = time.perf_counter()
+    reading, share = dict(asked.reading), asked.label_share
     undecided = "rgb" in reading and reading["rgb"] is None
-    if method in METHODS and METHODS[method].square and reading.get("scale", "auto") == "auto":
-        reading = {**reading, "scale": "none"}  # scaled rows would not be symmetric
-    reading = {**reading, "rgb": bool(reading.get("rgb"))}
+    method = METHODS.get(asked.method)
+    if method is not None and method.square and reading.get("scale", "auto") == "auto":
+        reading["scale"] = "none"  # scaled rows would not be symmetric
+    reading["rgb"] = bool(reading.get("rgb"))
     settings = reading.pop("settings", {})
-    samples = read_samples(data, step=bar.step, **reading)
-    asked = reading.get("labels") is not None or reading.get("label_column") is not None
-    given, notes = samples.y if asked else None, []  # type: Any, list[str]
-    if label_share is not None:
+    samples = read_samples(asked.data, step=bar.step, **reading)
+    chosen = reading.get("labels") is not None or reading.get("label_column") is not None
+    given, notes = samples.y if chosen else None, []  # type: Any, list[str]
+    if share is not None:
         if samples.y is None:
             raise ValueError(
-                f"--label-share needs labels, and {data} has none; pass --labels FILE or "
+                f"--label-share needs labels, and {asked.data} has none; pass --labels FILE or "
                 "--label-column NAME, or use sub-folders named after their class."
             )
-        given = keep_share(samples.y, label_share, random_state=seed)
-    elif samples.y is not None and not asked:
+        given = keep_share(samples.y, share, random_state=asked.seed)
+    elif samples.y is not None and not chosen:
         notes.append(
             "The labels in the data only measure the result; 'partwise classify --label-share 0.1' "
             "learns from a tenth of them."
@@ -110,72 +100,59 @@ def read_task(
     if undecided:
         samples, _ = choose_colour(samples, given, step=bar.step)
     seconds = time.perf_counter() - began
-    return Task(
-        samples,
-        given,
-        seconds,
-        [*samples.notes, *notes],
-        settings,
-        colour_undecided=undecided,
-        label_share=label_share,
-    )
+    return Task(samples, given, seconds, [*samples.notes, *notes], settings, label_share=share)
 
 
-def know(
-    task: Task, known: Path | None, seed_words: Path | None, links: Path | None = None, *,
-    k: int | str | None, parts: int | None,
-) -> int | str | None:  # fmt: skip
+def know(task: Task, asked: Asked) -> int | str | None:
     """Add the parts of --known and --seed-words to the settings; return -k or their number."""
     samples = task.samples
-    if links is not None:
-        if samples.unjoinable:
-            raise ValueError(f"{links}: ids cannot be matched: {samples.unjoinable}")
-        task.links = read_links(links, samples.ids)
-        counts = (len(task.links[name]) for name in ("must_link", "cannot_link"))
-        task.notes.append("{} must-links and {} cannot-links.".format(*counts))
-        if samples.ids == [str(i) for i in range(samples.n_samples)]:
-            task.notes.append(f"The ids of {links.name} were taken as row numbers from 0.")
+    if asked.links is not None:
+        _read_links(task, asked.links)
     for path, read, setting in (
-        (known, read_known, "fixed_components"),
-        (seed_words, read_topics, "seed_components"),
+        (asked.known, read_known, "fixed_components"),
+        (asked.seed_words, read_topics, "seed_components"),
     ):
-        if path is None:
-            continue
-        found = read(path, samples)
-        task.settings[setting] = found.H.astype(samples.X.dtype)
-        task.notes.extend(found.notes)
-        task.part_names += found.names
+        if path is not None:
+            found = read(path, samples)
+            task.settings[setting] = found.H.astype(samples.X.dtype)
+            task.notes.extend(found.notes)
+            task.part_names += found.names
     names = task.part_names
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise ValueError(f"--known and --seed-words both contain a part called {twice!r}.")
-    size = parts or k
-    if names and isinstance(size, int) and size < len(names):
-        option = "--parts" if parts else "-k"
+    size = asked.parts or asked.k
+    if isinstance(size, int) and size < len(names):
+        option = "--parts" if asked.parts else "-k"
         raise ValueError(
             f"{option} {size} is less than the {len(names)} parts of --known and --seed-words."
         )
-    if k is None and names and not task.classes:
-        return len(names)
-    return k
+    return len(names) if asked.k is None and names and not task.classes else asked.k
 
 
-def n_clusters(
-    task: Task, k: int | str | None, bar: Bar, *, method: str = "auto", seed: int = 0
-) -> int:
+def _read_links(task: Task, path: Path) -> None:
+    """Add the pairs of --links to the task."""
+    samples = task.samples
+    if samples.unjoinable:
+        raise ValueError(f"{path}: ids cannot be matched: {samples.unjoinable}")
+    task.links = read_links(path, samples.ids)
+    counts = (len(task.links[name]) for name in ("must_link", "cannot_link"))
+    task.notes.append("{} must-links and {} cannot-links.".format(*counts))
+    if samples.ids == [str(i) for i in range(samples.n_samples)]:
+        task.notes.append(f"The ids of {path.name} were taken as row numbers from 0.")
+
+
+def n_clusters(task: Task, asked: Asked, bar: Bar, *, k: int | str | None) -> int:
     """Return -k or the number of classes; "auto" chooses by hidden entries."""
     if isinstance(k, str):
         from partwise.apps.cli.choose import auto_k
 
-        task.choice = auto_k(task, method, bar, seed)
+        task.choice = auto_k(task, asked, bar)
         k = int(task.choice.k)
     n, classes = task.samples.n_samples, len(task.classes)
     if k is None and not classes:
-        if task.samples.y is not None:
-            named = len({v for v in task.samples.y if v is not None})
-            hint = f" (the data has labels of {named} classes: try -k {named})"
-        else:
-            hint = _suggestion(task.samples.X)
+        named = len({*(task.samples.y if task.samples.y is not None else ())} - {None})
+        hint = f" (the data has labels of {named} classes: try -k {named})" if named else ""
         raise ValueError(
             f"Pass the number of clusters with -k, since there are no labels{hint}; -k auto "
             "chooses it."
@@ -186,35 +163,6 @@ def n_clusters(
     return k
 
 
-def _suggestion(X: Any, most: int = 12, rows: int = 1500) -> str:
-    """Suggest a number of clusters by the silhouette of k-means on some samples."""
-    from sklearn.cluster import KMeans
-    from sklearn.decomposition import TruncatedSVD
-    from sklearn.metrics import silhouette_score
-
-    rng = np.random.RandomState(0)
-    n = X.shape[0]
-    some = np.sort(rng.permutation(n)[:rows])
-    Z = X[some]
-    if min(Z.shape) > 20:
-        Z = TruncatedSVD(20, random_state=0).fit_transform(Z)
-    elif hasattr(Z, "toarray"):
-        Z = Z.toarray()
-    Z = normalize(np.asarray(Z, dtype=np.float64))
-    sizes = range(2, min(most, len(np.unique(Z, axis=0)) - 1) + 1)
-    scores = [
-        silhouette_score(Z, KMeans(k, n_init=3, random_state=0).fit_predict(Z)) for k in sizes
-    ]
-    # the first peak: where texts or rows repeat, scores rise for ever
-    peak = next((i for i in range(len(scores) - 1) if scores[i] > scores[i + 1]), None)
-    if peak is None:
-        return "; no number of clusters stands out, so start with -k 5 and look at the report"
-    return (
-        f"; -k {sizes[peak]} is a first try (silhouette {scores[peak]:.2f}, a peak among 2 to "
-        f"{sizes[-1]} clusters)"
-    )
-
-
 def find_method(name: str) -> Method:
     """Return the method of that name, or raise an error that lists all names."""
     if name not in METHODS:
@@ -222,10 +170,12 @@ def find_method(name: str) -> Method:
     return METHODS[name]
 
 
-def build(
-    task: Task, name: str, *, k: int, parts: int | None, seed: int, max_iter: int
-) -> tuple[Any, str, str]:
-    """Return the estimator, its name and the reason for it."""
+def build(task: Task, name: str, asked: Asked, k: int, **other: int | None) -> tuple[Any, str, str]:
+    """Return the estimator of a method, its name and the reason for it.
+
+    ``other`` are values of options that replace those of ``asked``.
+    """
+    asked = Asked(**{**vars(asked), **other})
     samples = task.samples
     found = profile(samples.X, task.given, kind=samples.kind)
     reason = f"{name}, as requested."
@@ -244,8 +194,8 @@ def build(
             f"{name} loads the whole matrix ({samples.X.nbytes / 1e9:.1f} GB); "
             f"{_able('in_memory', value=False)} read it by blocks."
         )
-    size = _n_parts(task, method, k) if parts is None else parts
-    model = method.make(size, n_clusters=k, seed=seed, max_iter=max_iter, **more)
+    size = _n_parts(task, method, k) if asked.parts is None else asked.parts
+    model = method.make(size, n_clusters=k, seed=asked.seed, max_iter=asked.max_iter, **more)
     return _with_settings(model, name, task.settings), name, reason
 
 

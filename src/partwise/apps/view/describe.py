@@ -9,20 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from partwise.io.encoders import recommended
-from partwise.io.genes import specificity, top_features
+from partwise.io.genes import top_features
 from partwise.io.samples import Samples
-
-__all__ = [
-    "about",
-    "embeddings_hint",
-    "names_classes",
-    "naming",
-    "number_like_parts",
-    "specificity",
-    "top_features",
-    "two_sides",
-    "words_of_parts",
-]
 
 #: A column is named if its mean in a cluster differs by so many standard deviations.
 WORTH = 0.4
@@ -58,21 +46,20 @@ def _columns(samples: Samples, means: NDArray[Any], most: int) -> list[list[str]
     dates = {name for name, kind, _ in samples.columns if kind == "date"}
     described = []
     for row in z:
-        found: list[str] = []
-        for j in np.argsort(-np.abs(row), kind="stable"):
-            if abs(row[j]) < WORTH or len(found) == most:
-                break
-            name = names[j]
-            if name in yes_no:
-                found.append(name if row[j] > 0 else f"{yes_no[name]} = no")
-            elif " = " in name:
-                if row[j] > 0:  # a category that a cluster lacks does not describe it
-                    found.append(name)
-            else:
-                words = ("early", "late") if name in dates else ("low", "high")
-                found.append(f"{words[int(row[j] > 0)]} {name}")
-        described.append(found)
+        order = np.argsort(-np.abs(row), kind="stable")
+        found = [_side(names[j], row[j] > 0, yes_no, dates) for j in order if abs(row[j]) >= WORTH]
+        described.append([words for words in found if words][:most])
     return described
+
+
+def _side(name: str, high: bool, yes_no: dict[str, str], dates: set[str]) -> str:
+    """Return the words for a high or low mean of a feature; "" for a category that is rare."""
+    if name in yes_no:
+        return name if high else f"{yes_no[name]} = no"
+    if " = " in name:  # a category that a cluster lacks does not describe it
+        return name if high else ""
+    words = ("early", "late") if name in dates else ("low", "high")
+    return f"{words[int(high)]} {name}"
 
 
 def number_like_parts(centers: NDArray[Any]) -> list[int]:

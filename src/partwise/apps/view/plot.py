@@ -219,31 +219,30 @@ def embedding(
         raise ValueError(
             f"labels must have one entry for each of {len(V)} samples, got {len(names)}."
         )
-    texts = [None if name is None else str(name) for name in names]
+    texts = np.array([None if name is None else str(name) for name in names], dtype=object)
     layout = lay_out(V, texts, random_state=random_state)
-    shown = [texts[i] for i in layout.shown]
+    shown = texts[layout.shown]
     ax = axes(ax)
-    levels: list[Any] = sorted({t for t in shown if t is not None}, key=natural)
-    if None in shown:
-        levels.insert(0, None)
     size = 18 if len(shown) < 600 else 8
-    for number, level in enumerate(levels, start=-(None in levels)):
-        here = np.array([text == level for text in shown])
-        colour = NO_LABEL if level is None else COLOURS[number % len(COLOURS)]
-        label = "no label" if level is None else level
-        # where colours begin again, the marks change
-        mark = "o" if level is None else MARKS[number // len(COLOURS) % len(MARKS)]
-        points = layout.points[here].T
-        ax.scatter(*points, s=size, color=colour, label=label, linewidths=0, marker=mark)
+
+    def points(level: str | None, **look: Any) -> None:
+        here = layout.points[shown == level].T
+        if here.size:
+            ax.scatter(*here, s=size, linewidths=0, **look)
+
+    points(None, color=NO_LABEL, label="no label")  # drawn first, below the others
+    levels = sorted(set(shown) - {None}, key=natural)
+    for number, level in enumerate(levels):
+        # Where colours begin again, the marks change.
+        mark = MARKS[number // len(COLOURS) % len(MARKS)]
+        points(level, color=COLOURS[number % len(COLOURS)], label=level, marker=mark)
     if layout.axes is None:
-        ax.set_xticks([])
-        ax.set_yticks([])
+        ax.set(xticks=[], yticks=[])
         ax.set_aspect("equal", adjustable="datalim")
     else:
-        ax.set_xlabel(layout.axes[0])
-        ax.set_ylabel(layout.axes[1])
-    if levels != [None]:
-        columns = math.ceil(len(levels) / LEGEND_ROWS)
+        ax.set(xlabel=layout.axes[0], ylabel=layout.axes[1])
+    if levels:
+        columns = math.ceil(len(ax.collections) / LEGEND_ROWS)
         ax.legend(
             frameon=False,
             loc="center left",
@@ -258,12 +257,7 @@ def embedding(
 
 
 def top_terms(
-    model: Any,
-    names: Sequence[str],
-    *,
-    n_terms: int = 10,
-    columns: int = 4,
-    axes: Any = None,
+    model: Any, names: Sequence[str], *, n_terms: int = 10, columns: int = 4, axes: Any = None
 ) -> NDArray[Any]:
     """Plot the largest entries of each part: words of topics, or columns of a table.
 
@@ -478,26 +472,21 @@ def clustergram(result: Any, *, ax: Any = None) -> Any:
     (10, 10)
     """
     ax = axes(ax)
-    distances, ends, texts = in_groups(result)
+    kept = np.flatnonzero(result.groups >= 0)
+    order = kept[np.argsort(result.groups[kept], kind="stable")]
+    ends = np.cumsum(np.bincount(result.groups[order], minlength=len(result.parts)))
+    texts = [f"{j + 1} ({score:.2f})" for j, score in enumerate(result.stability)]
+    distances = distances_of_unit(result.pooled[order])
     picture = ax.imshow(distances, vmin=0, vmax=1.5, cmap="magma")
     for end in ends[:-1]:
         ax.axhline(end - 0.5, color="white", linewidth=0.5)
         ax.axvline(end - 0.5, color="white", linewidth=0.5)
-    middles = (np.concatenate([[0], ends[:-1]]) + ends) / 2 - 0.5
+    middles = (np.append(0, ends[:-1]) + ends) / 2 - 0.5
     ax.set_yticks(middles, texts)
     ax.set_xticks([])
     ax.set_ylabel("part (stability)")
     ax.figure.colorbar(picture, ax=ax, label="distance")
     return ax
-
-
-def in_groups(result: Any) -> tuple[NDArray[Any], NDArray[Any], list[str]]:
-    """Return distances of the parts of all runs by group, and the ends and names of the groups."""
-    kept = np.flatnonzero(result.groups >= 0)
-    order = kept[np.argsort(result.groups[kept], kind="stable")]
-    ends = np.cumsum(np.bincount(result.groups[order], minlength=len(result.parts)))
-    names = [f"{j + 1} ({score:.2f})" for j, score in enumerate(result.stability)]
-    return distances_of_unit(result.pooled[order]), ends, names
 
 
 def stability_and_error(found: Any, *, ax: Any = None) -> Any:

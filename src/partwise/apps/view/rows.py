@@ -28,14 +28,14 @@ class Rows:
 
     def __init__(self, samples: Samples) -> None:
         self._table, self._X = samples.table, samples.X
-        left_out = {name for name, kind, _ in samples.columns if kind == "left out"}
-        identifying = [name for name in left_out if self._identifies(name)]
-        id_column = samples.recipe.get("id_column")
-        columns = [str(name) for name in samples.table.columns]
-        self.identifying = [n for n in columns if n == id_column]
-        self.identifying += [n for n in columns if n in identifying and n != id_column]
-        used = [n for n in columns if n not in self.identifying]
-        self.columns = [*self.identifying, *sorted(used, key=lambda name: name in left_out)]
+        places = {str(name): 2 for name in samples.table.columns}  # used ones
+        for name, kind, _ in samples.columns:
+            if kind == "left out":
+                places[name] = 1 if self._identifies(name) else 3
+        if samples.recipe.get("id_column") in places:
+            places[samples.recipe["id_column"]] = 0
+        self.columns = sorted(places, key=places.__getitem__)
+        self.identifying = [name for name in self.columns if places[name] < 2]
         specs = samples.recipe.get("columns", ())
         widths = [len(s["values"]) if s["as"] == "category" else 1 for s in specs]
         self.used = [str(spec["name"]) for spec in specs]

@@ -9,7 +9,6 @@ import base64
 import gzip
 import html
 import importlib.util
-import json
 import math
 import re
 from collections import Counter
@@ -20,9 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from partwise.apps.view.describe import specificity
 from partwise.apps.view.report.layout import Layout
 from partwise.apps.view.report.stability import Stability
+from partwise.io.genes import specificity
 
 # Ten colours of Tableau that are readable on white and on near-black; grey means no label.
 COLOURS = (
@@ -96,16 +95,6 @@ def distinct(names: Sequence[str], length: int) -> list[str]:
         if taken[text] > 1:
             short[i] = f"{text} ({taken[text]})"
     return short
-
-
-def as_json(value: Any) -> str:
-    """Return JSON that is safe inside a script element."""
-    from plotly.utils import PlotlyJSONEncoder
-
-    text = json.dumps(value, cls=PlotlyJSONEncoder, ensure_ascii=True, allow_nan=False)
-    for sign in "<>&":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return text
 
 
 def colours(levels: Sequence[str]) -> dict[str, tuple[str, str]]:
@@ -261,31 +250,6 @@ def convergence(history: Sequence[float]) -> dict[str, Any]:
         ticks = [m * 10**e for e in range(7) for m in (1, 2, 5) if m * 10**e <= n]
         x |= {"type": "log", "tickvals": ticks, "ticktext": [f"{t:,}" for t in ticks]}
     return _figure([line], 320, xaxis=x, yaxis=_axis("objective"))
-
-
-def sparseness(parts: NDArray[Any], weights: NDArray[Any]) -> dict[str, Any]:
-    """Return Hoyer's sparseness of each part and of its weights."""
-    series = (("parts", parts, COLOURS[0]), ("part weights", weights, COLOURS[1]))
-    bars = [
-        {
-            "type": "bar",
-            "name": name,
-            "x": list(range(1, len(values) + 1)),
-            "y": [None if math.isnan(v) else round(float(v), 4) for v in values],
-            "marker": {"color": colour, "line": {"width": 0}},
-            "hovertemplate": f"{name}, part %{{x}}: %{{y:.2f}}<extra></extra>",
-        }
-        for name, values, colour in series
-        if len(values)
-    ]
-    return _figure(
-        bars,
-        300,
-        xaxis=_axis("part", tickformat="d"),
-        yaxis=_axis("sparseness", range=[0, 1]),
-        legend={"orientation": "h", "y": 1.12},
-        barmode="group",
-    )
 
 
 def natural(name: str | None) -> tuple[int, float, str]:

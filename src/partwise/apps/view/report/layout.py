@@ -42,7 +42,10 @@ def lay_out(V: Any, groups: Any, *, random_state: int = 0, max_points: int = MAX
             shown, V[shown], "The axes are the weights of the two parts.", ("part 1", "part 2")
         )
     if n > max_points or n < MIN_TSNE:
-        points, share = _principal(V)
+        from sklearn.decomposition import PCA
+
+        axes = PCA(2).fit(V)
+        points, share = axes.transform(V), np.nan_to_num(axes.explained_variance_ratio_).sum()
         text = (
             "The axes are the first two principal components of the part weights "
             f"({share:.0%} of their variance)."
@@ -55,30 +58,16 @@ def lay_out(V: Any, groups: Any, *, random_state: int = 0, max_points: int = MAX
     return Layout(shown, _tsne(V, random_state), text)
 
 
-def _principal(V: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
-    centred = V - V.mean(axis=0)
-    values, axes = np.linalg.eigh(centred.T @ centred)  # ascending; k is small
-    total = values.sum()
-    return centred @ axes[:, :-3:-1], float(values[-2:].sum() / total) if total > 0 else 1.0
-
-
 def _tsne(V: NDArray[np.float64], random_state: int) -> NDArray[np.float64]:
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits
 
-    # a tiny random shift, so that equal part weights (hard labels) do not coincide
+    # A tiny random shift, so that equal part weights (hard labels) do not coincide.
     spread = 1e-4 * (V.std() or 1.0)
     V = V + np.random.default_rng(random_state).normal(scale=spread, size=V.shape)
-    start = _principal(V)[0]
-    start *= 1e-4 / (start[:, 0].std() or 1.0)  # the scale of scikit-learn's init="pca"
     perplexity = min(30.0, (len(V) - 1) / 3)
-    model = TSNE(
-        perplexity=perplexity,
-        init=start.astype(np.float32),
-        max_iter=500,
-        random_state=random_state,
-    )
-    # threads gain little at this size, and slow each other down on a busy machine
+    model = TSNE(perplexity=perplexity, init="pca", max_iter=500, random_state=random_state)
+    # Threads gain little at this size, and slow each other down on a busy machine.
     with threadpool_limits(limits=1, user_api="openmp"):
         points: NDArray[np.float64] = model.fit_transform(V).astype(np.float64)
     return points

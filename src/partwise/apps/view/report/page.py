@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,27 +29,18 @@ from partwise.apps.view.report.members import (
     typical_and_doubtful,
 )
 from partwise.apps.view.report.pictures import part_uri, render
-from partwise.apps.view.report.programmes_page import intervals_uri, places_uri
 from partwise.apps.view.report.repeat import parameters, recipe
 from partwise.apps.view.report.search_page import choice_facts
 from partwise.apps.view.report.stability import Stability
 from partwise.apps.view.rows import Rows
-from partwise.evaluation.metrics import (
-    adjusted_rand,
-    clustering_accuracy,
-    normalized_mutual_info,
-    sparseness,
-)
+from partwise.evaluation.metrics import adjusted_rand, clustering_accuracy, normalized_mutual_info
 from partwise.io import Samples
 from partwise.knowledge.labels import encode_labels
 from partwise.persistence.atomic import write_whole
 
 MAX_PARTS = 64
 MAX_GROUPS = 60
-#: Number of skipped samples that the page lists.
-MAX_SKIPPED = 30
 UNITS = {"table": "rows", "counts": "samples"}
-FEATURES = {"images": "pixels", "texts": "words"}
 
 
 def write_report(
@@ -66,8 +58,6 @@ def write_report(
     stability: Stability | None = None,
     choice: Any = None,
     part_names: Sequence[str] = (),
-    places: Any = None,
-    intervals: Any = None,
     label_share: float | None = None,
     links: Mapping[str, Any] | None = None,
     force: bool = False,
@@ -102,10 +92,6 @@ def write_report(
         Result of `partwise.choose_k`.
     part_names : sequence of str, default=()
         Names of the first parts, for example of seeded topics; "" for none.
-    places : array-like of shape (n_samples, 2), default=None
-        Coordinates of the samples, to draw the parts in space.
-    intervals : Intervals, optional
-        Result of `partwise.bootstrap_intervals`, to draw the parts with their intervals.
     label_share : float, optional
         Share by which `partwise.io.keep_share` drew ``labels``, for the lines that repeat the run.
     links : mapping, optional
@@ -184,8 +170,6 @@ class Report:
     stability: Stability | None = None
     choice: Any = None
     part_names: Sequence[str] = ()
-    places: Any = None
-    intervals: Any = None
     label_share: float | None = None
     links: Mapping[str, Any] | None = None
 
@@ -202,14 +186,12 @@ class Report:
         if "confidence" in self.assignments:
             self.confidence = np.asarray(self.assignments["confidence"], dtype=np.float64)
         self.given = _names(self.labels, n)
-        self.known = _names(self.dataset.y, n) or self.given
-        if self.given is not None and self.known is not None:  # given labels take precedence
-            self.known = [b if a is None else a for a, b in zip(self.given, self.known)]
+        self.known = _known(self.given, _names(self.dataset.y, n))
+        used = {name for name in self.given or () if name is not None}
         self.n_labelled = sum(name is not None for name in self.given or ())
         self.naming = naming(self.model, self.dataset)
-        named = self.n_labelled and set(self.names) <= set(self.given or ())
-        self.group = "class" if self.naming or named else "cluster"
-        self.groups = f"{self.group}es" if self.group == "class" else "clusters"
+        is_class = self.naming is not None or (used and used >= set(self.names))
+        self.group, self.groups = ("class", "classes") if is_class else ("cluster", "clusters")
         self.words = about(self.dataset, self.assigned)
         self.thumbnails = Thumbnails(self.dataset)
         self._parts = main_parts(self.V)
@@ -219,16 +201,25 @@ class Report:
         """Return the page."""
         figures = self.figures  # drawn before the text counts the pictures
         points = [self.describe(int(i)) for i in self.layout.shown]
+        model, dataset = self.model, self.dataset
+        first_line = (type(model).__doc__ or "").strip().partition("\n")[0]
         return render(
             "report.html",
             r=self,
-            dataset=self.dataset,
+            dataset=dataset,
+            method=type(model).__name__,
+            summary=_sentence(self.reason or first_line),
+            status=_sentence(str(getattr(model, "status_", ""))),
+            choice=None if self.choice is None else choice_facts(self.choice),
+            recipe=recipe(
+                model, dataset, self.given, label_share=self.label_share, links=self.links
+            ),
+            parameters=parameters(model),
             cards=self.cards(),
             next_samples=self.next_samples(),
             figures=figures,
-            figures_json=charts.as_json(figures),
-            points_json=charts.as_json(points),
-            templates_json=charts.as_json(charts.templates()),
+            points=points,
+            templates=charts.templates(),
             plotly_js=charts.script(),
             versions=versions("plotly"),
             machine=f"{sys.platform}, {platform.machine()}, {os.cpu_count()} cores",
@@ -241,60 +232,6 @@ class Report:
         """The plural noun for the samples."""
         is_cells = self.dataset.source.lower().endswith(".h5ad")
         return "cells" if is_cells else UNITS.get(self.dataset.kind, self.dataset.kind)
-
-    @property
-    def tiles(self) -> list[tuple[str, str]]:
-        """Technical figures with their meanings."""
-        channels = 3 if len(self.dataset.image_shape or ()) == 3 else 1
-        features = "genes" if self.unit == "cells" else FEATURES.get(self.dataset.kind, "features")
-        tiles = [
-            (f"{len(self.V):,}", self.unit),
-            (f"{self.X.shape[1] // channels:,}", features),
-            (f"{self.V.shape[1]}", "parts"),
-            (f"{len(self.names):,}", self.groups),
-        ]
-        if self.known is not None:
-            tiles.append((f"{self.n_labelled:,}", "labels used"))
-        if self.stability is not None:
-            text = "agreement between seeds (adjusted Rand index)"
-            tiles.append((f"{self.stability.mean:.2f}", text))
-        if self.seconds is not None:
-            decimals = 1 if self.seconds < 100 else 0
-            tiles.append((f"{self.seconds:.{decimals}f} s", "time of the fit"))
-        return tiles
-
-    @cached_property
-    def headline(self) -> tuple[dict[str, str] | None, str]:
-        """The accuracy tile, or None, and the first sentence."""
-        n, named = len(self.V), self.naming
-        hidden = next((score for score in self.scores if score["key"] == "hidden"), None)
-        if named is None:
-            lead = f"Partwise grouped {n:,} {self.unit} into {len(self.names):,} {self.groups}."
-            if hidden is None:
-                return None, lead
-            of = f"{hidden['count']:,} known labels, with clusters matched to classes"
-            return {"value": f"{hidden['accuracy']:.0%}", "text": f"agreement with {of}"}, lead
-        unlabelled = f"{n - self.n_labelled:,} unlabelled {self.unit}"
-        lead = f"Partwise predicted a class for {unlabelled}. {named['said']}"
-        if named["expected"] is not None:
-            low, high = named["interval"]
-            lead = (
-                f"About {named['expected']:.0%} of the {unlabelled} should have the correct label "
-                f"(95% interval: {low:.0%} to {high:.0%}), if all belong to one of the "
-                f"{len(self.names):,} classes. The balanced accuracy, in which all classes count "
-                f"alike, should be about {named['balanced']:.0%}. {named['caution']}".rstrip()
-            )
-        if hidden is not None:
-            text = f"accuracy on {hidden['count']:,} labels that Partwise has not seen"
-            return {"value": f"{hidden['named']:.0%}", "text": text}, lead
-        if named["expected"] is None:
-            return None, lead
-        return {"value": f"{named['expected']:.0%}", "text": "expected accuracy"}, lead
-
-    @property
-    def skipped(self) -> list[tuple[str, str]]:
-        """The first skipped samples, with the reason."""
-        return list(self.dataset.skipped[:MAX_SKIPPED])
 
     @cached_property
     def tabs(self) -> list[tuple[str, str]]:
@@ -451,15 +388,6 @@ class Report:
         names = self.dataset.feature_names or [f"column {j + 1}" for j in range(self.H.shape[1])]
         return charts.top_terms(*two_sides(self.H[:MAX_PARTS], names), self.part_titles)
 
-    @property
-    def places_uri(self) -> str:
-        return "" if self.places is None else places_uri(self.V, self.places)
-
-    @property
-    def intervals_uri(self) -> str:
-        names = self.dataset.feature_names
-        return "" if self.intervals is None else intervals_uri(self.intervals, names)
-
     @cached_property
     def figures(self) -> dict[str, Any]:
         """Charts by their names."""
@@ -477,8 +405,7 @@ class Report:
                 None if known is None else [known[i] for i in shown],
                 charts.colours([*self.names, *sorted(others, key=charts.natural)]),
                 legend,
-            ),
-            "sparseness": charts.sparseness(*self.sparseness),
+            )
         }
         for score in self.scores:
             table = (score["table"], score["labels"], score["clusters"])
@@ -489,18 +416,6 @@ class Report:
         if self.stability is not None:
             figures["stability"] = charts.agreement(self.stability)
         return figures
-
-    @cached_property
-    def sparseness(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Sparseness of each part, and of its part weights."""
-        parts = np.empty(0) if self.H is None else np.atleast_1d(sparseness(self.H, axis=1))
-        return parts, np.atleast_1d(sparseness(self.V, axis=0))
-
-    @property
-    def mean_sparseness(self) -> list[tuple[str, float]]:
-        """Mean sparseness of the parts and of the part weights, if defined."""
-        means = zip(("parts", "part weights"), map(_mean, self.sparseness))
-        return [(name, mean) for name, mean in means if mean is not None]
 
     # -- quality ------------------------------------------------------------------------------
 
@@ -530,35 +445,9 @@ class Report:
             if found
         ]
 
-    @property
-    def status(self) -> str:
-        status = str(getattr(self.model, "status_", ""))
-        return status[:1].upper() + status[1:]
 
-    @property
-    def choice_facts(self) -> dict[str, Any] | None:
-        return None if self.choice is None else choice_facts(self.choice)
-
-    # -- repeat it ----------------------------------------------------------------------------
-
-    @property
-    def recipe(self) -> str:
-        share, links = self.label_share, self.links
-        return recipe(self.model, self.dataset, self.given, label_share=share, links=links)
-
-    @property
-    def parameters(self) -> list[tuple[str, Any, str]]:
-        return parameters(self.model)
-
-    @property
-    def method(self) -> str:
-        return type(self.model).__name__
-
-    @property
-    def summary(self) -> str:
-        """The reason for the method, or its first sentence."""
-        text = self.reason or (type(self.model).__doc__ or "").strip().partition("\n")[0]
-        return text[:1].upper() + text[1:]
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _names(labels: Any, n: int) -> list[str | None] | None:
@@ -569,25 +458,32 @@ def _names(labels: Any, n: int) -> list[str | None] | None:
     return [None if code < 0 else str(classes[code]) for code in encoded.codes]
 
 
+def _known(
+    given: list[str | None] | None, every: list[str | None] | None
+) -> list[str | None] | None:
+    """Return the given labels, and the labels in the data of all other samples."""
+    if given is None or every is None:
+        return given or every
+    return [b if a is None else a for a, b in zip(given, every)]
+
+
 def _agreement(pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    y, found = [a for a, _ in pairs], [b for _, b in pairs]
+    y, found = ([str(name) for name in side] for side in zip(*pairs))
     labels = sorted(set(y), key=charts.natural)
-    columns = sorted(set(found), key=charts.natural)
-    # groups with the name of a label come first, in the order of the labels
-    columns = [c for c in labels if c in columns] + [c for c in columns if c not in labels]
-    table = np.zeros((len(labels), len(columns)), dtype=np.int64)
-    at = {name: i for i, name in enumerate(labels)}, {name: j for j, name in enumerate(columns)}
-    for a, b in pairs:
-        table[at[0][a], at[1][b]] += 1
-    most = charts.MAX_LEVELS
+    # Groups with the name of a label come first, in the order of the labels.
+    others = sorted(set(found) - set(labels), key=charts.natural)
+    columns = [*(name for name in labels if name in set(found)), *others]
+    counts = Counter(pairs)
+    table = np.array([[counts[a, b] for b in columns] for a in labels], dtype=np.int64)
+    most, correct = charts.MAX_LEVELS, sum(counts[a, a] for a in labels)
     return {
         "count": len(y),
         "labels": labels[:most],
         "clusters": columns[:most],
         "table": table[:most, :most],
         "cut": max(table.shape) > most,
-        "correct": sum(a == b for a, b in pairs),
-        "named": float(np.mean([a == b for a, b in pairs])),
+        "correct": correct,
+        "named": correct / len(pairs),
         "accuracy": clustering_accuracy(y, found),
         "nmi": normalized_mutual_info(y, found),
         "ari": adjusted_rand(y, found),

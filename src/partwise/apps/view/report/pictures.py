@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterable, Mapping, Sequence
-from html import escape
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,16 +16,17 @@ INK = "#808080"  # readable on white and on black, so one image serves both them
 
 
 def render(template: str, **context: Any) -> str:
-    """Fill a template of the package; all values are escaped."""
+    """Fill a template of the package; all values of HTML pages are escaped."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
         loader=PackageLoader("partwise.apps.view.report"),
-        autoescape=True,
+        autoescape=not template.endswith(".txt"),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False}
     return environment.get_template(template).render(**context)
 
 
@@ -70,55 +70,6 @@ def convergence_uri(histories: Mapping[str, Sequence[float]]) -> str:
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False, labelcolor=INK)
     return figure_uri(figure)
-
-
-def heat_uri(
-    values: ArrayLike,
-    colours: str,
-    ends: tuple[float, float],
-    rows: Mapping[str, float],
-    columns: Mapping[str, float],
-    cuts: Iterable[float],
-    label: str,
-    size: tuple[int, int],
-) -> str:
-    """Return a heat map as SVG, faster than matplotlib, which measures each label repeatedly.
-
-    ``ends`` are the values of the first and the last colour. Rows, columns and ``cuts`` (white
-    lines) have positions between 0 and 1.
-    """
-    from matplotlib import colormaps
-
-    def picture(Z: Any, x: float, y: float, width: float, height: float) -> str:
-        Z = Z[tuple(slice(None, None, -(-side // 600)) for side in Z.shape)]  # visible pixels
-        content = png(colormaps[colours]((Z - ends[0]) / (ends[1] - ends[0]))[..., :3])
-        return (
-            f'<image x="{x}" y="{y}" width="{width}" height="{height}" preserveAspectRatio="none" '
-            f'image-rendering="pixelated" href="{_uri("image/png", content)}"/>'
-        )
-
-    def text(content: str, x: float, y: float, anchor: str = "middle") -> str:
-        return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(content)}</text>'
-
-    width, height = size
-    left, top = 12 + 6.2 * max(map(len, rows), default=0), 6
-    parts = [picture(np.asarray(values), left, top, width, height)]
-    for at in cuts:
-        x, y = left + at * width, top + at * height
-        parts.append(f'<path d="M{left} {y:.1f}h{width}M{x:.1f} {top}v{height}" stroke="white"/>')
-    parts += [text(name, left - 6, top + at * height + 4, "end") for name, at in rows.items()]
-    parts += [text(name, left + at * width, top + height + 14) for name, at in columns.items()]
-    right = left + width + 20
-    scale = np.linspace(ends[1], ends[0], 64)[:, None]
-    parts.append(picture(scale, right, top + 14, 12, min(height - 28, 160)))
-    under = top + min(height - 28, 160) + 28
-    parts += [text(f"{ends[1]:.3g}", right + 6, top + 10), text(f"{ends[0]:.3g}", right + 6, under)]
-    parts.append(text(label, right + 6, under + 14))
-    content = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{right + 60:.0f}" height="{height + 30}" '
-        f'font-family="sans-serif" font-size="11" fill="{INK}">{"".join(parts)}</svg>'
-    )
-    return _uri("image/svg+xml", content.encode())
 
 
 def new_figure(size: tuple[float, float], **grid: Any) -> tuple[Any, Any]:

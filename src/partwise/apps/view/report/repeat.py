@@ -22,43 +22,41 @@ def recipe(
 ) -> str:
     """Return Python lines that fit the same model to the same labels."""
     name = type(model).__name__
-    changed = [(key, value) for key, value, is_new in parameters(model) if is_new]
-    arrays = [(key, value) for key, value in changed if isinstance(value, _Array)]
-    settings = [f"{k}={k if isinstance(v, _Array) else repr(v)}" for k, v in changed]
+    changed = {key: value for key, value, is_new in parameters(model) if is_new}
+    arrays = {key: value for key, value in changed.items() if isinstance(value, _Array)}
+    settings = [f"{k}={k if k in arrays else repr(v)}" for k, v in changed.items()]
     options = [f"{key}={value!r}" for key, value in dataset.options.items()]
     imports, y = _label_lines(model, dataset, labels, label_share)
-    arguments = ["samples.X", *(["y"] if y else [])]
-    if dataset.also is not None:
-        arguments.append("also=[samples.also]")
     pairs = {key: value for key, value in (links or {}).items() if len(value)}
-    arguments += [f"{key}={key}" for key in pairs]
+    arguments = ["samples.X", *["y"] * bool(y), *(f"{key}={key}" for key in pairs)]
+    arguments += ["also=[samples.also]"] * (dataset.also is not None)
     lines = [
         f"from partwise import {name}" + (", load" if arrays else ""),
         f"from partwise.io import {', '.join(sorted(['read_samples', *imports]))}",
         "",
         f"samples = read_samples({', '.join([repr(dataset.source), *options])})",
         *y,
-        *(f"{key} = {[tuple(map(int, pair)) for pair in value]!r}" for key, value in pairs.items()),
-        *(f"{key} = load('model.partwise').{key}  # {value}" for key, value in arrays),
+        *(f"{key} = {np.asarray(value, dtype=int).tolist()!r}" for key, value in pairs.items()),
+        *(f"{key} = load('model.partwise').{key}  # {value}" for key, value in arrays.items()),
         f"model = {name}({', '.join(settings)})",
         f"model.fit({', '.join(arguments)})",
-        "model.embedding_    # part weights, one row per sample",
-    ]
-    results = {
-        "components_": "parts, one row per part",
-        "labels_": "predicted labels" if names_classes(model) else "clusters",
-    }
-    lines += [
-        f"model.{name:<13} # {what}" for name, what in results.items() if hasattr(model, name)
+        *_results(model),
     ]
     return "\n".join(lines)
 
 
+def _results(model: Any) -> list[str]:
+    """Return a line for each result of the model."""
+    results = {
+        "embedding_": "part weights, one row per sample",
+        "components_": "parts, one row per part",
+        "labels_": "predicted labels" if names_classes(model) else "clusters",
+    }
+    return [f"model.{key:<13} # {text}" for key, text in results.items() if hasattr(model, key)]
+
+
 def _label_lines(
-    model: Any,
-    dataset: Samples,
-    labels: Sequence[str | None] | None,
-    label_share: float | None,
+    model: Any, dataset: Samples, labels: Sequence[str | None] | None, label_share: float | None
 ) -> tuple[list[str], list[str]]:
     """Return further imports, and the lines that define y as the model received it."""
     if labels is None:

@@ -12,44 +12,53 @@ from partwise.apps.view.plot import selection as draw_selection
 from partwise.apps.view.report.pictures import figure_uri, new_figure, render
 
 
+def _points(found: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]]:
+    """Return all points of a `Choice` or `Selection`, those as good as the best, and the best."""
+    if not _counts(found):
+        return found.grid, found.good, dict(found.best)
+    numbers = [{"k": int(k)} for k in found.numbers]
+    return numbers, [{"k": int(k)} for k in found.good], {"k": found.k}
+
+
 def rows_of(found: Any) -> list[dict[str, Any]]:
     """Return a row for each point of a `Choice` or `Selection`, with plain values."""
+    points, good, best = _points(found)
     rows = []
-    for at, (above, error) in enumerate(found.excess):
-        row: dict[str, Any] = {"k": int(found.numbers[at])} if _counts(found) else found.grid[at]
-        row = {**row, "error": float(found.errors[at].mean())}
-        row |= {"above_best": float(above), "standard_error": float(error)}
-        if _counts(found):
-            signs = {"stability": found.stability[at], "cophenetic": found.cophenetic[at]}
-            row |= {name: float(v) if np.isfinite(v) else None for name, v in signs.items()}
-        point = int(found.numbers[at]) if _counts(found) else found.grid[at]
-        best = found.k if _counts(found) else found.best
-        rows.append({**row, "good": point in found.good, "chosen": point == best})
+    for at, point in enumerate(points):
+        above, error = (float(value) for value in found.excess[at])
+        row = {**point, "error": float(found.errors[at].mean()), "above_best": above}
+        row["standard_error"] = error
+        for name in ("stability", "cophenetic") if _counts(found) else ():
+            value = float(getattr(found, name)[at])
+            row[name] = value if np.isfinite(value) else None
+        rows.append({**row, "good": point in good, "chosen": point == best})
     return rows
 
 
 def answer_of(found: Any) -> dict[str, Any]:
     """Return the chosen parameters."""
-    return {"k": found.k} if _counts(found) else dict(found.best)
+    return _points(found)[2]
 
 
 def sentence(found: Any) -> str:
     """Return a sentence with the answer and equally good values."""
+    _, good, best = _points(found)
     if _counts(found):
-        rest = [k for k in found.good if k != found.k]
-        also = f" As good: {', '.join(map(str, rest))}." if rest else " No other is as good."
-        said = (
-            f"{found.k} part{'s' if found.k > 1 else ''}: the smallest number whose error at "
-            f"hidden entries is within one standard error of the lowest.{also}"
+        words = f"{found.k} part{'s' if found.k > 1 else ''}"
+        why = "the smallest number whose error at hidden entries is within one standard error of "
+        why += "the lowest"
+        others = ", ".join(str(k) for k in found.good if k != found.k)
+    else:
+        words, *rest = (
+            ", ".join(f"{name} = {value}" for name, value in point.items())
+            for point in [best, *(point for point in good if point != best)]
         )
-        return " ".join([said, *found.remarks()])
-    what = "wrong names of hidden labels" if found.by == "labels" else "error at hidden entries"
-    words = [
-        ", ".join(f"{name} = {value}" for name, value in point.items())
-        for point in [found.best, *(p for p in found.good if p != found.best)]
-    ]
-    also = f" As good: {'; '.join(words[1:])}." if words[1:] else " No other is as good."
-    return f"{words[0]}: the lowest {what}.{also}"
+        hidden = (
+            "wrong names of hidden labels" if found.by == "labels" else "error at hidden entries"
+        )
+        why, others = f"the lowest {hidden}", "; ".join(rest)
+    also = f"As good: {others}." if others else "No other is as good."
+    return " ".join([f"{words}: {why}. {also}", *(found.remarks() if _counts(found) else ())])
 
 
 def shown_rows(found: Any) -> tuple[list[str], list[list[str]]]:
