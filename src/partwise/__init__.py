@@ -1,4 +1,4 @@
-"""Semi-supervised classification and non-negative matrix factorization."""
+"""Partwise: semi-supervised classification and non-negative matrix factorization."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from partwise._lazy import lazy
 from partwise._versions import __version__
 from partwise.estimators.methods import ESTIMATORS
 
-if TYPE_CHECKING:  # editors see every class; at run time each is imported on first use
+# Type checkers and editors see these imports. At run time, each name is imported on its first use.
+if TYPE_CHECKING:
     from partwise import cells, cluster, datasets, graph, io, metrics, plot, report, studio, terms
     from partwise.classify.multilabel import MultilabelClassifier as MultilabelClassifier
     from partwise.classify.parts_classifier import PartsClassifier as PartsClassifier

@@ -1,10 +1,10 @@
-"""The command, also as `python -m partwise`."""
+"""Entry point of the command ``partwise``, also as ``python -m partwise``."""
 
 from __future__ import annotations
 
 
 def main() -> None:
-    """Run the command; Ctrl-C while it is still being imported ends it without a traceback."""
+    """Run the command; Ctrl-C during the imports ends it without a traceback."""
     try:
         from partwise.apps.cli import main as command
     except KeyboardInterrupt:

@@ -1,8 +1,9 @@
-"""Private names of scikit-learn that Partwise uses; check them with each new version.
+"""Private names of scikit-learn that Partwise uses; check each new version.
 
-`Interval` and `StrOptions` define the values of a parameter (``_parameter_constraints``). The two
-checks are those of scikit-learn's estimators for sample weights, and for the number of features if
-X is of a back end that `validate_data` does not support. `num_samples` also counts containers.
+`Interval` and `StrOptions` define the valid values of a parameter (``_parameter_constraints``). Two
+functions are the checks of scikit-learn's estimators for sample weights and the number of features.
+They are needed for arrays that `validate_data` does not support. `num_samples` returns the number
+of samples of any container.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The version of this package and of those that its numbers depend on."""
+"""Version of Partwise, and of the libraries that can change its numerical results."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from importlib import metadata
 
 __version__ = "0.3.0"
 
-#: Libraries in every table of versions.
+#: Libraries whose versions `versions` always returns.
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba")
 
 
 def versions(*more: str) -> dict[str, str]:
-    """Return the versions of partwise, Python, its libraries and those named."""
+    """Return the versions of Partwise, Python, main libraries and other packages."""
     found = {"partwise": __version__, "python": platform.python_version()}
     for name in (*LIBRARIES, *more):
         try:

@@ -1,4 +1,7 @@
-"""The papers' clustering protocol: k-means on the codes, clusters named after classes."""
+"""Public functions for k-means clusters of part weights, as in the papers.
+
+A cluster takes the name of the class label that most of its samples have.
+"""
 
 from partwise.evaluation.kmeans import Clustering, cluster_representation
 

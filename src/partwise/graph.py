@@ -1,4 +1,4 @@
-"""Neighbour graphs: what `GNMF` builds, and how to build, join or check your own."""
+"""Public functions that build, combine or check neighbour graphs for `GNMF`."""
 
 from partwise.knowledge.graph import (
     check_graph,

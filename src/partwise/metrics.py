@@ -1,4 +1,4 @@
-"""Scores: of clusters against classes, and of the parts themselves."""
+"""Public metrics: agreement of clusters with classes, and properties of parts."""
 
 from partwise.evaluation.held_out import HeldOut, hold_out
 from partwise.evaluation.metrics import (

@@ -1,4 +1,4 @@
-"""The report of a clustering, one self-contained page."""
+"""Public function that writes the report of a clustering as one HTML page."""
 
 from partwise.apps.view.report import Stability, report_page, stability, write_report
 

@@ -1,4 +1,4 @@
-"""Label samples in the browser and watch the predictions change."""
+"""Public functions of the studio, in which you label samples in the browser."""
 
 from partwise.apps.studio.server import start
 

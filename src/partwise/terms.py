@@ -1,4 +1,4 @@
-"""Terms of the objective on one factor: the named ones, and the base of your own."""
+"""Public penalty terms on one factor, and the base class for your own terms."""
 
 from partwise.model.graph_terms import Graph
 from partwise.model.terms import Bound, Linear, Ridge, Term, check_term

@@ -1,1 +1,1 @@
-"""The estimators: one file per method, with the objective and the settings that define it."""
+"""The estimators: one module per method, with its objective and its parameters."""

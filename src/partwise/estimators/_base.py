@@ -18,8 +18,8 @@ from sklearn.utils.validation import check_is_fitted
 from partwise._sklearn import StrOptions
 from partwise.backends.arrays import AnyArray, own, to_numpy
 
-# Modules that a fit needs are imported here. If another thread imports a module while the process
-# forks, its lock is never released in the child.
+# Modules that a fit needs are imported here, not inside of functions. If another thread imports a
+# module while the process forks, the import lock stays locked in the child process.
 from partwise.backends.numpy.kernels import narrow, sampled, symmetric_sweep  # noqa: F401
 from partwise.estimators._docstrings import documented
 from partwise.estimators._parameters import CONSTRAINTS
@@ -37,19 +37,25 @@ from partwise.knowledge.doubts import Doubt
 class Factorizer(
     ClassNamePrefixFeaturesOutMixin, TransformerMixin, CallbackSupportMixin, BaseEstimator
 ):
-    """Base of the estimators X ≈ V S Uᵀ; `_describe` of a subclass defines the objective."""
+    """Base class of estimators that approximate X by V S Uᵀ.
+
+    The method `_describe` of a subclass defines the objective.
+    """
 
     n_components: Any = "auto"
 
     _parameter_constraints = CONSTRAINTS
-    # defaults of estimators without such a parameter
+    # Values for estimators that do not have these parameters.
     verbose = 0
     max_iter = Description.max_iter
     device = Description.device
     missing_values = Description.missing_values
 
     def _describe(self) -> Description:
-        """Return the objective and the settings; subclasses replace what no parameter sets."""
+        """Return the `Description` of the objective, built from the parameters.
+
+        Subclasses replace the fields that are not parameters.
+        """
         names = [f.name for f in fields(Description) if hasattr(self, f.name)]
         return Description(type(self).__name__, **{name: getattr(self, name) for name in names})
 
@@ -80,7 +86,7 @@ class Factorizer(
         return code(self, X, graph).codes
 
     def inverse_transform(self, X: Any) -> AnyArray:
-        """Compute V S H, the samples that part weights stand for.
+        """Compute V S H, the reconstruction of samples from their part weights.
 
         Parameters
         ----------
@@ -111,10 +117,11 @@ class Factorizer(
         return -coded.value / coded.model.data.shape[0]
 
     def save(self, path: Any, *, recipe: Any = None) -> Any:
-        """Write the model to a file for `partwise.load`; it holds JSON and arrays, no pickle.
+        """Write the model to a file that `partwise.load` reads.
 
-        With ``recipe=samples.recipe``, `partwise.io.read_samples` and ``partwise predict`` prepare
-        new data in the same way as the training data.
+        The file contains JSON and arrays, but no pickle, so loading it runs no code. With
+        ``recipe=samples.recipe``, `partwise.io.read_samples` and ``partwise predict`` prepare new
+        data in the same way as the training data.
         """
         from partwise.estimators import saving
 
@@ -135,13 +142,20 @@ class Factorizer(
 
 @documented
 class Grouped(ClusterMixin):
-    """Mixin for clusters of `embedding_` and predicted labels, computed on first access."""
+    """Mixin that adds clusters of `embedding_` and predicted labels to an estimator.
+
+    They are computed on first access.
+    """
 
     embedding_: Any
     _groups: Groups
     _plain_transform: Any
 
     def _asked(self, name: str) -> Groups:
+        """Return the stored clustering settings; raise an error before a fit.
+
+        ``name`` is the attribute that the user accessed.
+        """
         if "_groups" not in vars(self):
             raise AttributeError(f"{type(self).__name__} has no {name}: call fit first.")
         return self._groups
@@ -191,7 +205,7 @@ class Grouped(ClusterMixin):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        if "classes_" in vars(self):  # with labels, the groups are classes
+        if "classes_" in vars(self):  # a fit with labels predicts classes
             tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags()
         return tags
 
@@ -233,7 +247,7 @@ class Grouped(ClusterMixin):
 
 @documented
 class GroupedFactorizer(Grouped, Factorizer):
-    """Base of the estimators whose groups can be classes."""
+    """Base class of estimators that can predict classes from labels in y."""
 
     def _describe(self) -> Description:
         return replace(super()._describe(), labelled=True)
@@ -262,7 +276,7 @@ class GroupedFactorizer(Grouped, Factorizer):
 
 @documented
 class ConstrainedFactorizer(GroupedFactorizer):
-    """Base of the estimators whose factorization can use labels."""
+    """Base class of estimators whose factorization can use labels and links."""
 
     _parameter_constraints = {
         **CONSTRAINTS,
@@ -307,7 +321,7 @@ class ConstrainedFactorizer(GroupedFactorizer):
 
 @documented
 class GraphFactorizer(ConstrainedFactorizer):
-    """Base of the estimators that use a neighbour graph."""
+    """Base class of estimators that can use a neighbour graph of the samples."""
 
     @with_callbacks
     def fit(
@@ -378,7 +392,7 @@ class GraphFactorizer(ConstrainedFactorizer):
     def predict(self, X: Any, *, graph: Any = None) -> AnyArray:
         """Predict the class of new samples, or their cluster if the fit had no labels.
 
-        As in `CNMF`; ``graph`` as in `transform`.
+        The method is that of `CNMF.predict`; ``graph`` is the same as in `transform`.
         """
         return self._predict(X, graph=graph)
 

@@ -1,4 +1,4 @@
-"""Parts of docstrings that the estimators share, inserted by `documented`."""
+"""Text that the docstrings of several estimators share, inserted by `documented`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ Class = TypeVar("Class", bound=type)
 PARTS = tomllib.loads(Path(__file__).with_name("docstrings.toml").read_text("utf-8"))
 SAMPLES = "ndarray of shape (n_samples,)"
 CODES = "ndarray of shape (n_samples, n_components)"
-#: The place that documents the parameters of a method, and the type of its result.
+#: For each method of scikit-learn's interface: where its parameters are documented, and the type of
+#: its result.
 METHODS = {
     "fit_predict": ("`fit`", SAMPLES),
     "fit_transform": ("`fit`", CODES),
@@ -27,9 +28,10 @@ METHODS = {
 
 
 def documented(cls: Class) -> Class:
-    """Replace ``{name}`` in the docstrings of a class by the shared part of that name.
+    """Insert shared text into the docstrings of a class, in place of each ``{name}``.
 
-    Methods of scikit-learn's interface without sections for parameters and results get them.
+    Methods of scikit-learn's interface without sections for parameters and results get these
+    sections.
     """
     for one in (cls, *filter(inspect.isfunction, vars(cls).values())):
         text = inspect.cleandoc(one.__doc__ or "")

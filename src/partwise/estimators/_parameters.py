@@ -1,4 +1,4 @@
-"""Parameters of the estimators as fields of classes, and the values that they accept."""
+"""Parameters that several estimators share, and the values that they accept."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ AT_LEAST_ZERO = Interval(Real, 0, None, closed="left")
 AT_LEAST_ONE = Interval(Integral, 1, None, closed="left")
 SHARE = Interval(Real, 0, 1, closed="both")
 
-#: The values that a parameter of this name accepts. An estimator that accepts others lists them
-#: in its own `_parameter_constraints`.
+#: Valid values of each parameter. An estimator that accepts other values lists them in its own
+#: `_parameter_constraints`.
 CONSTRAINTS: dict[str, Any] = {
     "n_components": [AT_LEAST_ONE, None, StrOptions({"auto"})],
     "init": [StrOptions(set(INITS)), None],
     "solver": [StrOptions(SOLVER_NAMES)],
-    # a number is β of another beta-divergence
+    # A number is the β of any other beta-divergence.
     "beta_loss": [StrOptions(set(NAMES)), Interval(Real, None, None, closed="neither")],
     "tol": [AT_LEAST_ZERO],
     "max_iter": [AT_LEAST_ONE],
@@ -63,10 +63,10 @@ CONSTRAINTS: dict[str, Any] = {
 
 @dataclass_transform(kw_only_default=True, eq_default=False)
 def estimator(cls: Class) -> Class:
-    """Turn the annotated attributes of a class into the parameters of its constructor.
+    """Turn the annotated attributes of a class into parameters of its constructor.
 
-    Their order is: n_components, those of the class, then those of each base class. The docstring
-    is completed by `documented`.
+    The order is: n_components, the parameters of the class, then those of each base class.
+    `documented` completes the docstring of the class.
     """
     dataclass(eq=False, repr=False, match_args=False, kw_only=True)(cls)
     signature = inspect.signature(cls.__init__)  # type: ignore[misc]
@@ -85,7 +85,7 @@ def estimator(cls: Class) -> Class:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class GraphParameters:
-    """Parameters of the neighbour graph."""
+    """Parameters of an estimator that concern the neighbour graph."""
 
     n_neighbors: int = 5
     weighting: str = "binary"
@@ -94,7 +94,7 @@ class GraphParameters:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class LossParameters:
-    """The loss and its solver."""
+    """Parameters of an estimator that choose the loss and the solver."""
 
     beta_loss: str = "frobenius"
     solver: str = "auto"
@@ -102,7 +102,7 @@ class LossParameters:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class LoopParameters:
-    """The start, the stopping rule and the number of clusters."""
+    """Parameters for the initialisation, the stopping rule and the number of clusters."""
 
     init: str | None = None
     n_init: int = 1
@@ -115,7 +115,7 @@ class LoopParameters:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class CommonParameters(LoopParameters):
-    """Parameters that nearly all estimators with labels share."""
+    """Parameters that almost all estimators with labels share."""
 
     device: str | None = None
     checkpoint: Any = None

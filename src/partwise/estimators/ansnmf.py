@@ -25,8 +25,10 @@ from partwise.fitting.callbacks import with_callbacks
 from partwise.solvers.loop import Solution
 from partwise.solvers.unmixing import unmix_codes, unmix_parts
 
-WARMUP = 10  # plain iterations before the smoothing adapts; more give steadier first estimates
-FLOOR = 1e-9  # added to numerators and denominators of the multiplicative updates
+# Iterations without smoothing before the smoothing matrix is first estimated. A larger number gives
+# a more stable first estimate.
+WARMUP = 10
+FLOOR = 1e-9  # constant in numerators and denominators of the multiplicative updates
 LIFT = 1e-12  # added to both factors, so that an entry can leave zero
 
 
@@ -65,9 +67,10 @@ class AnsNMF(GroupedFactorizer):
 
     Notes
     -----
-    V, W, Φ and H of the authors' program are Xᵀ, U, Sᵀ and Vᵀ. As in that program, the columns of U
-    are scaled to sum one without a change of V, so an iteration may raise the objective. The
-    program has a formula without slack for two components; Partwise uses the linear programs.
+    The matrices V, W, Φ and H of the authors' program are Xᵀ, U, Sᵀ and Vᵀ here. As in that
+    program, the columns of U are scaled to sum one without a change of V, so an iteration may raise
+    the objective. The program has a formula without slack for two components; Partwise uses the
+    linear programs.
 
     References
     ----------
@@ -118,7 +121,8 @@ class AnsNMF(GroupedFactorizer):
         -------
         self
         """
-        # the steps of `fitting.fit`; the loop also updates S by linear programs
+        # These are the steps of `partwise.fitting.fit`. The iterations also update S by linear
+        # programs.
         with all_or_nothing(self):
             spec = described(self)
             checked = check(self, spec, X, FitInputs(y, W, H))
@@ -126,11 +130,12 @@ class AnsNMF(GroupedFactorizer):
             solution, S, U = self._adapt(problem)
             publish(self, spec, checked, problem, finish(spec, problem, solution))
             self.basis_ = np.ascontiguousarray(U.T)
-            total = float((S @ self.basis_).sum())  # parts carry a share of the units of X
+            total = float((S @ self.basis_).sum())  # `components_` also contains the scale of X
             self.mixing_ = S * (float(self.components_.sum()) / total if total else 1.0)
         return self
 
     def _adapt(self, problem: Problem) -> tuple[Solution, AnyArray, AnyArray]:
+        """Return the fitted factors, the smoothing matrix S and the unsmoothed parts U."""
         V, U = (np.asarray(factor) for factor in problem.starts[0]()[:2])
         data, dtype, S = problem.model.data, V.dtype, np.eye(problem.k)
 
@@ -169,5 +174,6 @@ class AnsNMF(GroupedFactorizer):
 
 
 def _sum_one(U: AnyArray) -> AnyArray:
+    """Return U with each column divided by its sum."""
     total = U.sum(axis=0)
     return U / np.where(total > 0, total, 1.0)

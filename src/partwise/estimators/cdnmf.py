@@ -1,4 +1,4 @@
-"""CDNMF: components belong to classes."""
+"""CDNMF, a class-driven factorization in which each component belongs to a class."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class CDNMF(LossParameters, CommonParameters, ConstrainedFactorizer):
     .. math:: \min_{V,U\ge0}\ \tfrac12\|X - VU^T\|^2 + \tfrac\lambda2 \langle D, V\rangle
 
     D_ik is 1 if sample i has a label and component k belongs to another class, and 0 otherwise.
-    This is half of the objective in the paper. Kullback-Leibler uses the divergence plus γ⟨D, V⟩,
-    with the cost counted once as in (23). One label per class is enough, unlike for `CNMF`. X must
+    The paper minimises twice this objective. The Kullback-Leibler loss has the penalty γ⟨D, V⟩,
+    as in equation (23) of the paper. One label per class is enough, unlike for `CNMF`. X must
     be non-negative.
 
     Parameters
@@ -25,7 +25,7 @@ class CDNMF(LossParameters, CommonParameters, ConstrainedFactorizer):
         the paper: 1 for Frobenius and 10 for Kullback-Leibler.
     components_per_class : int, default=1
         Number of components of each class, in the order of ``classes_``. Components beyond
-        these belong to no class and have no cost; neither has a class without components.
+        these belong to no class and have no cost. A class without components has no cost either.
     {scale} "mu" updates U before V, in the order of (11) and (12).
     {beta_loss}
     {solver}
@@ -35,7 +35,7 @@ class CDNMF(LossParameters, CommonParameters, ConstrainedFactorizer):
     ----------
     {attributes}
     component_classes_ : ndarray of shape (n_components,)
-        The class of each component; None for components of no class.
+        The class of each component; None for a component without a class.
 
     Notes
     -----

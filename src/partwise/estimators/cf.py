@@ -1,4 +1,4 @@
-"""CF and LCF: basis vectors are combinations of samples, for LCF of nearby samples."""
+"""CF and LCF, in which each basis vector is a combination of samples."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ class CF(LoopParameters, GroupedFactorizer):
 
     .. math:: \min_{V,C\ge0}\ \tfrac12\|X - V C^T X\|^2, \qquad U = X^T C
 
-    This is half of (1) in the paper. X may have negative entries. Only inner products of samples
-    matter, so a kernel can replace them. The linear kernel never builds the n x n matrix; with it,
-    CF is convex NMF (Ding, Li & Jordan 2010). `SemiNMF` has free components instead.
+    The paper minimises twice this objective, its equation (1). X may have negative entries. Only
+    inner products of samples matter, so a kernel can replace them. The linear kernel never builds
+    the n x n matrix; with it, CF is convex NMF (Ding, Li & Jordan 2010). `SemiNMF` has free
+    components instead.
 
     Parameters
     ----------
@@ -40,7 +41,7 @@ class CF(LoopParameters, GroupedFactorizer):
     gamma : float, default=None
         Parameter of "rbf" and "poly". None uses 1/n_features, the default of scikit-learn.
     solver : {"auto", "mu", "hals", "nesterov"}, default="auto"
-        "mu" is the multiplicative update of the paper, (4) and (5), with C before V; for signed
+        "mu" is the multiplicative update (4) and (5) of the paper, with C before V. For signed
         data its ratio has exponent ½. The others minimise the same objective faster. "nesterov"
         ("auto") uses accelerated gradients. "hals" solves for V by coordinate descent and takes
         two gradient steps on C.
@@ -105,6 +106,7 @@ class CF(LoopParameters, GroupedFactorizer):
         return replace(super()._describe(), local=True, signed=True)
 
     def _kernel(self) -> Kernel:
+        """Return the kernel that the parameters define."""
         return Kernel(self.kernel, self.gamma)
 
     @with_callbacks
@@ -137,10 +139,11 @@ class CF(LoopParameters, GroupedFactorizer):
     # -- using ----------------------------------------------------------------------------------
 
     def _plain_transform(self, X: Any, graph: Any = None) -> AnyArray:
+        """Return the part weights of new samples, without the container of ``set_output``."""
         return self._coded(X)[1]
 
     def _coded(self, X: Any) -> tuple[Codes, AnyArray]:
-        """Return the subproblem of new samples and its solution."""
+        """Return the least-squares problem of new samples, and their part weights."""
         check_is_fitted(self)
         X, _ = check_matrix(self, self._describe(), X, reset=False)
         sub = new_codes(self, self._kernel(), X)
@@ -161,7 +164,7 @@ class CF(LoopParameters, GroupedFactorizer):
         return self._plain_transform(X)
 
     def inverse_transform(self, X: Any) -> AnyArray:
-        """Return V Uᵀ in the space of the samples; only for a linear kernel."""
+        """Return V Uᵀ, the reconstructed samples; only for a linear kernel."""
         check_is_fitted(self)
         if self.kernel != "linear":
             raise ValueError(
@@ -171,7 +174,7 @@ class CF(LoopParameters, GroupedFactorizer):
         return check_codes(X, self._n_features_out) @ self.components_
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Return minus the objective per sample; higher is better."""
+        """Return minus the objective per sample; a higher value is better."""
         sub, codes = self._coded(X)
         return -sub.value(codes) / len(codes)
 
@@ -193,8 +196,9 @@ class LCF(CF):
     .. math:: \min_{V,C\ge0}\ \tfrac12\|X - V C^T X\|^2
               + \tfrac\lambda2 \sum_{ik} v_{ik} \|u_k - x_i\|^2, \qquad U = X^T C
 
-    This is half of (2) in the paper. X may have negative entries. The denominator of (4) is printed
-    without a factor; Partwise uses K C VᵀV + λ K C diag(Vᵀ1), as in the derivation above (4).
+    The paper minimises twice this objective, its equation (2). X may have negative entries.
+    Equation (4) lacks a factor in its denominator; Partwise uses K C VᵀV + λ K C diag(Vᵀ1), as in
+    its derivation.
 
     Parameters
     ----------
@@ -212,8 +216,8 @@ class LCF(CF):
 
     Notes
     -----
-    The letters are those of `CF`; λ of the paper is ``locality``. `transform` refuses a precomputed
-    kernel, because it needs k(x, x).
+    The symbols are those of `CF`, and λ of the paper is ``locality``. `transform` refuses a
+    precomputed kernel, because it needs k(x, x).
 
     References
     ----------

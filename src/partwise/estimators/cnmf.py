@@ -1,4 +1,4 @@
-"""CNMF: samples with the same label share their part weights."""
+"""CNMF, a factorization in which samples with the same label share part weights."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ class CNMF(LossParameters, CommonParameters, ConstrainedFactorizer):
 
     .. math:: \min_{Z,U\ge0}\ \tfrac12\|X - A Z U^T\|^2, \qquad V = A Z
 
-    A maps all labelled samples of a class to one row of Z. This is half of the objective in the
-    paper; Kullback-Leibler uses the divergence instead. With at most one label per class, A is the
-    identity and CNMF equals NMF; a warning reports this case. X must be non-negative.
+    A maps all labelled samples of a class to one row of Z. The paper minimises twice this
+    objective. The Kullback-Leibler loss replaces the squares. With at most one label per class, A
+    is the identity and CNMF equals NMF; a warning reports this case. X must be non-negative.
 
     Parameters
     ----------
     {n_components}
     {beta_loss}
-    {solver} "mu" updates U before Z, in the order of (10) and (11).
+    {solver} "mu" updates U before Z, as equations (10) and (11) of the paper do.
     {common}
 
     Attributes

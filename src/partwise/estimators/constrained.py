@@ -1,4 +1,4 @@
-"""ConstrainedNMF: any combination of the constraints."""
+"""ConstrainedNMF, which combines constraints and penalties of other estimators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GNMF and SemiGNMF: neighbours in a graph get similar part weights."""
+"""GNMF and SemiGNMF, which give neighbouring samples similar part weights."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class GNMF(GraphParameters, LossParameters, CommonParameters, GraphFactorizer):
 
     .. math:: \min_{V,U\ge0}\ \tfrac12\|X - VU^T\|^2 + \tfrac\lambda2 \mathrm{tr}(V^T L V)
 
-    This is half of (6) in the paper, so ``graph_reg`` is the λ of the paper. X must be
+    The paper minimises twice this objective, with the same λ = ``graph_reg``. X must be
     non-negative.
 
     Under Kullback-Leibler the graph term is the symmetric divergence between the part weights of
-    neighbours, (7). The printed derivation loses a factor 2 at (35), so (21) is approximately the
-    step for half of λ. It also replaces log x by 1 - 1/x, so its fixed points are stationary for
-    neither form. Partwise implements (21) as printed, reports the objective with the halved term,
-    and stops when the factors stop changing. The objective can then rise slightly.
+    neighbours, equation (7). The paper loses a factor 2 at (35), so update (21) is approximately
+    the step for half of λ. It also replaces log x by 1 - 1/x, so its fixed points are stationary
+    for neither form. Partwise implements (21) as printed, reports the objective with the halved
+    term, and stops when the factors stop changing. The objective can then rise slightly.
 
     Parameters
     ----------
@@ -87,8 +87,8 @@ class SemiGNMF(GraphParameters, LossParameters, CommonParameters, GraphFactorize
     .. math:: \min_{V,U\ge0}\ \tfrac12\|X - VU^T\|^2 + \tfrac\lambda2 \mathrm{tr}(V^T L V)
 
     An edge of weight ``label_weight`` joins samples with the same label; samples with different
-    labels are not joined. All other pairs are as in `GNMF`. The cliques of the classes stay
-    implicit. The remarks on Kullback-Leibler in `GNMF` apply. X must be non-negative.
+    labels have no edge. All other pairs are as in `GNMF`. Edges within a class are never
+    stored. The remarks on Kullback-Leibler in `GNMF` apply. X must be non-negative.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ class SemiGNMF(GraphParameters, LossParameters, CommonParameters, GraphFactorize
 
     Notes
     -----
-    Letters as in `GNMF`.
+    The symbols are those of `GNMF`.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""LpCNMF: label propagation over a graph, then part weights shared by probability."""
+"""LpCNMF, which propagates labels over a graph and mixes part weights of classes."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class LpCNMF(GraphParameters, LossParameters, LoopParameters, GraphFactorizer):
 
     .. math:: \min_{Z,U\ge0}\ \tfrac12\|X - A Z U^T\|^2, \qquad V = A Z
 
-    Each row of A holds the class probabilities of a sample. They are those in y. An unlabelled
+    Each row of A contains the class probabilities of a sample. They are those in y. An unlabelled
     sample gets them from the labels of its neighbours,
 
     .. math:: a_i = \sum_j w_{ij} a_j \Big/ \sum_j w_{ij},
 
-    over a neighbour graph W. A sample that no label reaches has its own row of Z. Kullback-Leibler
-    uses the divergence instead. X must be non-negative and in memory.
+    over a neighbour graph W. A sample that no label reaches has its own row of Z. The
+    Kullback-Leibler loss replaces the squares. X must be non-negative and in memory.
 
     With certain labels and ``propagate=False`` it is `CNMF`. Otherwise AᵀA is not diagonal, and the
     rows of Z that belong to classes are coupled. The rows of A sum to one, so the diagonal matrix

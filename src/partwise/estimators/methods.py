@@ -1,6 +1,6 @@
-"""The table of methods for the command, model files, documentation and tests.
+"""Table of the methods that the command, model files, documentation and tests use.
 
-The abilities of a method are not listed here: they follow from its estimator.
+What a method can do is not listed here, because its estimator defines it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # so that mypy and editors resolve ``from partwise import NAME``
+if TYPE_CHECKING:  # mypy and editors need these for ``from partwise import NAME``
     from partwise.estimators.ansnmf import AnsNMF as AnsNMF
     from partwise.estimators.cdnmf import CDNMF as CDNMF
     from partwise.estimators.cf import CF as CF
@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # so that mypy and editors resolve ``from partwise import NAM
     from partwise.estimators.sparse_nmf import SparseNMF as SparseNMF
     from partwise.estimators.sym_nmf import SymNMF as SymNMF
 
-#: Every estimator and its module. Model files may contain only these estimators.
+#: Module of each estimator. Model files may contain only these and registered estimators.
 ESTIMATORS = {
     "NMF": "partwise.estimators.nmf",
     "GNMF": "partwise.estimators.gnmf",
@@ -57,7 +57,7 @@ ESTIMATORS = {
 
 @dataclass(frozen=True)
 class Method:
-    """A name on the command line, its estimator with settings, and when to use it."""
+    """A method of the command: name, estimator with settings, and when to use it."""
 
     name: str
     estimator: str
@@ -72,47 +72,48 @@ class Method:
 
     @cached_property
     def _description(self) -> Any:
+        """`Description` of the estimator, or None for the classifier."""
         return None if self.names else self.cls(**self.settings)._describe()
 
     @property
     def in_python(self) -> str:
-        """Call of the estimator in Python."""
+        """Python expression that creates the estimator, as text."""
         inside = ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
         return f"{self.estimator}({inside})"
 
     @property
     def names(self) -> bool:
-        """True if it predicts class labels instead of forming clusters."""
+        """True if the method predicts class labels instead of forming clusters."""
         return self.estimator == "PartsClassifier"
 
     @property
     def uses_labels(self) -> bool:
-        """True if it needs labels."""
+        """True if the method needs class labels."""
         return self.names or bool(self._description.uses_labels)
 
     @property
     def signed(self) -> bool:
-        """True if X may have negative values."""
+        """True if the method accepts an X with negative values."""
         return self.names or bool(self._description.signed)
 
     @property
     def images(self) -> bool:
-        """True if samples must be greyscale images."""
+        """True if the samples of the method must be greyscale images."""
         return "image_shape" in inspect.signature(self.cls).parameters
 
     @property
     def links(self) -> bool:
-        """True if it uses must-links and cannot-links."""
+        """True if the method uses must-links and cannot-links."""
         takes = "must_link" in inspect.signature(self.cls.fit).parameters
         return takes and not self._description.mixed_labels
 
     @property
     def in_memory(self) -> bool:
-        """True if it loads an X on disk into memory."""
+        """True if the method loads an X that is on disk into memory."""
         return not self.names and (self.signed or self.square or self.images)
 
     def make(self, n_components: int | None, *, n_clusters: int, seed: int, **more: Any) -> Any:
-        """Create the estimator."""
+        """Return a new estimator of this method with the given settings."""
         if self.names:
             return self.cls(n_components or "auto", random_state=seed, **more)
         settings = {"n_clusters": n_clusters, "random_state": seed, **self.settings, **more}
@@ -154,8 +155,9 @@ METHODS: dict[str, Method] = {
             "no labels; components of a given sparseness",
             {"sparseness_H": 0.6},
         ),
-        # λ = 1 instead of the 100 in the paper: the mean accuracy on seven data sets is 77% instead
-        # of 74%, because small classes (Yale, ORL) suffer less from wrong edges
+        # The default is λ = 1, although the paper uses 100. The mean accuracy on seven data sets is
+        # then 77% instead of 74%, because small classes (Yale, ORL) suffer less from edges between
+        # classes.
         Method("gnmf", "GNMF", "no labels; neighbouring samples are similar", {"graph_reg": 1.0}),
         Method("cf", "CF", "negative values; components are mixtures of samples"),
         Method("lcf", "LCF", "negative values; components are mixtures of nearby samples"),

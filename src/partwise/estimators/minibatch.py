@@ -1,4 +1,4 @@
-"""Parts learned from batches, for data in pieces or larger than memory."""
+"""MiniBatchNMF, for data that arrive in batches or are larger than memory."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ from partwise.solvers import init as starts
 from partwise.solvers.loop import Solution
 from partwise.solvers.online import SWEEPS, Online
 
-#: Entries of the samples from which a start is made.
+#: Maximum number of entries of X in the sample from which the initial parts are computed.
 START_ENTRIES = 2**23
-#: Samples that are coded at a time.
+#: Number of samples whose part weights are computed together by `transform` and after `fit`.
 PIECE = 1024
-#: Attributes of `fit` that `partial_fit` ends.
+#: Attributes of `fit` that `partial_fit` deletes, because it changes the parts.
 AFTER_FIT = (
     "embedding_",
     "objective_",
@@ -69,7 +69,7 @@ class MiniBatchNMF(Factorizer):
               + \alpha_W p\,(\ell \|v\|_1 + \tfrac{1-\ell}{2} \|v\|^2)
               + \alpha_H\,(\ell \|U\|_1 + \tfrac{1-\ell}{2} \|U\|^2) \Big)
 
-    Here w_i = ``forget_factor``\ :sup:`age` is one for samples of the last batch. Two sums hold
+    Here w_i = ``forget_factor``\ :sup:`age` is one for samples of the last batch. Two sums contain
     what the batches contribute to U: VᵀV and XᵀV under the Frobenius loss, otherwise those of a
     majoriser, which ages sixteen times as fast. In `fit`, a sample that is read again replaces its
     earlier contribution. With the Frobenius loss and ``forget_factor=1``, every step lowers the
@@ -86,7 +86,7 @@ class MiniBatchNMF(Factorizer):
     n_components : int, "auto" or None, default="auto"
         Number of parts k. "auto": as many as rows of a custom H, else the number of features.
     init : {"random", "nndsvd", "nndsvda", "nndsvdar", "kmeans", "custom"}, default=None
-        Start of the parts, made from X, or from as many samples as 64 MB hold; in `partial_fit`
+        Initial parts, computed from X or from a sample of at most 64 MB; in `partial_fit`
         from the first batch. None: "nndsvda", or "random" for more parts than samples or
         features. "custom" takes H.
     batch_size : int, default=1024
@@ -118,7 +118,7 @@ class MiniBatchNMF(Factorizer):
         Maximum number of iterations of a solve for part weights with the parts fixed, for other
         losses than Frobenius. None: 200, or ``max_iter`` if that is more.
     random_state : int, RandomState instance or None, default=None
-        Random seed for the start and the order of samples.
+        Random seed for the initial parts and the order of samples.
     verbose : int, default=0
         Print the objective of each pass.
     shuffle : bool, default=True
@@ -142,9 +142,9 @@ class MiniBatchNMF(Factorizer):
     objective_ : float
         The objective with all samples of weight one; after `fit`.
     objective_history_ : ndarray
-        The sum of the objectives of the batches of each pass, each before its own step.
+        For each pass, the sum of the objectives of its batches, each before its own update.
     n_iter_ : int
-        Number of passes over X, without the last one.
+        Number of passes over X, without the last one, which computes part weights.
     n_steps_ : int
         Number of batches.
     status_ : str
@@ -205,13 +205,16 @@ class MiniBatchNMF(Factorizer):
     # -- the model --------------------------------------------------------------------------
 
     def _describe(self) -> Description:
-        """Return the problem that `transform` solves, without y and the order of samples."""
+        """Return the `Description` of the problem that `transform` solves.
+
+        It uses neither labels nor the order of samples.
+        """
         most = self.transform_max_iter or max(self.max_iter, 200)
         spec = super()._describe()
         return replace(spec, local=True, hard_labels=False, shuffle=False, max_iter=most)
 
     def _codes(self, data: Any) -> tuple[FactorModel, AnyArray]:
-        """Return the problem of some samples with the parts fixed, and its solution."""
+        """Return the model of some samples with fixed parts, and their part weights."""
         spec = self._describe()
         model = code_model(self, spec, data, None, None)
         return model, solve_new(self, spec, model)[0]
@@ -240,6 +243,7 @@ class MiniBatchNMF(Factorizer):
         return self
 
     def _fit_passes(self, X: Any, y: Any, W: Any, H: Any) -> None:
+        """Learn the parts in passes over the batches, and set the attributes."""
         spec = described(self)
         source = source_of(self, X, reset=True)
         factor = 1.0
@@ -267,7 +271,7 @@ class MiniBatchNMF(Factorizer):
             progress.finish()
 
     def _finish(self, passes: Passes, status: str, factor: float) -> None:
-        """Solve for all part weights with the parts fixed, and set the attributes."""
+        """Compute all part weights with the final parts, and set the attributes."""
         source, online, V, codes = passes.source, passes.online, passes.V, passes.codes
         k, beta = online.U.shape[1], beta_of(self.beta_loss)
         labelled = np.zeros(len(V), dtype=bool) if codes is None else codes >= 0
@@ -298,7 +302,10 @@ class MiniBatchNMF(Factorizer):
         self._state = online.state() | {"lengths": lengths} if factor == 1 else None
 
     def _lengths(self, V: AnyArray) -> AnyArray:
-        """Return what the part weights V are divided by; ones if penalties depend on the scale."""
+        """Return the divisors that scale columns of V to a root mean square of one.
+
+        They are ones if there are penalties, which depend on the scale.
+        """
         if self._describe().penalized:
             return np.ones(V.shape[1])
         return np.asarray(root_mean_squares(V), dtype=np.float64)
@@ -325,6 +332,7 @@ class MiniBatchNMF(Factorizer):
         return self
 
     def _learn_more(self, X: Any, y: Any, H: Any) -> None:
+        """Update the parts with one more batch, for `partial_fit`."""
         spec = described(self)
         first = not hasattr(self, "components_")
         source = source_of(self, X, reset=first)
@@ -342,22 +350,23 @@ class MiniBatchNMF(Factorizer):
                     self.n_steps_ = 0
                 meet(online, batch, codes, None, most)
                 self.n_steps_ += 1
-                if lengths is None:  # the first batch decides, and later ones keep its scale
+                if lengths is None:  # the first batch sets the scale of all later ones
                     self.components_ = np.ascontiguousarray(online.U.T)
                     lengths = self._lengths(self._codes(as_data(batch.X))[1])
         assert online is not None and lengths is not None
         self.components_ = np.ascontiguousarray((online.U * lengths.astype(online.U.dtype)).T)
         self._n_components = self.n_components_ = k
         self._state = online.state() | {"lengths": lengths}
-        self._drop(*AFTER_FIT)  # they were those of other parts
+        self._drop(*AFTER_FIT)  # they described the earlier parts
 
     def _drop(self, *names: str) -> None:
+        """Delete the named attributes that exist."""
         for name in names:
             if hasattr(self, name):
                 delattr(self, name)
 
     def _resume(self, dtype: Any) -> Online:
-        """Return the learner as the last batch left it."""
+        """Return the online learner in its state after the last batch."""
         lengths = 1.0 if self._state is None else self._state["lengths"]
         online = online_of(self, np.ascontiguousarray((self.components_.T / lengths).astype(dtype)))
         if self._state is not None:
@@ -388,7 +397,10 @@ class MiniBatchNMF(Factorizer):
 
 
 def source_of(estimator: Factorizer, X: Any, *, reset: bool) -> RowSource:
-    """Return X by rows; checked now if it is in memory, otherwise when it is read."""
+    """Return an object that reads X by rows.
+
+    An X in memory is checked now, other data when they are read.
+    """
     source = row_source(X)
     if source is None:
         X, _ = check_matrix(estimator, estimator._describe(), X, reset=reset)
@@ -398,7 +410,10 @@ def source_of(estimator: Factorizer, X: Any, *, reset: bool) -> RowSource:
 
 
 def part_weights(estimator: Any, method: str, source: RowSource, k: int) -> AnyArray:
-    """Return zeros for the part weights of all samples; raise if they do not fit in memory."""
+    """Return an array of zeros for the part weights of all samples.
+
+    Raise an error if it does not fit in memory.
+    """
     n = source.shape[0]
     check_memory(
         float(n) * (k * source.dtype.itemsize + 8), f"{type(estimator).__name__}.{method}",
@@ -410,7 +425,7 @@ def part_weights(estimator: Any, method: str, source: RowSource, k: int) -> AnyA
 
 
 def checked(estimator: Any, batches: Iterator[Batch]) -> Iterator[Batch]:
-    """Yield the batches of a first pass, and refuse values that NMF cannot use."""
+    """Yield the batches of the first pass, and raise an error for invalid values."""
     name, beta = type(estimator).__name__, beta_of(estimator.beta_loss)
     for rows, X in batches:
         if not np.isfinite(limits(X.data if sp.issparse(X) else X)).all():
@@ -422,7 +437,10 @@ def checked(estimator: Any, batches: Iterator[Batch]) -> Iterator[Batch]:
 
 
 def class_codes(estimator: Any, y: Any, n: int) -> AnyArray | None:
-    """Return the index of each label in ``classes_``, -1 if unknown; new classes are appended."""
+    """Return the index of each label in ``classes_``, or -1 if it is unknown.
+
+    New classes are appended to ``classes_``.
+    """
     labels = encode_labels(as_ndarray(y), n) if estimator.hard_labels else None
     if labels is None:
         return None
@@ -437,7 +455,7 @@ def class_codes(estimator: Any, y: Any, n: int) -> AnyArray | None:
 def first_parts(
     estimator: Factorizer, sample: Any, k: int, H: Any, rng: np.random.RandomState
 ) -> AnyArray:
-    """Return the first U, from some samples."""
+    """Return the initial parts U, computed from some samples."""
     data = as_data(sample)
     name = init_name(estimator._describe(), data, k)
     if name == "custom":
@@ -453,7 +471,7 @@ def first_parts(
 
 
 def online_of(estimator: Any, U: AnyArray) -> Online:
-    """Return the online learner that starts from these parts."""
+    """Return the online learner that starts from the parts U."""
     on_U = estimator.alpha_W if estimator.alpha_H == "same" else float(estimator.alpha_H)
     terms_V, terms_U = (
         partial(elastic_net, alpha, estimator.l1_ratio, U.dtype)
@@ -467,20 +485,21 @@ def meet(
     online: Online, batch: Batch, codes: AnyArray | None, among: int | None, sweeps: int,
     V: AnyArray | None = None, at: AnyArray | None = None, fresh: bool = False,
 ) -> float:  # fmt: skip
-    """Learn from a batch; return the sum of its objective before the step.
+    """Learn from one batch, and return the sum of its objective before the update.
 
     Parameters
     ----------
     codes : (n,) array of int or None
-        The class of each sample by ``batch.rows``; -1 if unknown.
+        The class of each sample of X, by its index; -1 if unknown.
     among : int or None
-        Number of samples; None: those read so far.
+        Number of samples of X; None means the number read so far.
     sweeps : int
-        Maximum number of sweeps of a solve from a constant.
+        Maximum number of coordinate descent sweeps for part weights without an earlier value.
     V, at : (n, k) and (n,) arrays or None
-        Part weights of all samples and their time (NaN: never); changed in place.
+        Part weights of all samples, and the time of their last update (NaN: never). Both are
+        changed in place.
     fresh : bool
-        Solve from a constant in any case.
+        Ignore the earlier part weights of the samples.
     """
     rows, X = batch
     online.grow_old(len(rows), among)
@@ -504,16 +523,18 @@ def meet(
 
 
 class Passes:
-    """All passes over X, with the part weights of each sample and their time.
+    """Passes of `MiniBatchNMF.fit` over X, with the current part weights.
 
     Attributes
     ----------
     V : (n, k) array
+        Part weights of all samples.
     steps, n_iter : int
         Number of batches, and of passes begun.
     history : list of float
         The sum of the objectives of each pass.
     converged : bool
+        Whether a stopping rule other than ``max_iter`` ended the passes.
     """
 
     def __init__(
@@ -531,7 +552,7 @@ class Passes:
         self.converged = False
 
     def run(self, report: Callable[[int, Solution], bool] | None) -> str:
-        """Run passes until one of the rules of `fit` ends them; return which."""
+        """Run passes until a stopping rule applies, and return a sentence about that rule."""
         settings, began = self.estimator, time.perf_counter()
         for number in range(1, settings.max_iter + 1):
             self.n_iter, total = number, 0.0
@@ -564,7 +585,10 @@ class Passes:
         return Solution(self.V, self.online.U, self.history, self.n_iter, self.converged)
 
     def _enough(self, before: AnyArray, cost: float, size: int) -> str:
-        """Return why to stop after this batch, by scikit-learn's two rules over a pass."""
+        """Return why to stop after this batch, or "" to continue.
+
+        The two stopping rules are those of scikit-learn's MiniBatchNMF, applied to a whole pass.
+        """
         if self.steps == 1:
             return ""
         share = min(1.0, size / (self.source.shape[0] + 1))

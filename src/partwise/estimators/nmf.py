@@ -1,4 +1,4 @@
-"""NMF: the estimator of scikit-learn, with more losses, solvers and kinds of arrays."""
+"""NMF, a replacement of scikit-learn's estimator with more losses and solvers."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ class NMF(Factorizer):
         return self
 
     def _fit_codes(self, X: Any, W: Any, H: Any) -> tuple[AnyArray, AnyArray, int]:
-        """Return W for a given H, H and the number of iterations."""
+        """Return W for a fixed H, with H and the number of iterations."""
         spec = described(self)
         checked, _ = check_matrix(self, spec, X, reset=True)
         if H is None:
@@ -251,7 +251,7 @@ def non_negative_factorization(
     Parameters
     ----------
     X, W, H
-        As in `NMF.fit`.
+        Data and initial factors, as in `NMF.fit`.
     n_components, init
         As in `NMF`.
     update_H : bool, default=True

@@ -1,4 +1,7 @@
-"""NMFDC and NSNMF: smoothing between the factors, with and without hard labels."""
+"""NMFDC and NSNMF, with a smoothing matrix between the factors.
+
+NMFDC also has hard labels.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ class NMFDC(CommonParameters, ConstrainedFactorizer):
     smoothing : float, default=0.5
         δ in [0, 1]. Larger values give sparser factors.
     inner_iter : int, default=10
-        Accelerated steps on each factor per iteration, because (15) and (17) are inner loops.
+        Accelerated gradient steps on each factor per iteration, as in (15) and (17) of the paper.
     solver : {"auto", "nesterov", "hals", "mu"}, default="auto"
         "nesterov" is the method of the paper, with momentum restarted at each iteration. "auto"
         and "hals" minimise the same objective faster.
@@ -38,8 +41,8 @@ class NMFDC(CommonParameters, ConstrainedFactorizer):
 
     Notes
     -----
-    ``components_`` is H = Uᵀ; ``inverse_transform`` applies S. In (3), C should be c x l, with
-    C_ij = 1 if sample j has class i. The sparseness of H differs from that of HA.
+    ``components_`` is H = Uᵀ; ``inverse_transform`` applies S. In (3) of the paper, C should be c x
+    l, with C_ij = 1 if sample j has class i. The sparseness of H differs from that of HA.
 
     ======  ==========  ==================================
     paper   Partwise    meaning

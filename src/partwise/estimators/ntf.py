@@ -1,4 +1,4 @@
-"""NTF: non-negative CP decomposition of a stack of images, through tensorly."""
+"""NTF, a non-negative tensor (CP) factorization of images, by tensorly."""
 
 from __future__ import annotations
 
@@ -92,6 +92,7 @@ class NTF(GroupedFactorizer):
         return replace(super()._describe(), local=True, dense=True)
 
     def _shape(self, p: int) -> tuple[int, int]:
+        """Return height and width of the images, for ``p`` pixels."""
         side = round(np.sqrt(p))
         height, width = (side, side) if self.image_shape is None else self.image_shape
         if width == -1 and height > 0:
@@ -133,7 +134,10 @@ class NTF(GroupedFactorizer):
         return self
 
     def _parafac(self, checked: Checked, problem: Problem) -> Solution:
-        """Return the CP factors of the stack of images, the last two combined."""
+        """Return the non-negative CP factors of the images, computed by tensorly.
+
+        The factors of image rows and columns are combined into one factor U.
+        """
         from tensorly.decomposition import non_negative_parafac_hals
 
         X, k = checked.X, checked.k
@@ -170,9 +174,10 @@ class NTF(GroupedFactorizer):
 
 
 def svd_start(tensor: AnyArray, k: int, rng: np.random.RandomState) -> list[AnyArray]:
-    """Return NNDSVD of each unfolding, with noise for components beyond its rank.
+    """Return initial CP factors: NNDSVD of the images unfolded along each axis.
 
-    The start of tensorly is not finite if all entries of a singular vector have the same sign.
+    Components beyond the rank of an unfolding are noise. The initialisation of tensorly is not
+    finite if all entries of a singular vector have the same sign.
     """
     factors = []
     for mode in range(tensor.ndim):

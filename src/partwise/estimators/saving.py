@@ -1,4 +1,7 @@
-"""Estimators by name, and their files; `persistence.model_files` has the format."""
+"""Functions that save and load estimators, and find estimator classes by name.
+
+The file format is in `partwise.persistence.model_files`.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,16 @@ from partwise.persistence import model_files
 __all__ = ["estimator_class", "load", "read", "register", "save"]
 
 Class = TypeVar("Class")
-#: Estimators of other packages by name.
+#: Classes of other packages that `register` added, by name.
 _REGISTERED: dict[str, type] = {}
 
 
 def register(model: Class) -> Class:
     """Let model files name an estimator of your own; also usable as a decorator.
 
-    A file holds no code, only the name of a class. `load` searches the estimators of this package
-    and those that were registered in the same process, so import your module before you load.
+    A file contains no code, only the name of a class. `load` searches the estimators of this
+    package and those that were registered in the same process, so import your module before you
+    load.
 
     Parameters
     ----------
@@ -56,19 +60,22 @@ def register(model: Class) -> Class:
 
 
 def estimator_class(name: Any) -> Any:
-    """Return the estimator of this name, ours or registered, or None."""
+    """Return the estimator class of this name, or None.
+
+    Classes of Partwise and registered classes are searched.
+    """
     if not isinstance(name, str) or name not in ESTIMATORS:
         return _REGISTERED.get(name) if isinstance(name, str) else None
     return getattr(importlib.import_module(ESTIMATORS[name]), name)
 
 
 def save(model: Any, path: str | Path, *, recipe: Mapping[str, Any] | None = None) -> Path:
-    """Write a model to a file; see `partwise.persistence.model_files.save`."""
+    """Write an estimator to a file; see `partwise.persistence.model_files.save`."""
     return model_files.save(model, path, estimator_class, recipe=recipe)
 
 
 def read(path: str | Path) -> tuple[Any, dict[str, Any] | None]:
-    """Return the model of a file, and the recipe that was saved with it, or None."""
+    """Return the estimator of a model file, and the saved preparation recipe or None."""
     return model_files.read(path, estimator_class)
 
 
@@ -87,7 +94,7 @@ def load(path: str | Path) -> Any:
     Raises
     ------
     PersistError
-        If the file is damaged, holds no model, or comes from a newer version of Partwise.
+        If the file is damaged, contains no model, or comes from a newer version of Partwise.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""SemiNMF: non-negative part weights and signed components, for signed data."""
+"""SemiNMF, with non-negative part weights and signed components."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SemiNMF(GraphParameters, GraphFactorizer):
     {n_components} Times ``components_per_class``.
     {knowledge}
     solver : {"auto", "mu", "hals", "nesterov"}, default="auto"
-        Update of V. "mu" is that of the paper, (9). "hals" ("auto") and "nesterov" minimise the
+        Update of V. "mu" is update (9) of the paper. "hals" ("auto") and "nesterov" minimise the
         same objective faster.
     n_init : int, default=1
         Number of starts, each from k-means. The result with the lowest objective is kept.

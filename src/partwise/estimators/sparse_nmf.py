@@ -1,4 +1,4 @@
-"""SparseNMF: components or part weights of a given sparseness."""
+"""SparseNMF, which gives components or part weights a chosen sparseness."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SymNMF: clusters from a similarity matrix."""
+"""SymNMF, a factorization of a similarity matrix for clustering."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class SymNMF(LoopParameters, GroupedFactorizer):
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None, *, W: Any = None) -> Any:  # type: ignore[override]
-        """Learn clusters.
+        """Learn clusters from similarities.
 
         Parameters
         ----------
@@ -111,7 +111,7 @@ class SymNMF(LoopParameters, GroupedFactorizer):
         -------
         self
         """
-        with all_or_nothing(self):  # the steps of `fitting.fit`, with one factor instead of two
+        with all_or_nothing(self):  # the steps of `fitting.fit`, for one factor
             spec = described(self)
             checked = check(self, spec, X, FitInputs(y, W=W))
             S = similarities(checked, spec.estimator_name)
@@ -129,6 +129,7 @@ class SymNMF(LoopParameters, GroupedFactorizer):
         return self
 
     def _starts(self, spec: Description, checked: Checked, S: Any) -> Iterator[AnyArray]:
+        """Yield the initial V of each restart."""
         n, k = S.shape[0], checked.k
         if spec.init == "custom":
             if checked.W is None:
@@ -147,6 +148,7 @@ class SymNMF(LoopParameters, GroupedFactorizer):
     def _publish(
         self, spec: Description, checked: Checked, model: Symmetric, solution: Solution
     ) -> None:
+        """Set the fitted attributes."""
         V, value, factor = solution.Z, solution.history[-1], checked.factor
         residual = model.residual(V, value, spec.tol)
         V = (V * np.sqrt(factor)).astype(model.S.dtype)
@@ -158,7 +160,9 @@ class SymNMF(LoopParameters, GroupedFactorizer):
         publish_ending(self, spec.solver, FittedFactors(V, V, value, residual, solution))
         publish_groups(self, spec, checked.knowledge, checked.k)
         self._groups.unit = (
-            True  # rows of samples with many neighbours are long for that reason alone
+            # Samples with many neighbours have long rows of V, so that clusters compare only their
+            # directions.
+            True
         )
 
     def __sklearn_tags__(self) -> Any:
@@ -168,7 +172,7 @@ class SymNMF(LoopParameters, GroupedFactorizer):
 
 
 def similarities(checked: Checked, estimator_name: str) -> Any:
-    """Return S in memory; refuse a matrix that is not square and symmetric."""
+    """Return the similarity matrix S, after checking that it is square and symmetric."""
     S: Any = checked.data.whole()
     n, p = S.shape
     if n != p:

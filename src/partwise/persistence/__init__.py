@@ -1,1 +1,1 @@
-"""Model files, and files and folders that appear complete or not at all."""
+"""Model files, and safe writing of files and folders."""

@@ -1,7 +1,8 @@
-"""Files and folders that appear complete or not at all.
+"""Atomic writing: a file or folder appears complete or not at all.
 
-Each is written under a hidden name next to its target, ``.NAME-HASH.HOST-PID-RANDOM.part``, and
-then renamed. The name identifies the writer, so that later writers remove what a killed one left.
+A file is written under a hidden name next to its target, ``.NAME-HASH.HOST-PID-RANDOM.part``, and
+then renamed. The hidden name identifies the writing process. Later writers can therefore remove the
+unfinished file of a process that was killed.
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ from typing import BinaryIO
 WINDOWS = os.name == "nt"
 _HOST = hashlib.sha256(platform.node().encode()).hexdigest()[:6]
 _OURS = re.compile(r"\..+\.([0-9a-f]{6})-(\d+)-[0-9a-f]{8}\.(part|old)")
-#: Seconds after which an unfinished file counts as abandoned.
+#: Age in seconds after which an unfinished file is treated as abandoned.
 STALE = 86_400.0
 
 
 def check_target(path: str | Path, *, force: bool = False) -> Path:
-    """Return `path` if a file may be written there; call it before the work that fills the file.
+    """Return ``path`` if a file may be written there; call this before long work.
 
-    Also remove the unfinished files of killed writers from the folder.
+    Also remove the unfinished files of killed processes from the folder.
 
     Raises
     ------
     FileExistsError
-        If the file exists and `force` is False.
+        If the file exists and ``force`` is False.
     FileNotFoundError
         If its folder does not exist.
     IsADirectoryError
-        If `path` is a folder.
+        If ``path`` is a folder.
     """
     path = _allowed(path, force)
     sweep(path.parent)
@@ -46,6 +47,7 @@ def check_target(path: str | Path, *, force: bool = False) -> Path:
 
 
 def _allowed(path: str | Path, force: bool) -> Path:
+    """Return ``path`` if a file may be written there, else raise an error."""
     path = Path(path)
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder; pass the path of a file.")
@@ -58,9 +60,10 @@ def _allowed(path: str | Path, force: bool) -> Path:
 
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that gets the name `path` if the block succeeds, and is removed otherwise.
+    """Open a temporary file that is renamed to ``path`` if the block succeeds.
 
-    Readers never see a part of it, not even if the disk is full; of several writers the last wins.
+    Otherwise it is removed. Readers never see an incomplete file, even if the disk is full. If
+    several processes write the same file, the last one wins.
     """
     part = beside(path)
     try:
@@ -74,7 +77,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_whole(path: str | Path, content: str | bytes, *, force: bool = False) -> Path:
-    """Write a file that appears complete or not at all."""
+    """Write ``content`` to a file, which appears complete or not at all."""
     path = _allowed(path, force)
     with whole_file(path) as file:
         file.write(content.encode("utf-8") if isinstance(content, str) else content)
@@ -82,18 +85,21 @@ def write_whole(path: str | Path, content: str | bytes, *, force: bool = False) 
 
 
 def beside(path: Path, suffix: str = "part") -> Path:
-    """Return a new hidden name next to `path` that identifies this process."""
+    """Return a new hidden file name next to ``path`` that identifies this process."""
     own = f"{_HOST}-{os.getpid()}-{secrets.token_hex(4)}"
     return path.with_name(f".{_short(path.name)}.{own}.{suffix}")
 
 
 def _short(name: str) -> str:
-    """Return the start of a name and its hash, since file systems limit names to 255 bytes."""
+    """Return the start of a file name, followed by its hash.
+
+    File systems limit names to 255 bytes.
+    """
     return f"{name[:40]}-{hashlib.sha256(os.fsencode(name)).hexdigest()[:12]}"
 
 
 def sweep(folder: Path) -> int:
-    """Remove the unfinished files and folders of ended writers; return their number."""
+    """Remove unfinished files and folders of ended processes, and return their number."""
     removed = 0
     with contextlib.suppress(OSError):
         for path in folder.iterdir():
@@ -103,7 +109,7 @@ def sweep(folder: Path) -> int:
 
 
 def _abandoned(path: Path) -> bool:
-    """Return whether the writer of one of our files has ended, or the file is a day old."""
+    """Return whether the writer of this file has ended, or the file is a day old."""
     found = _OURS.fullmatch(path.name)
     if found is None:
         return False
@@ -118,6 +124,7 @@ def _abandoned(path: Path) -> bool:
 
 
 def _remove(path: Path) -> bool:
+    """Delete a file or folder, and return whether it is gone."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -127,9 +134,10 @@ def _remove(path: Path) -> bool:
 
 
 def replace_folder(part: Path, path: Path) -> None:
-    """Rename the folder `part` to `path`, which may be a folder already.
+    """Rename the folder ``part`` to ``path``, which may be an existing folder.
 
-    The old folder is renamed first. If this process is killed then, `recover` restores it.
+    The existing folder is first renamed. If this process is killed in between, `recover` restores
+    it.
     """
     old = beside(path, "old")
     with contextlib.suppress(FileNotFoundError):
@@ -144,7 +152,7 @@ def replace_folder(part: Path, path: Path) -> None:
 
 
 def recover(path: Path) -> None:
-    """Restore a folder that a killed `replace_folder` had renamed, or delete it if replaced."""
+    """Finish a `replace_folder` that was killed: restore or delete the renamed folder."""
     with contextlib.suppress(OSError):
         for old in sorted(path.parent.glob(f".{glob.escape(_short(path.name))}.*.old")):
             if _abandoned(old):

@@ -33,18 +33,20 @@ from partwise.persistence.values import ARRAY_KINDS, Decoder, Encoder, PersistEr
 
 __all__ = ["PersistError", "read", "save"]
 
-#: Returns the class of an estimator by its name, or None.
+#: Function that returns the estimator class of a name, or None if there is no such class.
 Known = Callable[[Any], Any]
 
 FORMAT, VERSION = b"partwise-model", 1
-#: Number of bytes per write, and the longest line that is read.
+#: Number of bytes that are written at a time, and the longest header line that is read.
 PIECE, LINE = 1 << 24, 100
-#: Private fitted attributes that a file may hold. Of the public ones it holds all that end in "_".
+#: Private attributes that a model file may contain. Public attributes that end in "_" are always
+#: allowed.
 PRIVATE = frozenset(
     ["_X_fit", "_basis_gram", "_fit_arguments", "_groups", "_neighborhood", "_n_components"]
     + ["_signed", "_sklearn_output_config", "_state"]
 )
-#: Parameters that name a folder of one machine, and attributes that last as long as a process.
+#: NOT_KEPT: parameters that are not saved, because they refer to a folder of one machine. SKIPPED:
+#: attributes that only have a meaning in the running process.
 NOT_KEPT = frozenset(["checkpoint"])
 SKIPPED = frozenset(["_skl_callbacks", "_callback_fit_ctx", "_parent_callback_ctx", "_cache"])
 
@@ -57,12 +59,12 @@ def save(
     Parameters
     ----------
     model : estimator of partwise
-        Fitted or not. A ``random_state`` that is a generator is saved as None. A ``checkpoint``
-        and callbacks are not saved. Tensors and Dask arrays come back as ndarrays.
+        A fitted or unfitted estimator. A ``random_state`` that is a generator is saved as None. A
+        ``checkpoint`` and callbacks are not saved. Tensors and Dask arrays come back as ndarrays.
     path : str or Path
         The file, usually ``*.partwise``; an existing file is replaced.
     known : callable
-        As in `read`. A model that could not be read back is not written.
+        Function from class name to class, as in `read`. A model of an unknown class is not written.
     recipe : mapping, optional
         Further data to keep, for example how the command prepared the samples.
 
@@ -73,7 +75,7 @@ def save(
     Raises
     ------
     PersistError
-        If the model holds something that a file cannot hold, such as a callable kernel.
+        If the model has a value that cannot be saved, such as a callable kernel.
     """
     path = check_target(path, force=True)
     name = type(model).__name__
@@ -83,7 +85,7 @@ def save(
             "partwise.register(cls) for your own class before you save or load it."
         )
     encoder, parameters = Encoder(), model.get_params(deep=False)
-    if "_groups" in vars(model):  # k-means may find other clusters on another machine
+    if "_groups" in vars(model):  # compute clusters now, as k-means may differ on another machine
         model._groups.settle(model.embedding_)
     kept = {k: _parameter(name, k, v) for k, v in parameters.items() if k not in NOT_KEPT}
     fitted = {k: v for k, v in vars(model).items() if k not in parameters and k not in SKIPPED}
@@ -102,19 +104,19 @@ def save(
 
 
 def read(path: str | Path, known: Known) -> tuple[Any, dict[str, Any] | None]:
-    """Return the model of a file, and the recipe that was saved with it, or None.
+    """Return the model in a file, and its preparation recipe or None.
 
-    ``known(name)`` is the class of an estimator that a file may name, or None.
+    ``known(name)`` returns the class of an estimator that a file may contain, or None.
     """
     path = Path(path)
-    with path.open("rb") as file:  # a missing or unreadable file raises its own error
+    with path.open("rb") as file:  # a missing file raises Python's own error
         try:
             content, arrays = _read(file, path.stat().st_size)
             decoder = Decoder(arrays)
             return _build(content, decoder, known), decoder.decode(content["recipe"])
         except PersistError as error:
             raise PersistError(f"{path}: {error}") from None
-        except Warning:  # the caller's filter turned a warning into an error
+        except Warning:  # the user's warning filter raised this
             raise
         except Exception as error:
             reason = " ".join(str(error).split())[:200] or type(error).__name__
@@ -124,10 +126,12 @@ def read(path: str | Path, known: Known) -> tuple[Any, dict[str, Any] | None]:
 
 
 def _order(array: np.ndarray) -> str:
+    """Return the memory order of an array, "F" or "C"."""
     return "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
 
 
 def _write(file: BinaryIO, content: dict[str, Any], arrays: list[np.ndarray]) -> None:
+    """Write the JSON and the arrays to a file, with their checksum."""
     text = json.dumps(content, ensure_ascii=False, allow_nan=False).encode("utf-8")
     file.write(b"%s %d %s\n" % (FORMAT, VERSION, __version__.encode()))
     place, digest = file.tell(), hashlib.sha256()
@@ -142,13 +146,13 @@ def _write(file: BinaryIO, content: dict[str, Any], arrays: list[np.ndarray]) ->
         rows = np.atleast_1d(array.T if _order(array) == "F" else array)
         for piece in np.array_split(rows, 1 + array.nbytes // PIECE):
             add(piece.tobytes())
-            forget(array.base)  # pages of a file on disk count as memory
+            forget(array.base)  # free the memory of file pages that were read
     file.seek(place)
     file.write(digest.hexdigest().encode())
 
 
 def _read(file: BinaryIO, size: int) -> tuple[dict[str, Any], list[np.ndarray]]:
-    """Return the JSON and the arrays after checking all sizes and the checksum."""
+    """Return the JSON and the arrays of a file, after checking sizes and checksum."""
     name, *versions = file.readline(LINE).split()
     if name != FORMAT or len(versions) != 2:
         raise PersistError("no partwise model.")
@@ -178,7 +182,7 @@ def _read(file: BinaryIO, size: int) -> tuple[dict[str, Any], list[np.ndarray]]:
 
 
 def _checked_table(rows: Any, size: int) -> list[tuple[Any, Any, str]]:
-    """Return dtype, shape and order of each array after checking that they take ``size`` bytes."""
+    """Return dtype, shape and order of each array; require ``size`` bytes in total."""
     table = [(np.dtype(kind), shape, order) for kind, shape, order in rows]
     for dtype, shape, order in table:
         right = dtype.kind in ARRAY_KINDS and order in ("C", "F")
@@ -190,6 +194,7 @@ def _checked_table(rows: Any, size: int) -> list[tuple[Any, Any, str]]:
 
 
 def _parameter(name: str, key: str, value: Any) -> Any:
+    """Return a parameter's value as it is saved; raise an error for a function."""
     if isinstance(value, (np.random.RandomState, np.random.Generator)):
         return None
     if callable(value):
@@ -201,12 +206,14 @@ def _parameter(name: str, key: str, value: Any) -> Any:
 
 
 def _check_attribute(cls: type, key: str) -> None:
+    """Raise an error if a model file must not contain this attribute."""
     public = key.isidentifier() and key.endswith("_") and not key.startswith("_")
     if not (public or key in PRIVATE) or hasattr(cls, key):
         raise PersistError(f"{cls.__name__} has no attribute {key[:60]!r} to load.")
 
 
 def _build(content: dict[str, Any], decoder: Decoder, known: Known) -> Any:
+    """Return the estimator that the content of a model file describes."""
     cls: Any = known(content["class"])
     if cls is None:
         raise PersistError(
@@ -214,7 +221,8 @@ def _build(content: dict[str, Any], decoder: Decoder, known: Known) -> Any:
             "to partwise.register; import the module that defines and registers it."
         )
     given = {k: v for k, v in content["parameters"].items() if k not in NOT_KEPT}
-    model = cls(**{k: decoder.decode(v) for k, v in given.items()})  # an unknown one is an error
+    # an unknown parameter raises an error
+    model = cls(**{k: decoder.decode(v) for k, v in given.items()})
     model._validate_params()
     for key in content["attributes"]:
         _check_attribute(cls, key)
@@ -224,7 +232,10 @@ def _build(content: dict[str, Any], decoder: Decoder, known: Known) -> Any:
 
 
 def _check_fit(model: Any) -> None:
-    """Refuse arrays that do not fit each other, before a method of the model uses them."""
+    """Raise an error if the loaded arrays have contradictory shapes.
+
+    Otherwise a method of the model could fail later.
+    """
     fitted = vars(model)
     k, p, V = (fitted.get(name) for name in ("n_components_", "n_features_in_", "embedding_"))
     columns = {"components_": (k, p), "embedding_": (None, k), "concept_weights_": (None, k)}
@@ -246,6 +257,7 @@ def _check_fit(model: Any) -> None:
 
 
 def _check_array(name: str, value: Any, shape: tuple[Any, Any]) -> None:
+    """Raise an error if a loaded attribute is not a finite matrix of this shape."""
     right = isinstance(value, np.ndarray) and value.ndim == 2 and value.dtype.kind == "f"
     if not right or any(b is not None and a != b for a, b in zip(value.shape, shape)):
         raise PersistError(f"{name} does not fit the rest of the model.")
@@ -254,7 +266,7 @@ def _check_array(name: str, value: Any, shape: tuple[Any, Any]) -> None:
 
 
 def _check_neighborhood(kept: dict[str, Any], V: Any, p: Any) -> None:
-    """Refuse a graph and training samples that do not belong together."""
+    """Raise an error if a loaded graph does not match the training samples."""
     W, X, Q = kept["graph"], kept["samples"], kept["directions"]
     right = sp.issparse(W) and W.shape == (len(V), len(V)) and 0 < kept["bandwidth"] < math.inf
     if X is not None and Q is not None:

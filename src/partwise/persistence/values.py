@@ -18,37 +18,47 @@ from partwise.evaluation.kmeans import Clustering
 from partwise.knowledge.labels import Labels
 
 Class = TypeVar("Class", bound=type)
-#: Data classes that a file may name, and fields of them that only `fit` uses. Packages above this
-#: one add their own with `may_be_saved`.
+#: Data classes whose objects a model file may contain. Other packages add their classes with
+#: `may_be_saved`. NOT_KEPT lists fields that are not saved because only `fit` uses them.
 CLASSES: dict[str, Any] = {
     cls.__name__: cls for cls in (Clustering, Groups, GroupProbabilities, Labels)
 }
 NOT_KEPT = {"Groups": {"weights", "links"}}
-#: Kinds of numpy dtypes without Python objects.
+#: Kinds of numpy dtypes that contain no Python objects.
 ARRAY_KINDS = "biufcUSmM"
 SCALARS = (type(None), str, int, float, bytes, np.generic, dt.date, dt.time, dt.timedelta)
 DATES = {cls.__name__: cls for cls in (dt.datetime, dt.date, dt.time)}
 
 
 def may_be_saved(cls: Class) -> Class:
-    """Let model files hold objects of a data class, whose arrays the caller of `read` checks."""
+    """Allow objects of a data class in model files; usable as a decorator.
+
+    Whoever reads a file must check the arrays of such an object.
+    """
     CLASSES[cls.__name__] = cls
     return cls
 
 
 class PersistError(ValueError):
-    """A model that cannot be saved, or a file that is no model; its message is one line."""
+    """Error for a model that cannot be saved, or a file that is not a valid model.
+
+    Its message is one line.
+    """
 
 
 class Encoder:
-    """Turn values into JSON; `arrays` collects the arrays that the JSON refers to by number."""
+    """Converter of Python values to JSON for a model file.
+
+    The JSON refers to arrays by their position in the list `arrays`.
+    """
 
     def __init__(self) -> None:
         self.arrays: list[np.ndarray] = []
-        self._numbers: dict[int, int] = {}  # numbers of arrays by identity: each is written once
+        # position of each array by its id, so that it is written once
+        self._numbers: dict[int, int] = {}
 
     def encode(self, value: Any, where: str) -> Any:
-        """Return the JSON of a value; ``where`` names the value in an error."""
+        """Return the JSON of a value; ``where`` describes the value in error messages."""
         if isinstance(value, np.generic) and value.dtype.kind not in "mM":
             value = value.item()
         if isinstance(value, SCALARS) and type(value).__name__ != "NaTType":
@@ -59,7 +69,7 @@ class Encoder:
             parts = {k: self.encode(getattr(value, k), f"{where}.{k}") for k in names}
             return {"object": [name, parts]}
         if back_end(value) is not None:
-            value = to_numpy(value)  # a reader of the file may not have the array's package
+            value = to_numpy(value)  # the reading machine may lack this array package
         if isinstance(value, np.ndarray):
             return self._array(value, where)
         if sp.issparse(value):
@@ -72,6 +82,7 @@ class Encoder:
         return self._nested(value, where)
 
     def _nested(self, value: Any, where: str) -> Any:
+        """Return the JSON of a list, tuple or dictionary."""
         if isinstance(value, (tuple, list)):
             items = [self.encode(item, where) for item in value]
             return items if isinstance(value, list) else {"tuple": items}
@@ -83,6 +94,7 @@ class Encoder:
         )
 
     def _array(self, value: np.ndarray, where: str) -> Any:
+        """Return the JSON that refers to an array, and add the array to the list."""
         if value.dtype.kind == "O":
             items = [self.encode(item, where) for item in value.ravel().tolist()]
             return {"objects": [items, list(value.shape)]}
@@ -95,7 +107,7 @@ class Encoder:
 
 
 def _scalar(value: Any, where: str) -> Any:
-    """Return the JSON of a number, text or date; a date of pandas becomes one of Python."""
+    """Return the JSON of a number, text or date; a pandas date becomes a Python date."""
     if isinstance(value, np.generic):
         return {"time": [value.dtype.str, str(value.astype(np.int64))]}
     if isinstance(value, float):
@@ -111,25 +123,25 @@ def _scalar(value: Any, where: str) -> Any:
         )
     if isinstance(value, dt.timedelta):
         return {"date": ["timedelta", [value.days, value.seconds, value.microseconds]]}
-    # a datetime is also a date, so the order of DATES matters
+    # A datetime is also a date, so DATES lists datetime first.
     kind = next(name for name, cls in DATES.items() if isinstance(value, cls))
     return {"date": [kind, value.isoformat()]}
 
 
 class Decoder:
-    """Turn JSON back into values; anything unexpected is an error."""
+    """Converter of a model file's JSON to Python values, which checks the content."""
 
     def __init__(self, arrays: list[np.ndarray]) -> None:
         self.arrays = arrays
 
     def decode(self, value: Any) -> Any:
-        """Return the value of some JSON."""
+        """Return the Python value of a piece of JSON."""
         if value is None or isinstance(value, (bool, int, float, str)):
             return value
         if isinstance(value, list):
             return [self.decode(item) for item in value]
         ((kind, content),) = value.items()
-        return getattr(self, f"read_{kind}")(content)  # one of the methods below
+        return getattr(self, f"read_{kind}")(content)  # calls one of the methods below
 
     def read_array(self, number: Any) -> np.ndarray:
         if not (isinstance(number, int) and 0 <= number < len(self.arrays)):

@@ -1,1 +1,1 @@
-"""Choice of the number of parts and of parameters, and parts that recur in many runs."""
+"""Choice of the number of parts and of parameters, and consensus parts."""

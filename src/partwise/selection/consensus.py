@@ -1,4 +1,4 @@
-"""Parts that recur in many runs: pooled, filtered and grouped by the steps of cNMF."""
+"""Consensus parts, which recur in many random fits, computed by the steps of cNMF."""
 
 from __future__ import annotations
 
@@ -22,33 +22,35 @@ from partwise.evaluation.resampling import check_counts, resample
 from partwise.selection.parameters import check_count
 from partwise.selection.refits import Refits, dense, rows_of
 
-#: Number of entries of X that are copied to float64 at a time.
+#: Maximum number of entries of X that are copied to float64 at a time, to save memory.
 PIECE = 2**24
 
 
 @dataclass(frozen=True, eq=False)
 class Consensus:
-    """Result of `consensus`: k parts, fixed ones first, then by how much they are used.
+    """Result of `consensus`: k parts, in decreasing order of their use in the samples.
+
+    Fixed parts come before all others.
 
     Parameters
     ----------
     parts : ndarray of shape (k, n_features)
-        Parts in the units of X, fitted to it with the usages fixed.
+        Parts in the units of X, fitted to X with the usages fixed.
     usages : ndarray of shape (n_samples, k)
-        Part weights of the samples with the spectra fixed.
+        Part weights of the samples, fitted with the spectra fixed.
     spectra : ndarray of shape (k, n_features)
-        Medians of the groups, in the units in which the runs saw X. Each has sum one, or length
-        one if some are negative.
+        Median of each group of parts, in the units of the data that the runs used. The sum of each
+        spectrum is one. If some entries are negative, its length is one instead.
     stability : ndarray of shape (k,)
         Mean silhouette of each group: 1 if all runs found the same part. NaN for k = 1.
     pooled : ndarray of shape (n_runs k, n_features)
         Parts of all runs, scaled to length one.
     density : ndarray of shape (n_runs k,)
-        Mean distance of each part to its nearest ones; infinite for parts of zeros.
+        Mean distance of each part to its nearest neighbours; infinite for parts of zeros.
     groups : ndarray of shape (n_runs k,)
         Group of each part; -1 if it was removed as an outlier.
     density_threshold : float
-        As given.
+        The argument of `consensus`.
 
     Examples
     --------
@@ -92,9 +94,10 @@ def consensus(
 
     .. math:: \min_{V \ge 0} d_\beta(X', V S)
 
-    with the spectra S fixed and X' as the runs saw it, and the parts solve
-    :math:`\min_{H \ge 0} d_\beta(X, V H)` with these usages. Both solves use the estimator's loss,
-    weights, observed entries, fixed parts and penalties; labels, links and graphs act in the runs.
+    with the spectra S fixed and X' the data of the runs, scaled if ``unit_variance``. The parts
+    solve :math:`\min_{H \ge 0} d_\beta(X, V H)` with these usages. Both solves use the estimator's
+    loss, weights, observed entries, fixed parts and penalties; labels, links and graphs act in the
+    runs.
 
     Parameters
     ----------
@@ -180,9 +183,10 @@ def from_runs(
     refits: Refits,
     rng: np.random.RandomState,
 ) -> Consensus:
-    """Filter and group the parts of many runs, ``pooled`` (n_runs k, n_features).
+    """Return the consensus of the parts of many runs, filtered and grouped.
 
-    ``seen`` is X as the runs saw it, and ``parts`` computes the parts from the usages.
+    ``pooled`` contains the parts of all runs, with shape (n_runs k, n_features). ``seen`` is the
+    scaled X of the runs. ``parts`` is a function that computes the final parts from the usages.
     """
     pooled = unit_rows(pooled)
     density = local_density(pooled, max(1, int(neighborhood * n_runs)))
@@ -205,7 +209,7 @@ def from_runs(
         order = _fixed_first(order, groups, np.asarray(to_numpy(fixed)), k)
     groups[kept] = np.argsort(order)[groups[kept]]
     usages, spectra = usages[:, order], spectra[order]
-    if fixed is not None:  # in the units of the fixed entries
+    if fixed is not None:  # scaled to the units of the fixed entries
         usages[:, : len(fixed)] *= _sizes(spectra[: len(fixed)], np.asarray(to_numpy(fixed)))
     usages = np.ascontiguousarray(usages)
     stability = group_silhouettes(pooled[kept], groups[kept], k)
@@ -215,7 +219,10 @@ def from_runs(
 
 
 def _fixed_first(order: AnyArray, groups: AnyArray, fixed: AnyArray, k: int) -> AnyArray:
-    """Put the groups of the fixed parts, which come first in each run, before the others."""
+    """Return the order of the groups, with those of fixed parts before the others.
+
+    Fixed parts come first in each run, so their positions identify their groups.
+    """
     counts = np.zeros((len(fixed), k))
     for part in range(len(fixed)):
         own = groups[part::k]
@@ -225,7 +232,7 @@ def _fixed_first(order: AnyArray, groups: AnyArray, fixed: AnyArray, k: int) -> 
 
 
 def _sizes(spectra: AnyArray, fixed: AnyArray) -> AnyArray:
-    """Return the divisors that give spectra the fixed entries; usages are multiplied by them."""
+    """Return the factors of usages that give the fixed spectra their original scale."""
     known = ~np.isnan(fixed)
     both = (np.where(known, a, 0).sum(axis=1) for a in (spectra, fixed))
     return ratio(*both)
@@ -235,10 +242,10 @@ def _runs_of_draws(
     refits: Refits, X: Any, k: int, n_runs: int, rng: np.random.RandomState, kind: str,
     unit_variance: bool,
 ) -> list[tuple[AnyArray, AnyArray | None]]:  # fmt: skip
-    """Run fits that each use newly drawn counts."""
+    """Return the parts of many fits, each to newly drawn counts."""
     if back_end(X) is not None:
         raise ValueError("bootstrap needs X as a numpy or scipy array.")
-    if refits.missing_values == 0:  # a count that is drawn as 0 is still observed
+    if refits.missing_values == 0:  # a count that is drawn as 0 is observed, not missing
         seen = sp.csr_array((np.ones_like(X.data), X.indices, X.indptr), X.shape)
         weight = refits.given.get("entry_weight")
         given = {"entry_weight": seen if weight is None else sp.csr_array(seen.multiply(weight))}
@@ -254,9 +261,9 @@ def _runs_of_draws(
 
 
 def scaled(X: Any, refits: Refits) -> tuple[Any, Refits]:
-    """Divide each feature by its standard deviation; constant ones stay.
+    """Return X with each feature divided by its standard deviation.
 
-    Fixed and seeded parts are divided in the same way.
+    Constant features stay the same. Fixed and seeded parts are divided in the same way.
     """
     weights = {name: refits.given.get(name) for name in ("sample_weight", "entry_weight")}
     scale = deviation_scale(X, refits.missing_values, **weights)
@@ -269,7 +276,7 @@ def scaled(X: Any, refits: Refits) -> tuple[Any, Refits]:
 
 
 def deviation_scale(X: Any, missing: float | None = None, **weights: Any) -> AnyArray:
-    """Return the inverse standard deviation of each feature; 1 for constant ones."""
+    """Return the inverse standard deviation of each feature; 1 for constant features."""
     mean, squares = feature_moments(X, missing, **weights)
     variance = squares - mean**2
     spread = variance > 1e-12 * mean**2
@@ -277,7 +284,7 @@ def deviation_scale(X: Any, missing: float | None = None, **weights: Any) -> Any
 
 
 def times(X: Any, scale: AnyArray) -> Any:
-    """Multiply each feature by a number, where X is."""
+    """Return X with each feature multiplied by a number, in the same kind of array."""
     if back_end(X) is not None:
         return X * as_data(X).small(scale.astype(numpy_dtype(X.dtype)))
     scale = scale.astype(X.dtype)
@@ -287,7 +294,7 @@ def times(X: Any, scale: AnyArray) -> Any:
 def feature_moments(
     X: Any, missing: float | None = None, *, sample_weight: Any = None, entry_weight: Any = None
 ) -> tuple[AnyArray, AnyArray]:
-    """Return mean and mean square of each feature over its observed entries, in float64."""
+    """Return mean and mean square of each feature over observed entries, in float64."""
     if not (missing is None and sample_weight is None and entry_weight is None):
         return _weighted_moments(X, missing, sample_weight, entry_weight)
     if sp.issparse(X):
@@ -306,7 +313,7 @@ def feature_moments(
 def _weighted_moments(
     X: Any, missing: float | None, sample_weight: Any, entry_weight: Any
 ) -> tuple[AnyArray, AnyArray]:
-    """Return mean and variance of each feature with weights, without missing entries."""
+    """Return the weighted mean and mean square of each feature's observed entries."""
     if back_end(X) is not None:
         raise ValueError(
             "unit_variance=True with missing_values or weights needs X as a numpy or scipy array; "
@@ -338,7 +345,10 @@ def _weighted_moments(
 
 
 def _grouped(pooled: AnyArray, k: int, n_init: int, rng: np.random.RandomState) -> AnyArray:
-    """Group the rows by k-means, without threads, since the products are too small for them."""
+    """Return the k-means group of each row.
+
+    Only one thread is used, because the products are too small for several.
+    """
     from sklearn.cluster import KMeans
 
     with one_blas_thread, threadpool_limits(1, user_api="openmp"):
@@ -353,12 +363,12 @@ def stability_of(pooled: AnyArray, k: int, rng: np.random.RandomState) -> float:
 
 
 def over_sums(H: AnyArray) -> AnyArray:
-    """Scale rows to sum one; rows of zeros stay."""
+    """Return H with each row divided by its sum; rows of zeros stay zero."""
     return ratio(H, np.broadcast_to(H.sum(axis=1, keepdims=True), H.shape))
 
 
 def local_density(pooled: AnyArray, neighbors: int) -> AnyArray:
-    """Return the mean distance of each row to its nearest others; infinite for zeros."""
+    """Return the mean distance of each row to its nearest rows; inf for zero rows."""
     distances = distances_of_unit(pooled)
     np.fill_diagonal(distances, np.inf)
     nearest = min(neighbors, len(pooled) - 1)
@@ -368,14 +378,15 @@ def local_density(pooled: AnyArray, neighbors: int) -> AnyArray:
 
 
 def distances_of_unit(pooled: AnyArray) -> AnyArray:
-    """Return Euclidean distances between rows of length one."""
+    """Return the Euclidean distances between all pairs of rows of length one."""
     return np.sqrt(np.maximum(2 - 2 * pooled @ pooled.T, 0))
 
 
 def group_silhouettes(pooled: AnyArray, groups: AnyArray, k: int) -> AnyArray:
-    """Return the mean silhouette of each group; NaN for k = 1, without another group.
+    """Return the mean silhouette of each group; NaN if k = 1.
 
-    Zero for a group of one, and for all if fewer than two groups have parts or every part is alone.
+    The silhouette of a group with one part is zero. All are zero if fewer than two groups have
+    parts, or if each part has its own group.
     """
     if k == 1:
         return np.full(1, np.nan)
@@ -390,6 +401,7 @@ def group_silhouettes(pooled: AnyArray, groups: AnyArray, k: int) -> AnyArray:
 
 
 def _check(k: Any, n_runs: Any, threshold: Any, neighborhood: Any) -> None:
+    """Raise an error if a numeric argument of `consensus` is out of range."""
     check_count("k", k, 1)
     check_count("n_runs", n_runs, 2)
     limits = (("density_threshold", threshold, 2), ("neighborhood", neighborhood, 1))

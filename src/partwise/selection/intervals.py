@@ -1,4 +1,4 @@
-"""Confidence intervals of parts and part weights by bootstrap."""
+"""Bootstrap confidence intervals for parts and part weights of a fitted NMF."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from partwise.model.losses import beta_of
 from partwise.selection.parameters import check_count
 from partwise.selection.refits import Refits, dense, rows_of
 
-#: Number of entries that are computed at a time.
+#: Maximum number of array entries that `_curvature` computes at a time, to save memory.
 PIECE = 2**22
-#: Relative difference of two objectives that rounding may explain.
+#: Relative difference between two objectives that rounding errors may cause.
 SAME = 1e-3
 
 
@@ -38,9 +38,9 @@ class Intervals:
     Parameters
     ----------
     parts, parts_low, parts_high : ndarray of shape (k, n_features)
-        Parts of the model, and the ends of their intervals.
+        Parts of the model, and the lower and upper ends of their intervals.
     codes, codes_low, codes_high : ndarray of shape (n_samples, k)
-        Part weights of the model, and the ends of their intervals.
+        Part weights of the model, and the lower and upper ends of their intervals.
     level : float
         As given.
     n_draws : int
@@ -93,7 +93,7 @@ def bootstrap_intervals(
     model : NMF
         Fitted, with ``beta_loss`` "frobenius" or "kullback-leibler", without penalties and links.
     n_draws : int, default=200
-        Number of draws; more draws make the ends of the intervals more certain.
+        Number of resampled data sets; more of them make the ends of the intervals more certain.
     draw : {"samples", "poisson", "multinomial"}, default="samples"
         "samples" draws as many samples with replacement; use it if your samples come from a larger
         population. The others draw the counts of the same samples again, as in `consensus`.
@@ -154,7 +154,7 @@ def bootstrap_intervals(
             )
     rng = check_random_state(random_state)
     known = _known(model, H.shape)
-    parts, codes = StandardScaler(), StandardScaler()  # for running means and variances
+    parts, codes = StandardScaler(), StandardScaler()  # used only for running means and variances
     for _ in range(n_draws):
         drawn = _one_draw(X, V, H, draw, rng, refits, known)
         parts.partial_fit(drawn.reshape(1, -1))
@@ -173,7 +173,7 @@ def bootstrap_intervals(
 
 
 def _known(model: Any, shape: tuple[int, int]) -> AnyArray:
-    """Return a mask of the fixed entries of the parts."""
+    """Return a boolean mask of the fixed entries of the parts."""
     known = np.zeros(shape, bool)
     if model.fixed_components is not None:
         fixed = np.asarray(to_numpy(model.fixed_components), dtype=float)
@@ -185,9 +185,9 @@ def _one_draw(
     X: Any, V: AnyArray, H: AnyArray, draw: str, rng: np.random.RandomState, refits: Refits,
     known: AnyArray,
 ) -> AnyArray:  # fmt: skip
-    """Fit resampled data; return the parts in the order and with the sums of H."""
+    """Fit resampled data, and return the parts in the order and with the sums of H."""
     n = X.shape[0]
-    # entries above zero, since a multiplicative step cannot leave zero
+    # Initial values are above zero, because a multiplicative update cannot leave zero.
     W, start = (
         np.maximum(Z, 1e-3 * Z.mean(axis=axis, keepdims=True)).astype(X.dtype)
         for Z, axis in ((V, 0), (H, 1))
@@ -202,7 +202,7 @@ def _one_draw(
     with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         model = refits.with_given(**given).fit(X, **settings)
     found = np.asarray(to_numpy(model.components_), dtype=np.float64)
-    free = np.flatnonzero(~known.any(axis=1))  # the others keep their place and their scale
+    free = np.flatnonzero(~known.any(axis=1))  # fixed parts keep their position and scale
     order = linear_sum_assignment(-unit_rows(H[free]) @ unit_rows(found[free]).T)[1]
     matched = found[free][order]
     mass = matched.sum(axis=1, keepdims=True)
@@ -213,7 +213,7 @@ def _one_draw(
 
 @dataclass(frozen=True, eq=False)
 class _Weights:
-    """Weights of samples (n,) and of entries; entries that are missing have weight zero."""
+    """Weights of samples and of entries in a fit; a missing entry has weight zero."""
 
     samples: AnyArray
     entries: Any
@@ -225,7 +225,7 @@ class _Weights:
         return self.entries is None and self.missing is None
 
     def of(self, x: AnyArray, at: slice) -> AnyArray:
-        """Return the weights of entries of some samples, without those of the samples."""
+        """Return the entry weights of some samples, not multiplied by sample weights."""
         w = np.ones_like(x) if self.entries is None else dense(self.entries[at])
         if self.missing is None:
             return w
@@ -233,7 +233,10 @@ class _Weights:
 
 
 def _weights(X: Any, V: AnyArray, H: AnyArray, model: Any, refits: Refits) -> _Weights:
-    """Return the weights of the fit; raise if it had other data or weights."""
+    """Return the weights that the model was fitted with.
+
+    Raise an error if X or the weights differ from those of the fit.
+    """
     estimator = refits.copy(n_components=len(H), init="random")
     what = described(estimator)
     checked = check(estimator, what, X, FitInputs(**refits.given))
@@ -259,17 +262,18 @@ def _weights(X: Any, V: AnyArray, H: AnyArray, model: Any, refits: Refits) -> _W
 def _curvature(
     X: Any, V: AnyArray, H: AnyArray, beta: float, weights: _Weights
 ) -> tuple[AnyArray, AnyArray]:
-    """Return standard errors of parts and of part weights, each with the other factor fixed.
+    """Return standard errors of parts and part weights, with the other factor fixed.
 
-    Kullback-Leibler: the inverse of Σ x/μ² v vᵀ + diag(g/1.5)², where g > 0 is the slope at an
-    entry that is zero: exp(-g z) is 0.05 at z = 3/g, which is two such deviations. Frobenius:
-    (Σ v vᵀ)⁻¹ times the residual variance of the feature or sample, with n - k or p - k degrees of
-    freedom. All sums are weighted.
+    For Kullback-Leibler, the covariance is the inverse of Σ x/μ² v vᵀ + diag(g/1.5)². Here g > 0 is
+    the slope of the loss at an entry that is zero. The likelihood exp(-g z) of the value z is 0.05
+    at z = 3/g, which is two standard errors of 1.5/g. For Frobenius, the covariance is (Σ v vᵀ)⁻¹
+    times the residual variance of the feature or sample, with n - k or p - k degrees of freedom.
+    All sums are weighted.
     """
     k, p = H.shape
     step = max(1, PIECE // (p * k))
     of_codes, slopes, variance = np.zeros(V.shape), np.zeros((p, k)), np.zeros(p)
-    one = beta == 2 and weights.by_sample  # all features have the same information
+    one = beta == 2 and weights.by_sample  # the information matrix is the same for all features
     information, observed = np.zeros((1 if one else p, k, k)), np.zeros(p)
     for start in range(0, len(V), step):
         at = slice(start, start + step)
@@ -301,7 +305,10 @@ def _curvature(
 
 
 def _roots(information: AnyArray, slope: AnyArray | float = 0.0) -> AnyArray:
-    """Return the square roots of the inverses' diagonals; 0 without information."""
+    """Return standard errors: roots of the diagonal of the inverse information matrix.
+
+    An entry without information has standard error 0.
+    """
     own = np.diagonal(information, axis1=-2, axis2=-1) + (np.maximum(slope, 0) / 1.5) ** 2
     root = np.sqrt(np.where(own > 0, own, 1))
     alike = information / (root[..., :, None] * root[..., None, :])
@@ -312,7 +319,7 @@ def _roots(information: AnyArray, slope: AnyArray | float = 0.0) -> AnyArray:
 
 
 def _check_memory(X: Any, k: int) -> None:
-    """Refuse a Dask array, whose draws need all of X and the intervals in this process."""
+    """Raise an error for a Dask X, because draws and intervals need X in this process."""
     if not hasattr(X, "to_delayed"):
         return
     n, p = X.shape
@@ -325,6 +332,7 @@ def _check_memory(X: Any, k: int) -> None:
 
 
 def _check(model: Any, draw: str, level: float) -> float:
+    """Return β of the model's loss; raise an error if an argument is not supported."""
     if not isinstance(model, NMF):
         raise TypeError(
             f"model must be a fitted NMF, got {type(model).__name__}; with a penalty, parts are "

@@ -1,4 +1,4 @@
-"""Choose parameters by held-out labels or pairs if there are any, else by held-out entries."""
+"""Choice of parameters by cross-validation on labels, links or entries of X."""
 
 from __future__ import annotations
 
@@ -30,30 +30,31 @@ from partwise.knowledge.links import Links, check_links
 from partwise.selection.refits import Refits, rows_of
 from partwise.selection.search_log import Progress, SearchLog
 
-#: Number of entries of X above which a split is made again for each fit instead of being kept.
+#: Number of entries of X above which a split is not kept in memory, but computed again for each
+#: fit.
 KEPT = 2**27
-#: Number of entries that a split should hide; see `hidden_share`.
+#: Minimum number of entries that a split hides; see `hidden_share`.
 ENOUGH = 20_000
 
-#: Returns the error of the model with these parameters in one split.
+#: Function that fits the model with given parameters, and returns its error in one split.
 Trial = Callable[[Mapping[str, Any], int], float]
 
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """Result of `select`; arrays have one row per point of the grid.
+    """Result of `select`; arrays have one row per combination of parameters.
 
     Parameters
     ----------
     best : dict
-        The parameters with the lowest mean error. Of equal ones, those that come first in the
-        grid, so list the plainest value first.
+        The parameters with the lowest mean error. Of equal ones, the first in the grid, so list the
+        simplest value first.
     good : list of dict
-        All points whose error is within one standard error of the lowest, including ``best``.
+        All combinations whose error is within one standard error of the lowest, including ``best``.
     grid : list of dict
-        All points.
+        All combinations of parameters, called points.
     errors : ndarray of shape (n_points, n_splits)
-        The share of wrong labels or of violated pairs, or the loss at hidden entries.
+        The share of wrong labels or of violated links, or the loss at hidden entries.
     excess : ndarray of shape (n_points, 2)
         Mean difference to the error of the best point in the same splits, and the standard error
         of that mean.
@@ -77,7 +78,7 @@ class Selection:
     by: str
 
     def table(self) -> str:
-        """Format a line per point: parameters, error, excess and its standard error.
+        """Return a text table of all points with their errors.
 
         Returns
         -------
@@ -112,14 +113,15 @@ def select(
     progress: Progress | None = None,
     **fit_params: Any,
 ) -> Selection:
-    """Choose parameters by held-out labels or pairs if there are any, else by held-out entries.
+    """Choose parameters by the error on held-out labels, pairs or entries of X.
 
-    With labels in ``y``, each of ``n_splits`` folds hides some of them. The model is fitted to all
-    samples with the other labels, and the error is the share of hidden labels that it predicts
-    wrongly. With pairs, each model is fitted without them, and its part weights are clustered. The
-    error is the mean of two shares: of must-linked pairs in different clusters, and of
-    cannot-linked pairs in the same cluster. Otherwise a random ``share`` of the entries is hidden,
-    the same for every point, and the error is the loss at them.
+    The grid contains points, which are combinations of parameters. With labels in ``y``, each of
+    ``n_splits`` folds hides some of them. The model is fitted to all samples with the other labels,
+    and the error is the share of hidden labels that it predicts wrongly. With pairs, each model is
+    fitted without them, and its part weights are clustered. The error is the mean of two shares: of
+    must-linked pairs in different clusters, and of cannot-linked pairs in the same cluster.
+    Otherwise a random ``share`` of the entries is hidden, the same for every point, and the error
+    is the loss at them.
 
     The best point has the lowest mean error. Points are as good if their error is higher by at
     most one standard error of that difference over the splits. A Dask X is fitted chunk by chunk.
@@ -214,7 +216,10 @@ def select(
 
 
 def within_one(errors: AnyArray) -> tuple[int, AnyArray, AnyArray]:
-    """Return the best row, excess with its standard error, and rows within one error."""
+    """Return the best row, all excess errors, and the rows within one standard error.
+
+    The excess is the mean difference to the best row's error, with its standard error.
+    """
     best = int(errors.mean(axis=1).argmin())
     above = errors - errors[best]
     error = above.std(axis=1, ddof=1) / np.sqrt(errors.shape[1])
@@ -225,7 +230,7 @@ def within_one(errors: AnyArray) -> tuple[int, AnyArray, AnyArray]:
 def by_entries(
     X: Any, refits: Refits, share: float | None, n_splits: int, rng: np.random.RandomState
 ) -> Trial:
-    """Return a trial whose error is the loss at entries that a split hides."""
+    """Return a function that fits a model and returns its loss at hidden entries of X."""
     if "missing_values" not in refits.estimator.get_params():
         raise ValueError(
             f"{refits.caller} hides entries from the estimator, which needs a missing_values "
@@ -244,7 +249,7 @@ def by_entries(
         return hold_out(X, share, missing_values=missing, random_state=seed, **weights)
 
     def split(number: int) -> HeldOut:
-        with lock:  # once, if several models are fitted to it in parallel
+        with lock:  # compute a split once, even if several threads need it
             return hidden(number)
 
     def trial(settings: Mapping[str, Any], number: int) -> float:
@@ -253,21 +258,24 @@ def by_entries(
         more: dict[str, Any] = {"missing_values": held.missing_values}
         more["random_state"] = int(seeds[number, 1])
         if getattr(model, "init", "") is None:
-            # NNDSVD starts from an X whose missing entries are filled in, and may keep errors there
+            # NNDSVD begins with filled-in values at the hidden entries, which could bias the fit
+            # there.
             more["init"] = "random"
-        with suppress_convergence_warning():  # max_iter is the same for all: part of the comparison
+        # `max_iter` is the same for all models and part of the comparison
+        with suppress_convergence_warning():
             return held.error(refits.fit(held.X, **{**settings, **more}))
 
-    split(0)  # raises for an impossible share before any fit
+    split(0)  # raise an error for an impossible share before any fit
     return trial
 
 
 def hidden_share(shape: tuple[int, int], n_splits: int) -> float:
-    """Return the share of entries to hide: a tenth, or fewer where fewer are enough.
+    """Return the share of entries to hide in each split: 10%, or less for a large X.
 
-    One part too many has n + p numbers, which raise the error at an entry by q = (n + p) / np of
-    the noise, with a standard error of √(2q). Seeing that at three standard errors takes 72/q
-    entries. All splits together hide 200/q, and each at least 20,000.
+    One part too many adds n + p numbers to the model. They raise the error at an entry by q = (n +
+    p) / np of the noise variance, with a standard error of √(2q). Detecting this at three standard
+    errors takes 72/q entries. All splits together hide 200/q entries, and each hides at least
+    20,000.
     """
     n, p = shape
     return min(0.1, max(200 / ((n + p) * n_splits), ENOUGH / (n * p)))
@@ -276,7 +284,10 @@ def hidden_share(shape: tuple[int, int], n_splits: int) -> float:
 def _by_links(
     X: Any, links: Links, n_splits: int, rng: np.random.RandomState, refits: Refits
 ) -> Trial:
-    """Return a trial whose error is the share of violated pairs in a fold, times the folds."""
+    """Return a function that fits a model and returns its share of violated links.
+
+    The links of one fold count, times the number of folds.
+    """
     pairs = [links.must, links.cannot]
     weight = np.concatenate([np.full(len(some), 1 / len(some)) for some in pairs if len(some)])
     weight /= weight.sum()
@@ -303,7 +314,10 @@ def _by_links(
 def _by_labels(
     X: Any, y: Any, labels: Any, n_splits: int, rng: np.random.RandomState, refits: Refits
 ) -> tuple[Trial, int]:
-    """Return a trial whose error is the share of a fold's labels predicted wrongly; the folds."""
+    """Return a function for a model's error on held-out labels, and the fold number.
+
+    The error is the share of the labels in one fold that the model predicts wrongly.
+    """
     fold = np.full(len(labels.codes), -1)
     fold[labels.mask] = label_folds(labels.codes[labels.mask], n_splits, rng)
     n_folds = int(fold.max()) + 1
@@ -332,7 +346,7 @@ def _by_labels(
 
 
 def _points(grid: Any, estimator: Any) -> list[dict[str, Any]]:
-    """Return the points of the grid, in the given order."""
+    """Return all combinations of parameters in the grid, in the given order."""
     grids = [grid] if isinstance(grid, Mapping) else list(grid)
     points: list[dict[str, Any]] = []
     for one in grids:
@@ -355,6 +369,6 @@ def _points(grid: Any, estimator: Any) -> list[dict[str, Any]]:
 
 
 def check_count(name: str, value: Any, least: int) -> None:
-    """Raise if a count is not a whole number of at least ``least``."""
+    """Raise an error if a count is not an integer of at least ``least``."""
     if not isinstance(value, Integral) or int(value) < least:
         raise ValueError(f"{name} must be a whole number of at least {least}; got {value!r}.")

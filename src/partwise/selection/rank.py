@@ -1,4 +1,4 @@
-"""Choose the number of parts by held-out entries, with the stability of parts and clusters."""
+"""Choice of the number of parts by held-out entries of X and stability of fits."""
 
 from __future__ import annotations
 
@@ -26,13 +26,15 @@ from partwise.selection.refits import Refits
 from partwise.selection.search_log import Progress, SearchLog
 from partwise.solvers.many_starts import ARRAYS
 
-#: Number of samples whose clusters are compared, since the matrix of their pairs is dense.
+#: Maximum number of samples whose clusters are compared, because the matrix of sample pairs is
+#: dense.
 COMPARED = 500
-#: Number of entries of X from which three splits in single precision are enough.
+#: Number of entries of X from which three splits in single precision are enough for `choose_k`.
 LARGE = 1_000_000
-#: Multiply-adds of a product with X that take as long as the Python code of an iteration.
+#: Number of multiply-adds in a product with X that takes as long as the Python code of an
+#: iteration.
 ALONE = 2**21
-#: Largest number of parts that is tried by default.
+#: Largest number of parts that `choose_k` tries by default.
 MOST = 50
 
 
@@ -43,7 +45,7 @@ class Choice:
     Parameters
     ----------
     k : int
-        The answer: the smallest of ``good``.
+        The chosen number of parts: the smallest of ``good``.
     good : list of int
         All numbers whose error is within one standard error of the lowest.
     numbers : ndarray of shape (n_numbers,)
@@ -82,9 +84,10 @@ class Choice:
 
     @property
     def edge(self) -> str:
-        """Side of the range at which the best number lies: "largest", "smallest" or "".
+        """End of the tried range at which the best number lies, or "" if it is inside.
 
-        Numbers beyond that side may be better. One part is not a side, since there are no fewer.
+        The value is "largest" or "smallest"; numbers beyond that end may be better. One part is not
+        an end, because no smaller number exists.
         """
         best = int(self.errors.mean(axis=1).argmin())
         if len(self.numbers) - 1 == best > 0 and self.numbers[best] < self.most:
@@ -93,7 +96,7 @@ class Choice:
         return "smallest" if low else ""
 
     def remarks(self) -> list[str]:
-        """Describe a best number at the end of the range, and a flat curve.
+        """Return warnings about a best number at the end of the range, or a flat curve.
 
         Returns
         -------
@@ -116,7 +119,7 @@ class Choice:
         return remarks
 
     def table(self) -> str:
-        """Format a line per number: error, excess, its standard error, and both stabilities.
+        """Return a text table with the errors and stabilities of each number of parts.
 
         Returns
         -------
@@ -247,13 +250,14 @@ def _measured(
     X: Any, refits: Refits, log: SearchLog, trial: Trial, tried: list[int], n_splits: int,
     n_runs: int, patience: int | None, short: bool,
 ) -> tuple[AnyArray, AnyArray]:  # fmt: skip
-    """Return errors and stabilities of the numbers until ``patience`` are clearly worse.
+    """Return errors and stabilities, until ``patience`` numbers of parts are worse.
 
-    If ``short`` is True, stabilities are those of short fits to a random subset of the samples.
+    If ``short`` is true, stabilities come from short fits to a random subset of the samples.
     """
     errors, signs = np.empty((len(tried), n_splits)), np.full((len(tried), 2), np.nan)
 
     def work(row: int, split: int) -> None:
+        """Compute one entry of the results: an error in a split, or the stabilities."""
         k = tried[row]
         if split < n_splits:
             one = partial(trial, {"n_components": k}, split)
@@ -267,7 +271,8 @@ def _measured(
 
     patience = len(tried) if patience is None else patience
     done, end = 0, min(1 + patience, len(tried))
-    while done < end:  # rows before `end` are needed whatever their errors; the longest fits first
+    # The rows before `end` are needed whatever their errors are. The longest fits run first.
+    while done < end:
         rows, splits = reversed(range(done, end)), reversed(range(n_splits + 1))
         side_by_side(work, list(itertools.product(rows, splits)), at_once(X, max(tried)))
         done, end = end, min(_end(errors[:end], patience), len(tried))
@@ -275,9 +280,10 @@ def _measured(
 
 
 def at_once(X: Any, k: int) -> int:
-    """Return the number of parallel fits that pay in one interpreter and fit into memory.
+    """Return how many parallel fits are worthwhile and fit into memory.
 
-    Each holds an array like X, and factors. Fits of a Dask array use the whole cluster each.
+    Each fit needs an array as large as X, and factors. A fit of a Dask array uses the whole
+    cluster, so such fits run one after the other.
     """
     if hasattr(X, "to_delayed"):
         return 1
@@ -287,24 +293,24 @@ def at_once(X: Any, k: int) -> int:
 
 
 def _end(errors: AnyArray, patience: int) -> int:
-    """Return the number of rows until ``patience`` of them are clearly worse than the best."""
+    """Return the row at which ``patience`` rows are clearly worse than the best."""
     return int(np.flatnonzero(within_one(errors)[2])[-1]) + 1 + patience
 
 
 def _decide(tried: AnyArray, errors: AnyArray, signs: AnyArray) -> Choice:
-    """Apply the one-standard-error rule to differences in the same splits."""
+    """Return the choice by the one-standard-error rule, applied to paired differences."""
     _, excess, near = within_one(errors)
     good = [int(k) for k in tried[near]]
     return Choice(min(good), good, tried, errors, excess, signs[:, 0], signs[:, 1])
 
 
 def _text(value: float) -> str:
-    """Format a value; NaN, for one part or without runs, becomes a dash."""
+    """Return a value as text; NaN, which means that it was not computed, as a dash."""
     return "-" if np.isnan(value) else f"{value:.3f}"
 
 
 def _peak(X: Any) -> float:
-    """Return the largest absolute value of X; of a Dask array chunk by chunk."""
+    """Return the largest absolute value of X; a Dask array is read chunk by chunk."""
     if not hasattr(X, "to_delayed"):
         return float(abs(X).max())
     import dask
@@ -314,13 +320,13 @@ def _peak(X: Any) -> float:
 
 
 def _drawn(n: int, size: int, rng: np.random.RandomState) -> AnyArray:
-    """Draw different rows, in order."""
+    """Return random row numbers without repetition, in increasing order."""
     children = np.random.default_rng(rng.randint(2**31 - 1))
     return np.sort(children.choice(n, min(n, size), replace=False, shuffle=False))
 
 
 def _some(X: Any, k: int, rng: np.random.RandomState) -> Any:
-    """Return random samples in this process: a million entries, or twenty per part."""
+    """Return random samples in memory: a million entries, or twenty samples per part."""
     n, p = X.shape
     X = X[_drawn(n, max(LARGE // p, 20 * k), rng)]
     return X.compute() if hasattr(X, "to_delayed") else X
@@ -329,7 +335,7 @@ def _some(X: Any, k: int, rng: np.random.RandomState) -> Any:
 def _stabilities(
     refits: Refits, X: Any, k: int, n_runs: int, rng: np.random.RandomState
 ) -> tuple[float, float]:
-    """Return stability of parts and cophenetic correlation of clusters over runs."""
+    """Return the stability of parts and the cophenetic correlation over several runs."""
     some = _drawn(X.shape[0], COMPARED, rng)
     with suppress_convergence_warning():
         found = refits.runs(X, k, n_runs, rng, rows=some)
@@ -338,7 +344,10 @@ def _stabilities(
 
 
 def cophenetic_correlation(clusterings: list[AnyArray]) -> float:
-    """Return how well a tree describes how often two samples share a cluster; 1 if all agree."""
+    """Return the cophenetic correlation of several clusterings; 1 if all agree.
+
+    It measures how well a tree describes how often two samples share a cluster.
+    """
     together = np.mean([labels[:, None] == labels for labels in clusterings], axis=0)
     apart = squareform(1 - together, checks=False)
     if apart.size < 2 or apart.min() == apart.max():
@@ -349,7 +358,7 @@ def cophenetic_correlation(clusterings: list[AnyArray]) -> float:
 def _check(
     numbers: Iterable[Any], n_splits: Any, n_runs: Any, patience: Any, least: int
 ) -> list[int]:
-    """Return the numbers to try, in order; raise if one is below ``least``."""
+    """Return the sorted numbers of parts to try, after checking all arguments."""
     tried = list(numbers)
     if not tried or not all(isinstance(k, Integral) and int(k) >= 1 for k in tried):
         raise ValueError(f"numbers must be whole numbers of at least 1; got {tried!r}.")

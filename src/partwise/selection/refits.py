@@ -1,7 +1,7 @@
-"""Fits that repeat an estimator with everything that it and its fit were given.
+"""Fits of copies of an estimator with all of its settings and fit arguments.
 
-All functions that fit a copy of an estimator go through `Refits`, so that no setting of it (missing
-values, weights, links, fixed parts, terms) is lost on the way.
+Every function that fits a copy of an estimator uses `Refits`. No setting of the estimator (missing
+values, weights, links, fixed parts, penalty terms) can then be forgotten.
 """
 
 from __future__ import annotations
@@ -33,22 +33,23 @@ from partwise.model.factor_model import FactorModel
 from partwise.model.subproblems import Divergence, Quadratic, kkt_residual
 from partwise.solvers.steps import bounded, hals, newton, solve_quadratic
 
-#: Largest KKT residual, and number of iterations, with which fits with fixed factors end.
+#: Stopping rule of fits in which one factor is fixed: KKT residual and maximum number of
+#: iterations.
 TOL, MOST = 1e-4, 200
 
 
 @dataclass(frozen=True, eq=False)
 class Refits:
-    """An unfitted estimator, and the arguments that each of its fits gets.
+    """An unfitted estimator, with the arguments for each fit of its copies.
 
     Parameters
     ----------
     estimator : estimator
-        Copied for each fit.
+        The estimator to copy for each fit.
     caller : str
-        The function that fits, for error messages.
+        Name of the public function that fits, for error messages.
     given : dict
-        Arguments of ``estimator.fit`` other than X; those that are None are left out.
+        Arguments of ``estimator.fit`` other than X. Arguments that are None are removed.
     """
 
     estimator: Any
@@ -67,10 +68,12 @@ class Refits:
 
     @property
     def _kind(self) -> str:
+        """Class name of the estimator."""
         return type(self.estimator).__name__
 
     @property
     def missing_values(self) -> float | None:
+        """Value that marks missing entries for the estimator, or None."""
         found: float | None = getattr(self.estimator, "missing_values", None)
         return found
 
@@ -82,7 +85,7 @@ class Refits:
 
     @classmethod
     def of_fitted(cls, model: Any, caller: str, given: Mapping[str, Any]) -> Refits:
-        """Return the fits of a fitted model, with the same arguments as its own fit."""
+        """Return the `Refits` of a fitted model; require the arguments of its own fit."""
         refits = cls(model, caller, given)
         for name in vars(model).get("_fit_arguments", ()):
             if name not in refits.given:
@@ -92,13 +95,16 @@ class Refits:
         return refits
 
     def refuse_arguments(self, *names: str, because: str) -> None:
-        """Raise if the fit has one of these arguments."""
+        """Raise an error if the fit arguments include one of these names."""
         for name in names:
             if name in self.given:
                 raise ValueError(f"{self.caller} does not support {name}: {because}.")
 
     def without_start(self) -> Refits:
-        """Refuse a custom start, since each of many fits needs a start of its own."""
+        """Return self; raise an error for custom initial factors.
+
+        Each of many fits needs its own initial factors.
+        """
         if getattr(self.estimator, "init", None) == "custom":
             raise ValueError(
                 f"{self.caller} does not support init='custom', because each fit needs its own "
@@ -108,7 +114,7 @@ class Refits:
         return self
 
     def results(self, results: Any) -> Any:
-        """Return where a search keeps its results: ``results`` or the checkpoint folder."""
+        """Return where a search stores its results: ``results`` or the checkpoint folder."""
         folder = getattr(self.estimator, "checkpoint", None)
         if results is not None or folder is None:
             return results
@@ -116,10 +122,10 @@ class Refits:
         return folder
 
     def samples(self, X: Any, *, tensors: bool = False) -> tuple[Any, Refits]:
-        """Check X; return it with NaN where entries are missing, and the fits of that array.
+        """Return the checked X with NaN at missing entries, and the `Refits` for that X.
 
-        Dask arrays stay where they are, and tensors too if asked for; other arrays come into this
-        process. Under ``missing_values=0`` a sparse X stays as it is.
+        Dask arrays stay on their cluster, and tensors on their device if ``tensors`` is true. Other
+        arrays are copied to this process. With ``missing_values=0``, a sparse X stays as it is.
         """
         missing = self.missing_values
         served = back_end(as_missing(X, missing)) if missing is not None else back_end(X)
@@ -138,32 +144,32 @@ class Refits:
         return X, self.with_settings(missing_values=np.nan)
 
     def with_settings(self, **settings: Any) -> Refits:
-        """Return the same fits with other parameters of the estimator."""
+        """Return a copy of self with other parameters of the estimator."""
         return replace(self, estimator=clone(self.estimator).set_params(**settings))
 
     def with_given(self, **given: Any) -> Refits:
-        """Return the same fits with other arguments of the fit."""
+        """Return a copy of self with other arguments of the fit."""
         return replace(self, given={**self.given, **given})
 
     def copy(self, **settings: Any) -> Any:
-        """Return an unfitted copy of the estimator with these parameters, without a checkpoint."""
+        """Return an unfitted copy of the estimator with new parameters and no checkpoint."""
         model = clone(self.estimator)
         if "checkpoint" in model.get_params(deep=False):
             settings = {"checkpoint": None, **settings}
         return model.set_params(**settings)
 
     def fit(self, X: Any, **settings: Any) -> Any:
-        """Fit a copy with these parameters to X."""
+        """Return a copy of the estimator with these parameters, fitted to X."""
         return self.copy(**settings).fit(X, **self.given)
 
     def runs(
         self, X: Any, k: int, n_runs: int, rng: np.random.RandomState, *,
         rows: Sequence[int] | slice | AnyArray | None = slice(None),
     ) -> list[tuple[AnyArray, AnyArray | None]]:  # fmt: skip
-        """Return parts, and part weights of some samples, from several random starts.
+        """Return parts, and part weights of some samples, from several random fits.
 
-        Starts run side by side where the estimator allows it. With ``rows=None``, part weights
-        are None: on a device or a cluster they are large and stay there.
+        The fits run together if the estimator allows it. With ``rows=None``, the part weights are
+        None, because on a device or cluster they are large and stay there.
         """
         model = self.copy(n_components=k)
         if "init" in model.get_params() and model.init is None:
@@ -174,6 +180,7 @@ class Refits:
     def _ends(
         self, model: Any, X: Any, n_runs: int, rng: np.random.RandomState
     ) -> Iterator[tuple[Any, Any]]:
+        """Yield the part weights and parts of each random fit."""
         spec = model._describe() if isinstance(model, Factorizer) else None
         if spec is not None and not (spec.own_fit or spec.printed or spec.n_init > 1):
             model.set_params(n_init=n_runs, random_state=rng.randint(2**31 - 1))
@@ -186,10 +193,11 @@ class Refits:
     # -- one factor with the other fixed ----------------------------------------------------
 
     def codes(self, X: Any, H: AnyArray) -> Any:
-        """Minimise the objective of the part weights V, with the parts H fixed, where X is.
+        """Return the part weights V that minimise the objective for fixed parts H.
 
-        That is the loss over observed and weighted entries, with smoothing and the penalties on V
-        that apply to new samples. Labels, links and graphs have no part in it.
+        The objective is the loss over observed and weighted entries, with the smoothing and
+        penalties that apply to new samples. Labels, links and graphs are not used. V is the same
+        kind of array as X.
         """
         entry_weight = self.given.get("entry_weight")
         model = self._plain(X, H)
@@ -198,10 +206,10 @@ class Refits:
         return code(model, X, entry_weight=entry_weight).codes
 
     def parts(self, X: Any, V: AnyArray) -> AnyArray:
-        """Minimise the objective of the parts H (k, p), with the part weights V fixed.
+        """Return the parts H (k, p) that minimise the objective for fixed part weights V.
 
-        That is the loss over observed and weighted entries and samples, with smoothing, penalties
-        on H and entries that are fixed.
+        The objective is the loss over observed and weighted entries and samples, with the smoothing
+        and the penalties on H. Fixed entries of H stay fixed.
         """
         model = self._plain(X, V.T)
         spec: Description = model._describe()
@@ -224,7 +232,7 @@ class Refits:
         return np.ascontiguousarray(to_numpy(_solve_parts(problem, F, U)).T)
 
     def _plain(self, X: Any, H: AnyArray) -> Any:
-        """Return a model with the loss and penalties of the estimator, to solve for one factor."""
+        """Return an estimator with the same loss and penalties, to solve for one factor."""
         settings: dict[str, Any] = {"n_components": len(H)}
         spec = self.estimator._describe()
         if not spec.own_fit:
@@ -236,6 +244,7 @@ class Refits:
 
 
 def _with_nan(X: Any, missing: float) -> Any:
+    """Return X with NaN in place of the value that marks missing entries."""
     if not sp.issparse(X):
         return np.where(is_missing(X, missing), X.dtype.type(np.nan), X)
     X = X.copy()
@@ -244,11 +253,12 @@ def _with_nan(X: Any, missing: float) -> Any:
 
 
 def _lowest(X: Any) -> float:
+    """Return the smallest entry of X, or 0 if X is not a numpy or scipy array."""
     return float(X.min()) if isinstance(X, np.ndarray) or sp.issparse(X) else 0.0
 
 
 def rows_of(V: Any, rows: Any = slice(None)) -> Any:
-    """Return some rows as an ndarray, or None without rows."""
+    """Return some rows of V as a numpy array, or None if ``rows`` is None."""
     if rows is None:
         return None
     V = V[rows]
@@ -256,12 +266,12 @@ def rows_of(V: Any, rows: Any = slice(None)) -> Any:
 
 
 def dense(block: Any) -> AnyArray:
-    """Convert a block of rows to an ndarray of float64."""
+    """Return a block of rows as a dense numpy array of float64."""
     return np.asarray(block.toarray() if sp.issparse(block) else block, dtype=np.float64)
 
 
 def _solve_parts(problem: FactorModel, F: Array, U: Array) -> Any:
-    """Minimise over U from U, with the other factor fixed at F."""
+    """Return the parts that minimise the objective for part weights F, from U on."""
     sub = problem.subproblem("U", F, U)
     exact = all(term.exact for term in sub.terms)
     if isinstance(sub, Quadratic) and exact and not sub.free:
@@ -283,9 +293,9 @@ def _solve_parts(problem: FactorModel, F: Array, U: Array) -> Any:
 
 
 def _solve_by_feature(problem: FactorModel, sub: Quadratic, F: Array, U: Array) -> AnyArray:
-    """Solve least squares where each feature has its own missing entries.
+    """Return the least-squares parts if each feature has its own missing entries.
 
-    Feature j minimises ½ uᵀ G u - cᵀ u with G = Σ_i w_ij v_i v_iᵀ and c = Σ_i w_ij x_ij v_i.
+    For feature j, u minimises ½ uᵀ G u - cᵀ u with G = Σ_i w_ij v_i v_iᵀ and c = Σ_i w_ij x_ij v_i.
     """
     k, lack = F.shape[1], problem.R.lack
     assert lack is not None

@@ -1,4 +1,4 @@
-"""Results of a search in a file, line by line, so that an interrupted search can continue."""
+"""Results of a search in a file, so that an interrupted search can continue."""
 
 from __future__ import annotations
 
@@ -16,25 +16,28 @@ from partwise.solvers.checkpoint import describe
 
 #: Called as ``progress(done, total, what)`` before each fit, for example ``(3, 60, "k = 2")``.
 Progress = Callable[[int, int, str], object]
-#: Number of rows of a Dask array that identify it.
+#: Number of rows of a Dask array that are read to recognise the same data in a later search.
 ROWS = 20
 
 
 class SearchLog:
-    """Numbers by name. With a path each is written as soon as it is computed, by any thread.
+    """Results of a search by name, written to a file as soon as they are computed.
+
+    Several threads may add results.
 
     Parameters
     ----------
     path : path or None
-        A file, or a folder in which each search has its own file. None keeps everything in memory.
+        A file, or a folder in which each search has its own file. None keeps results in memory
+        only.
     search : mapping
-        What defines the search. A file of another search is refused.
+        Data and settings that define the search. A file of another search raises an error.
     seed : int
-        Random seed; an existing file has its own.
+        Random seed. An existing file has its own seed, which replaces this one.
     total : int
         Number of results of the whole search, for ``progress``.
     progress : callable or None
-        Called before each result.
+        Function that is called before each result.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class SearchLog:
             self.path.write_text(json.dumps({"search": mark, "seed": seed}) + "\n", "utf-8")
 
     def _read(self, mark: str) -> None:
+        """Read an existing file, whose ``mark`` must identify the same search."""
         assert self.path is not None
         lines = self.path.read_text("utf-8").split("\n")
         try:
@@ -78,11 +82,12 @@ class SearchLog:
                 f"results: {self.path} contains results of another search (other data, numbers or "
                 "settings); remove the file or pass another one."
             )
-        if lines[-1]:  # remove an incomplete line, so that the next result gets its own
+        # An incomplete last line is removed, so that the next result begins on a new line.
+        if lines[-1]:
             self.path.write_text("\n".join(lines[:-1]) + "\n", "utf-8")
 
     def get(self, name: str, compute: Callable[[], Any], what: str) -> np.ndarray:
-        """Return the numbers of that name, computed and written if they are not there yet."""
+        """Return the numbers of this name, computed and written if they are new."""
         with self._lock:
             if self._progress is not None:
                 self._progress(min(len(self.results), self.total), self.total, what)
@@ -100,7 +105,10 @@ class SearchLog:
 
 
 def _identity(value: Any) -> Any:
-    """Return a Dask array's shape and some of its rows, without computing the others."""
+    """Return what identifies a value in a search file.
+
+    For a Dask array, these are its shape and some of its rows, so that the others are not computed.
+    """
     if not hasattr(value, "to_delayed"):
         return value
     import dask

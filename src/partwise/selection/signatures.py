@@ -1,4 +1,4 @@
-"""Known parts: which of them each sample uses, and which of them were found."""
+"""Comparison with known parts: which parts a sample uses, and which were found."""
 
 from __future__ import annotations
 
@@ -74,6 +74,7 @@ def refit(
 
 
 def _refit_block(X: Any, H: AnyArray, threshold: float, loss: dict[str, Any]) -> AnyArray:
+    """Return the part weights of some samples, with few parts per sample."""
     X, refits = Refits(NMF(**loss), "refit").samples(X)
     check_non_negative(X, "refit")
     used = np.ones((X.shape[0], len(H)), bool)
@@ -95,14 +96,17 @@ def _refit_block(X: Any, H: AnyArray, threshold: float, loss: dict[str, Any]) ->
 def _solve(
     X: Any, H: AnyArray, used: AnyArray, V: AnyArray, rows: AnyArray, refits: Refits
 ) -> None:
-    """Solve for some samples, each with the parts that it may use, one set of parts at a time."""
+    """Compute the part weights ``V`` of some samples, each with its allowed parts.
+
+    Samples with the same set of allowed parts are solved together.
+    """
     plain = refits.estimator.beta_loss in ("frobenius", 2) and refits.missing_values is None
     patterns, which = np.unique(used[rows], axis=0, return_inverse=True)
     for number, pattern in enumerate(patterns):
         at = rows[which.ravel() == number]
         V[at] = 0
         fixed = np.ascontiguousarray(H[pattern])
-        if plain:  # to the exact minimum, however similar parts are
+        if plain:  # solve to the exact minimum, even if parts are similar
             B = fixed.astype(float)
             start = np.zeros((len(at), len(B)))
             found = solve_rows(start, X[at] @ B.T, B @ B.T, None, np.zeros((1, 1)), 2000, 1e-9)
@@ -155,5 +159,6 @@ def match_parts(parts: Any, reference: Any, *, names: Any = None, threshold: flo
         if cosine[row, column] >= threshold:
             match[row] = names[column]
     closest = [names[at] for at in cosine.argmax(axis=1)]
-    partners = pd.Series(match, dtype=object)  # otherwise pandas replaces None by NaN
+    # without dtype=object, pandas would replace None by NaN
+    partners = pd.Series(match, dtype=object)
     return pd.DataFrame({"closest": closest, "cosine": cosine.max(axis=1), "match": partners})
