@@ -215,8 +215,8 @@ def test_ids_are_of_a_column_that_tells_all_rows_apart(tmp_path):
 def test_whole_numbers_that_came_as_floats_are_whole():
     """Check that ids that a spreadsheet stores as floats are read as whole numbers."""
     pandas = pytest.importorskip("pandas")
-    assert tables._id_texts(pandas.Series([1.0, 3.0])) == ["1", "3"]
-    assert tables._id_texts(pandas.Series([1.5, 3.0])) == ["1.5", "3"]
+    assert tables._texts_of(pandas.Series([1.0, 3.0])) == ["1", "3"]
+    assert tables._texts_of(pandas.Series([1.5, 3.0])) == ["1.5", "3"]
 
 
 def test_a_blank_first_line_is_no_row(tmp_path):

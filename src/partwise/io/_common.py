@@ -100,10 +100,12 @@ def read_files(
 
 @contextmanager
 def named(source: Any) -> Iterator[None]:
-    """Prefix the message of a ValueError with this file's name."""
+    """Prefix the message of a ValueError with this file's name, unless it contains the name."""
     try:
         yield
     except ValueError as error:
+        if str(source) in str(error):
+            raise
         raise ValueError(f"{source}: {error}") from error
 
 

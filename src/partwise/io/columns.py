@@ -366,6 +366,9 @@ def strange_values(frame: Any, specs: Sequence[Mapping[str, Any]]) -> tuple[str,
     A column with mostly unreadable values is an error. Otherwise the median of the training rows
     would replace them, and the result would look valid.
     """
+    gone = [spec["name"] for spec in specs if spec["name"] not in frame.columns]
+    if gone:
+        raise ValueError(f"there are no columns {shown(gone, 8)}, which the model needs.")
     notes = []
     for spec in specs:
         name, kind, column = str(spec["name"]), spec["as"], frame[spec["name"]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import itertools
-import re
 from collections import Counter
 from dataclasses import dataclass
 from decimal import Decimal
@@ -67,7 +66,7 @@ def read_frame(path: Path, options: Options) -> tuple[Any, str]:
     frame.columns = [str(column) for column in frame.columns]
     frame = _without_empty(frame, options)
     if not len(frame):
-        raise ValueError(f"{path} has no rows.")
+        raise ValueError("the table has no rows.")
     return frame, usual
 
 
@@ -116,7 +115,7 @@ def _read_text(path: Path, options: Options) -> tuple[Any, str]:
     encoding, separator = text_format(path, options)
     heading, coded = _check_shape(path, separator, encoding, options)
     if path.suffix.lower() == ".txt" and len(heading.names) == 1:
-        raise ValueError(f"{path} is no table. Give a folder of texts, or name it .csv.")
+        raise ValueError("this is no table. Give a folder of texts, or name it .csv.")
     usual = "," if separator == ";" else "."
     asked = {options.id_column, options.label_column, options.text_column, NAMELESS}
     as_written = {c for c in heading.names if c in asked or looks_like_id(c) or may_be_id(c)}
@@ -142,19 +141,13 @@ def _read_text(path: Path, options: Options) -> tuple[Any, str]:
         types = str if is_german else dict.fromkeys(coded | as_written | kept, str)
         frame = pandas.read_csv(path, dtype=types, low_memory=False, **how)
     except (ValueError, csv.Error) as error:
-        raise _unreadable(path, error) from error
+        # The error of a quote that is never closed contains the row where it opens.
+        hint = "a quote opens and never closes: " if "EOF inside string" in str(error) else ""
+        raise ValueError(f"{hint}{str(error).strip()}.") from error
     for name, column in frame.items():
         if column.dtype.kind == "O":
             frame[name] = column.map(unquoted, na_action="ignore")
     return frame, usual
-
-
-def _unreadable(path: Path, error: Exception) -> ValueError:
-    """Return an error that explains how to fix a file that pandas cannot read."""
-    opened = re.search(r"EOF inside string starting at row (\d+)", str(error))
-    if opened:
-        return ValueError(f"{path}: a quote opens in row {opened[1]} and never closes.")
-    return ValueError(f"{path} cannot be read as a table ({error}).")
 
 
 def _check_shape(
@@ -173,15 +166,15 @@ def _check_shape(
             width = len(heading.names)
             for line, row in itertools.chain(first[heading.titles :], lines):
                 if row and len(row) != width:
-                    raise ValueError(f"{path}, line {line}: {len(row)} fields instead of {width}.")
+                    raise ValueError(f"line {line}: {len(row)} fields instead of {width}.")
                 codes |= {j for j, cell in enumerate(row) if cell[:1] == "0" and is_code(cell)}
                 text = "".join(row)
                 if "\0" in text:
-                    raise ValueError(f"{path}, line {line}: a cell contains a zero byte.")
+                    raise ValueError(f"line {line}: a cell contains a zero byte.")
                 if "\n" in text and any(_swallows_rows(cell, delimiter, width) for cell in row):
                     swallowed.append(line)
     except (UnicodeError, csv.Error) as error:
-        raise ValueError(f"{path} is not in {said(encoding)} ({error}); see --encoding.") from error
+        raise ValueError(f"not in {said(encoding)}; see --encoding ({error}).") from error
     if swallowed:
         options.note(
             f"A cell of {path.name} that ends in line {swallowed[0]} spans lines that look like "
@@ -222,7 +215,7 @@ def find_heading(path: Path, rows: list[list[str]], options: Options) -> Heading
     own = [name if name.strip() else f"Unnamed: {j}" for j, name in enumerate(first)]
     unclear = next((name for name in own if name in asked and own.count(name) > 1), None)
     if unclear is not None:
-        raise ValueError(f"{path}: the column {unclear!r} occurs more than once; rename one.")
+        raise ValueError(f"the column {unclear!r} occurs more than once; rename one.")
     return Heading(_distinct(own, options), titles, True)
 
 
@@ -231,8 +224,7 @@ def _titles(path: Path, rows: list[list[str]], options: Options, names: set[Any]
     filled = [sum(bool(cell.strip()) for cell in row) for row in rows]
     begin = options.skip_rows or 0
     if not any(filled[begin:]):
-        skipped = f" below the {begin} rows of --skip-rows" if begin else ""
-        raise ValueError(f"{path} is empty{skipped}.")
+        raise ValueError(f"the table is empty (--skip-rows {begin}).")
     begin += next(at for at, count in enumerate(filled[begin:]) if count)
     if options.skip_rows is not None or options.heading == "no":
         return begin

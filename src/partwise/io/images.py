@@ -46,7 +46,7 @@ def read_images(folder: Path, files: Sequence[Path], options: Options) -> Sample
     if options.embeddings_only:  # they replace the pixels
         size = (8, 8)
     elif size is None:
-        size = _common_size(folder, files, options)
+        size = _common_size(files, options)
 
     def look(file: Path) -> tuple[np.ndarray, tuple[int, int], bool, bool, bool]:
         image, turned, more = _open(file)
@@ -56,7 +56,7 @@ def read_images(folder: Path, files: Sequence[Path], options: Options) -> Sample
     found, ids, failed = read_files(folder, files, options, "images", look)
     skipped = [(name, str(error).partition(": ")[2]) for name, error in failed]
     if not found:
-        raise ValueError(f"{folder}: none of the {len(files)} images can be read; {failed[0][1]}.")
+        raise ValueError(f"none of the {len(files)} images can be read; {failed[0][1]}.")
     rows, sizes, coloured, turned, in_pages = zip(*found)
     X = np.stack(rows)
     made: dict[str, Any] = {"kind": "images", "reader": "image files", "size": size, "rgb": rgb}
@@ -116,7 +116,7 @@ def _said(size: Sequence[int]) -> str:
     return f"{size[0]}x{size[1]}"
 
 
-def _common_size(folder: Path, files: Sequence[Path], options: Options) -> tuple[int, int]:
+def _common_size(files: Sequence[Path], options: Options) -> tuple[int, int]:
     """Return one size for all images, the medians of both sides; note if they differ."""
     sizes = {file: size for file in files if (size := _size(file)) is not None}
     if not sizes:
@@ -125,7 +125,7 @@ def _common_size(folder: Path, files: Sequence[Path], options: Options) -> tuple
     if len(every) > 1 and options.strict:
         first, other = (next(f.name for f, size in sizes.items() if size == s) for s in every[:2])
         raise ValueError(
-            f"{folder}: images differ in size ({first} is {_said(every[0])}, {other} "
+            f"images differ in size ({first} is {_said(every[0])}, {other} "
             f"{_said(every[1])}, height x width); --size 32 brings all to 32x32."
         )
     heights, widths = np.array(list(sizes.values())).T

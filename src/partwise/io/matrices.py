@@ -18,7 +18,6 @@ from partwise.io._common import (
     is_counts,
     learn_scale,
     lowest,
-    named,
     need,
     shown,
 )
@@ -33,7 +32,7 @@ def read_matrix(path: Path, options: Options) -> Samples:
     samples = readers.get(path.suffix.lower(), _dataset)(path, options)
     if options.transpose:
         if samples.image_shape is not None:
-            raise ValueError(f"{path} contains images, but --transpose needs a matrix.")
+            raise ValueError("--transpose is for matrices, not for images.")
         X = sp.csr_array(samples.X.T) if samples.is_sparse else np.ascontiguousarray(samples.X.T)
         samples = replace(_plain(X, samples.source, None), kind=samples.kind)
     options.step(1, 1, "reading the matrix")
@@ -55,10 +54,10 @@ def _npy(path: Path, options: Options) -> Samples:
             with path.open("rb") as file:
                 array = np.load(file, allow_pickle=False)
     if not isinstance(array, np.ndarray):
-        raise ValueError(f"{path} is an archive of arrays; rename it to .npz.")
+        raise ValueError("this is an archive of arrays; rename it to .npz.")
     if array.ndim in (3, 4):  # images, channels last
         if array.ndim == 4 and array.shape[3] not in (1, 3):
-            raise ValueError(f"{path}: images must have 1 or 3 channels, got {array.shape[1:]}.")
+            raise ValueError(f"images must have 1 or 3 channels, got {array.shape[1:]}.")
         inner = array.shape[1:] if array.shape[-1] != 1 else array.shape[1:3]
         X = check_matrix(array.reshape(len(array), -1), path)
         return _plain(X, path, tuple(int(s) for s in inner))
@@ -113,10 +112,9 @@ def _of_dataset(found: Any, options: Options) -> Samples:
                 "side, use --image-order rows."
             )
     if options.label_column not in (None, "y", "gnd"):
-        wrong = f"--label-column {options.label_column!r}"
-        raise ValueError(f"{source}: its labels are called y or gnd, got {wrong}.")
+        raise ValueError(f"labels are called y or gnd, not {options.label_column!r}.")
     if found.y is None and options.label_column is not None:
-        raise ValueError(f"{source} has no labels for --label-column.")
+        raise ValueError("there are no labels for --label-column.")
     y = None if found.y is None else np.array(found.class_names, dtype=object)[found.y]
     terms = None if found.terms is None else list(map(str, found.terms))
     source = found.source if Path(found.source).is_file() else found.name
@@ -130,8 +128,7 @@ def _h5ad(path: Path, options: Options) -> Samples:
     with whole(path, ".h5ad file"):
         check_h5ad(path)
         adata = read_quietly(path)
-    with named(path):
-        cells = from_anndata(adata, label_key=options.label_column, layer=options.layer)
+    cells = from_anndata(adata, label_key=options.label_column, layer=options.layer)
     if options.layer is None and cells.kind != "counts":
         if "counts" in adata.layers:
             options.note("X holds no counts, but the layer 'counts' may: use --layer counts.")
@@ -145,11 +142,11 @@ def finish(samples: Samples, options: Options) -> Samples:
     X, shape = samples.X, samples.image_shape
     if shape is not None and np.prod(shape) != X.shape[1]:
         size = f"{'x'.join(map(str, shape))} have {np.prod(shape)} values"
-        raise ValueError(f"{samples.source}: images of {size}, its rows have {X.shape[1]}.")
+        raise ValueError(f"images of {size}, the rows have {X.shape[1]}.")
     if options.kind == "texts":
-        raise ValueError(f"{samples.source} contains numbers, but --kind texts needs texts.")
+        raise ValueError("--kind texts needs texts, not numbers.")
     if options.scale == "range":
-        raise ValueError(f"{samples.source}: --scale range needs a table; use max or std.")
+        raise ValueError("--scale range is for tables; use max or std.")
     samples, made = (
         _learn(samples, options) if options.recipe is None else _repeat(samples, options)
     )
@@ -169,7 +166,7 @@ def _learn(samples: Samples, options: Options) -> tuple[Samples, dict[str, Any]]
     X, cells, scale = samples.X, samples.source.lower().endswith(".h5ad"), options.scale
     kind = options.kind or samples.kind
     if kind == "images" and samples.image_shape is None:
-        raise ValueError(f"{samples.source}: --kind images needs --image-shape, such as 32x32.")
+        raise ValueError("--kind images needs --image-shape, such as 32x32.")
     if options.kind is None and kind != "images" and (samples.is_sparse or kind == "counts"):
         kind = "counts" if is_counts(X) else "table"
     if scale == "auto":
@@ -190,12 +187,12 @@ def _repeat(samples: Samples, options: Options) -> tuple[Samples, dict[str, Any]
     """Return the samples with the genes that the model knows, and its recipe."""
     made = dict(options.recipe or {})
     if made["reader"] != "a matrix":
-        raise ValueError(f"{samples.source} is a matrix; the model was fitted to {made['reader']}.")
+        raise ValueError(f"this is a matrix; the model was fitted to {made['reader']}.")
     if "genes" in made:
         samples = _with_genes(samples, made["genes"])
     p = samples.X.shape[1]
     if made.get("features", p) != p:
-        raise ValueError(f"{samples.source} has {p} features; the model has {made['features']}.")
+        raise ValueError(f"{p} features; the model has {made['features']}.")
     return samples, made
 
 
@@ -209,7 +206,7 @@ def _variable(samples: Samples, options: Options, counts: bool) -> list[str] | N
     if not wanted or wanted >= p:
         return None
     if not counts or names is None:
-        raise ValueError(f"{samples.source}: --genes needs counts in a .h5ad file.")
+        raise ValueError("--genes is for counts in a .h5ad file.")
     return [names[j] for j in variable_genes(samples.X, wanted)]
 
 
@@ -218,6 +215,7 @@ def _with_genes(samples: Samples, genes: list[str]) -> Samples:
     at = {name: j for j, name in enumerate(samples.feature_names or ())}
     gone = [name for name in genes if name not in at]
     if gone:
-        missing = f"{len(gone)} of the model's {len(genes)} genes: {shown(gone)}"
-        raise ValueError(f"{samples.source} lacks {missing}.")
+        raise ValueError(
+            f"{len(gone)} of the model's {len(genes)} genes are missing: {shown(gone)}."
+        )
     return replace(samples, X=samples.X[:, [at[g] for g in genes]], feature_names=list(genes))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from partwise.io import images, texts
-from partwise.io._common import SCALES, Options, Step, shown, silent
+from partwise.io._common import SCALES, Options, Step, named, shown, silent
 from partwise.io.embeddings import encoded, with_embeddings
 from partwise.io.encoders import find_encoder
 from partwise.io.folders import check_name, listed
@@ -319,7 +319,8 @@ def _read_views(
     elif encoder is not None:
         find_encoder(encoder)
     base = recipe["base"] if recipe is not None and only else recipe
-    samples = _read(path, replace(options, recipe=base))
+    with named(path):
+        samples = _read(path, replace(options, recipe=base))
     if encoder is not None:
         return encoded(samples, encoder, options)
     return samples if embeddings is None else with_embeddings(samples, Path(embeddings), options)
@@ -368,14 +369,14 @@ def _read(path: Path, options: Options) -> Samples:
     elif suffix in MATRICES:
         samples = read_matrix(path, options)
     elif suffix in images.SUFFIXES:
-        raise ValueError(f"{path} is a single image; pass a folder of images.")
+        raise ValueError("this is one image; give the folder that holds the images.")
     elif suffix in ELSE:
-        raise ValueError(f"{path} cannot be read as it is; {ELSE[suffix]}.")
+        raise ValueError(f"this file cannot be read as it is; {ELSE[suffix]}.")
     else:
         known = ", ".join((*TABLES, *MATRICES))
-        raise ValueError(f"{path}: expected a folder of images or texts, or one of {known}.")
+        raise ValueError(f"expected a folder of images or texts, or one of {known}.")
     if recipe is not None and samples.kind != kind:
-        raise ValueError(f"{path} contains {samples.kind}; the model needs {kind}.")
+        raise ValueError(f"these are {samples.kind}; the model needs {kind}.")
     return samples
 
 
@@ -386,7 +387,7 @@ def _read_folder(folder: Path, options: Options) -> Samples:
         kind: [file for file in files if file.suffix.lower() in suffixes]
         for kind, (suffixes, _) in READERS.items()
     }
-    kind = _kind_of_folder(folder, found, options)
+    kind = _kind_of_folder(found, options)
     chosen = found[kind]
     samples = READERS[kind][1](folder, chosen, options)
     used = set(chosen)
@@ -397,24 +398,24 @@ def _read_folder(folder: Path, options: Options) -> Samples:
     return replace(samples, y=_folder_labels(samples.ids), skipped=(*samples.skipped, *left))
 
 
-def _kind_of_folder(folder: Path, found: Mapping[str, list[Path]], options: Options) -> str:
+def _kind_of_folder(found: Mapping[str, list[Path]], options: Options) -> str:
     """Return "images" or "texts", whichever the options ask for or most of the files are."""
     counts = {kind: len(files) for kind, files in found.items()}
     kind = options.kind
     if options.recipe is not None:
         kind = str(options.recipe["kind"])
         if options.recipe["reader"] not in ("image files", "texts"):
-            raise ValueError(f"{folder} is a folder; the model needs {options.recipe['reader']}.")
+            raise ValueError(f"this is a folder; the model needs {options.recipe['reader']}.")
     elif kind is None:
         stray = 0.0 if options.strict else STRAY
         if min(counts.values()) > stray * max(counts.values()):
-            raise ValueError(
-                f"{folder} holds {counts['images']} images and {counts['texts']} texts; choose one "
-                "with --kind."
-            )
+            both = f"{counts['images']} images and {counts['texts']} texts"
+            raise ValueError(f"the folder holds {both}; choose one with --kind.")
         kind = max(counts, key=lambda name: counts[name])
     if not counts.get(kind):
-        raise ValueError(f"{folder} holds no {kind if kind in counts else 'images and no texts'}.")
+        raise ValueError(
+            f"the folder holds no {kind if kind in counts else 'images and no texts'}."
+        )
     return kind
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from partwise.io._common import (
     apply_scale,
     check_matrix,
     learn_scale,
-    named,
     shown,
 )
 from partwise.io.columns import (
@@ -44,44 +44,41 @@ MISSING = ("auto", "error", "median", "mean", "drop")
 
 def read_table(path: Path, options: Options) -> Samples:
     """Read a table with one sample per row."""
-    recipe, kind = options.recipe, options.kind
+    recipe = options.recipe
     options.step(0, 1, "reading the table")
     if recipe is not None:
         if recipe["reader"] not in ("texts", "a table"):
-            raise ValueError(f"{path} is a table; the model needs {recipe['reader']}.")
-        kind = recipe["kind"]
-        options = replace(options, text_column=options.text_column or recipe.get("text_column"))
+            raise ValueError(f"this is a table; the model needs {recipe['reader']}.")
+        column = options.text_column or recipe.get("text_column")
+        options = replace(options, kind=recipe["kind"], text_column=column)
     frame, usual = read_frame(path, options)
     total = sum_row(frame, usual, options)
     whole = frame.iloc[:-1] if total else frame
     if len(whole) == 1 and recipe is None:
-        raise ValueError(f"{path} contains a single sample; a factorization needs at least two.")
-    frame, ids, id_column, unjoinable = _take_ids(whole, path, options)
-    frame, y = _take_labels(frame, path, options)
+        raise ValueError("the table holds a single sample; a factorization needs more.")
+    frame, ids, id_column, unjoinable = _take_ids(whole, options)
+    frame, y = _take_labels(frame, options)
     frame = _without_ours(frame, options)
-    text_column = options.text_column
-    if text_column is None and kind in (None, "texts") and recipe is None and not options.columns:
-        text_column = _find_texts(frame, options)
-    if text_column is not None and kind in (None, "texts"):
-        column = _column(frame, text_column, path, "--text-column")
+    name = _text_column(frame, options)
+    if name is None:
+        samples = _features(frame, ids, y, str(path), options, usual)
+    else:
+        column = _column(frame, name, "--text-column")
         texts = ["" if gap else str(v) for v, gap in zip(column, column.isna())]
         samples = text_samples(texts, ids, str(path), options, y=y)
-        samples = replace(samples, recipe={**samples.recipe, "text_column": text_column})
-    elif kind == "texts":
-        raise ValueError(f"{path}: choose the column with the texts with --text-column.")
-    else:
-        samples = _features(frame, ids, y, path, options, usual)
+        samples = replace(samples, recipe={**samples.recipe, "text_column": name})
     options.step(1, 1, "reading the table")
-    how = {"id_column": id_column} if recipe is None else {}
+    rows, skipped = samples.rows, samples.skipped
     if total:
-        rows = np.arange(len(whole)) if samples.rows is None else samples.rows
-        skipped = (*samples.skipped, (f"{total} (last row)", "adds up the other rows"))
-        samples = replace(samples, rows=rows, skipped=skipped)
+        rows = np.arange(len(whole)) if rows is None else rows
+        skipped = (*skipped, (f"{total} (last row)", "adds up the other rows"))
     return replace(
         samples,
-        table=whole if samples.rows is None else whole.iloc[samples.rows],
-        recipe={**samples.recipe, **how},
+        table=whole if rows is None else whole.iloc[rows],
+        recipe={**samples.recipe, **({"id_column": id_column} if recipe is None else {})},
         unjoinable=unjoinable,
+        rows=rows,
+        skipped=skipped,
     )
 
 
@@ -94,29 +91,31 @@ def _without_ours(frame: Any, options: Options) -> Any:
     return frame.drop(columns=ours)
 
 
+def _text_column(frame: Any, options: Options) -> str | None:
+    """Return the column of texts that was chosen, or the one that is found; None for a table."""
+    name = options.text_column
+    if options.kind not in (None, "texts"):
+        return None
+    if name is None and options.recipe is None and not options.columns:
+        name = _find_texts(frame.drop(columns=list(options.exclude), errors="ignore"), options)
+    if name is None and options.kind == "texts":
+        raise ValueError("choose the column with the texts by --text-column.")
+    return name
+
+
 def _find_texts(frame: Any, options: Options) -> str | None:
     """Find the main column of texts in a table, or None, and note it.
 
     The main column is the one with the longest texts. If there are columns of numbers, they are
     used instead, and the note lists the columns of texts that are left out.
     """
-    lengths: dict[str, float] = {}
-    has_numbers = False
-    for name in frame.columns.difference(options.exclude, sort=False):
-        is_number = frame[name].dtype.kind in "biuf"
-        texts = [] if is_number else [v for v in frame[name] if isinstance(v, str) and v.strip()]
-        if is_number or decimal_sign(texts[:200]) is not None:
-            has_numbers = True
-        elif len(texts) > ENOUGH * len(frame) / 2 and len(set(texts)) > len(texts) / 2:
-            words = np.mean([len(text.split()) for text in texts])
-            length = float(np.mean([len(text) for text in texts]))
-            if length >= LONG_TEXT and words >= WORDS:
-                lengths[name] = length
-    if not lengths:
+    numbers = [name for name in frame.columns if _is_number(frame[name])]
+    lengths = {c: _average_length(frame[c]) for c in frame.columns if c not in numbers}
+    longest = str(max(lengths, key=lambda name: lengths[name], default=""))
+    if not lengths.get(longest):
         return None
-    longest = max(lengths, key=lambda name: lengths[name])
     about = f"{lengths[longest]:.0f} characters on average"
-    if has_numbers:
+    if numbers:
         options.note(
             f"The column {longest!r} contains texts ({about}), which are left out because of the "
             f"columns of numbers; --text-column {longest} uses the texts instead."
@@ -129,22 +128,36 @@ def _find_texts(frame: Any, options: Options) -> str | None:
     return longest
 
 
+def _is_number(column: Any) -> bool:
+    texts = (value for value in column if isinstance(value, str) and value.strip())
+    return column.dtype.kind in "biuf" or decimal_sign(islice(texts, 200)) is not None
+
+
+def _average_length(column: Any) -> float:
+    """Return the average length of the texts in a column, 0 if they are short or often repeated."""
+    texts = [value for value in column if isinstance(value, str) and value.strip()]
+    if len(texts) <= ENOUGH * len(column) / 2 or len(set(texts)) <= len(texts) / 2:
+        return 0.0
+    words, length = np.mean([(len(text.split()), len(text)) for text in texts], axis=0)
+    return float(length) if words >= WORDS and length >= LONG_TEXT else 0.0
+
+
 # -- ids and labels ------------------------------------------------------------------------------
 
 
-def _column(frame: Any, name: str, path: Path, option: str) -> Any:
+def _column(frame: Any, name: str, option: str) -> Any:
     if name in frame.columns:
         return frame[name]
     inside = [column for column in frame.columns if column.startswith(f"{name}.")]
     if inside:
-        raise ValueError(f"{path}: {name!r} holds objects; name one of {shown(inside, 8)}.")
-    near = next((own for own in frame.columns if own.casefold() == name.casefold()), None)
-    near = near or next(iter(get_close_matches(name, list(frame.columns), 1)), None)
-    hint = "" if near is None else f" Did you mean {near!r}?"
-    raise ValueError(f"{path} has no column {name!r} ({option}); it has {shown(frame, 8)}.{hint}")
+        raise ValueError(f"{name!r} holds objects; name one of {shown(inside, 8)}.")
+    folded = {column.casefold(): column for column in frame.columns}
+    near = [folded[own] for own in get_close_matches(name.casefold(), folded, 1)]
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise ValueError(f"there is no column {name!r} ({option}), only {shown(frame, 8)}.{hint}")
 
 
-def _take_ids(frame: Any, path: Path, options: Options) -> tuple[Any, list[str], str | None, str]:
+def _take_ids(frame: Any, options: Options) -> tuple[Any, list[str], str | None, str]:
     """Return ids from --id-column, else from a detected column, else row numbers.
 
     The last value explains why labels cannot be joined to row numbers. A column called id with a
@@ -155,39 +168,37 @@ def _take_ids(frame: Any, path: Path, options: Options) -> tuple[Any, list[str],
     if name == NUMBERED and name not in frame.columns:
         return frame, numbers, None, ""
     if name is not None:
-        _column(frame, name, path, "--id-column")
+        _column(frame, name, "--id-column")
     elif recipe.get("id_column") in frame.columns:
         name = recipe["id_column"]
     else:
         name, why = _find_ids(frame, options)
         if name is None:
-            return frame, numbers, None, f"{path}: {why}{_GO_ON}" if why else ""
+            return frame, numbers, None, why and f"{why}{_GO_ON}"
         called = "without a heading" if name == NAMELESS else repr(name)
         options.note(f"The column {called} was taken as the samples' ids and left out.")
     fault = _id_fault(frame, str(name))
     if fault:
-        raise ValueError(f"{path}: {fault}{_GO_ON}")
-    return frame.drop(columns=name), _id_texts(frame[name]), name, ""
+        raise ValueError(f"{fault}{_GO_ON}")
+    return frame.drop(columns=name), _texts_of(frame[name]), name, ""
 
 
 def _find_ids(frame: Any, options: Options) -> tuple[str | None, str]:
     """Return the column with ids, or None and the fault of the most likely one."""
     taken = (options.label_column, options.text_column, *options.columns)
     free = [c for c in frame.columns if c not in taken]
-    likely = [c for c in free if looks_like_id(c) or (c == NAMELESS == frame.columns[0])]
+    likely = [c for c in free if looks_like_id(c) or c == NAMELESS == frame.columns[0]]
     likely.sort(key=lambda c: c.strip().lower() != "id")  # a column "id" before "Nr"
-    faults = {c: _id_fault(frame, c) for c in free if c in likely or may_be_id(c)}
-    # If a column "id" is faulty, no other column is used instead.
-    first = [c for c in likely if not faults[c] or c.strip().lower() in IDS]
-    first += [c for c in faults if c not in likely and not faults[c]]
-    first += [c for c in likely if _mostly_own(frame[c])]
-    return next(iter(first), None), faults[likely[0]] if likely else ""
+    faults = {c: _id_fault(frame, c) for c in (*likely, *filter(may_be_id, free))}
+    for name, fault in faults.items():
+        # If a column "id" is faulty, no other column is used instead.
+        if not fault or (name in likely and name.strip().lower() in IDS):
+            return name, ""
+    name = next((c for c in likely if _mostly_own(frame[c])), None)
+    return name, faults[likely[0]] if likely else ""
 
 
-_GO_ON = (
-    "; mend it, name another column by --id-column, or number the rows from 0 by "
-    f"--id-column {NUMBERED}."
-)
+_GO_ON = f"; correct it, or number the rows from 0 by --id-column {NUMBERED}."
 
 
 def _mostly_own(column: Any) -> bool:
@@ -201,68 +212,59 @@ def _mostly_own(column: Any) -> bool:
     return int((~column.duplicated(keep=False) & column.notna()).sum()) > len(column) / 2
 
 
-def _id_texts(column: Any) -> list[str]:
+def _texts_of(column: Any) -> list[str]:
     return ["" if gap else as_text(value) for value, gap in zip(column, column.isna())]
 
 
 def _id_fault(frame: Any, name: str) -> str:
     """Return the fault of a column of ids, or ""."""
-    ids = _id_texts(frame[name])
+    ids = _texts_of(frame[name])
     if "" in ids:
         more = f" and {ids.count('') - 1} more" if ids.count("") > 1 else ""
         return f"the id column {name!r} is blank in row {ids.index('') + 1}{more}"
     return f"in the column {name!r} {repeated(ids)}" if len(set(ids)) < len(ids) else ""
 
 
-def _take_labels(frame: Any, path: Path, options: Options) -> tuple[Any, np.ndarray | None]:
-    name = options.label_column
-    if name is None:
+def _take_labels(frame: Any, options: Options) -> tuple[Any, np.ndarray | None]:
+    if options.label_column is None:
         return frame, None
-    column = _column(frame, name, path, "--label-column")
-    texts = ["" if gap else str(value).strip() for value, gap in zip(column, column.isna())]
-    return frame.drop(columns=name), np.array([text or None for text in texts], dtype=object)
+    labels = _texts_of(_column(frame, options.label_column, "--label-column"))
+    y = np.array([label or None for label in labels], dtype=object)
+    return frame.drop(columns=options.label_column), y
 
 
 # -- values ---------------------------------------------------------------------------------------
 
 
 def _features(
-    frame: Any, ids: list[str], y: np.ndarray | None, path: Path, options: Options, usual: str
+    frame: Any, ids: list[str], y: np.ndarray | None, source: str, options: Options, usual: str
 ) -> Samples:
-    recipe, scale = options.recipe, options.scale
+    """Return samples with a feature per number, date or category."""
+    recipe, missing, scale = options.recipe, options.missing, options.scale
     kind = "counts" if options.kind == "counts" else "table"
     if scale == "auto":
         scale = "total" if kind == "counts" else "range"
-    columns, specs = _specs(frame, path, options, usual, ranged=scale == "range")
-    with named(path):
-        for note in () if recipe is None else strange_values(frame, specs):
-            options.note(note)
-        values, names, fills = encode_columns(frame, specs)
-    missing = options.missing
     if missing == "auto" and recipe is not None:
         missing = recipe.get("missing", "auto")
-    values, fills = _fill(values, names, fills, path, missing, options)
+    columns, specs = _specs(frame, options, usual, scale == "range")
+    values, names, fills = encode_columns(frame, specs)
+    values, fills = _fill(values, names, fills, missing, options)
     kept = ~np.isnan(values).any(axis=1)
     skipped = [(ids[i], "a value is missing") for i in np.flatnonzero(~kept)]
-    X = check_matrix(values[kept] if skipped else values, path)
-    if recipe is None:
-        made: dict[str, Any] = {"kind": kind, "reader": "a table"}
-        made |= {"columns": specs, "missing": missing}
-        made |= {"fill": fills, **learn_scale(X, scale)}
-    else:
-        made = dict(recipe)
-    left = [name for name, kind, _ in columns if kind == "left out"]
-    if left:
-        options.note(f"Columns left out: {shown(left, 8)}.")
+    X = check_matrix(values[kept] if skipped else values, source)
+    made = recipe or {
+        **{"kind": kind, "reader": "a table", "columns": specs, "missing": missing, "fill": fills},
+        **learn_scale(X, scale),
+    }
     return Samples(
         apply_scale(X, made),
         [name for name, is_kept in zip(ids, kept) if is_kept],
         made["kind"],
         feature_names=names,
         y=None if y is None else y[kept],
-        source=str(path),
+        source=source,
         preparation=f"{len(specs)} columns; {SCALE_WORDS[made['scale']]}.",
-        recipe=made,
+        recipe=dict(made),
         columns=tuple(columns),
         skipped=tuple(skipped),
         rows=np.flatnonzero(kept) if skipped else None,
@@ -270,41 +272,35 @@ def _features(
 
 
 def _specs(
-    frame: Any, path: Path, options: Options, usual: str, *, ranged: bool
+    frame: Any, options: Options, usual: str, ranged: bool
 ) -> tuple[list[tuple[str, str, str]], list[dict[str, Any]]]:
     """Return the columns that were learned, none with a recipe, and how to encode each."""
     if options.recipe is not None:
-        specs = list(options.recipe["columns"])
-        gone = [spec["name"] for spec in specs if spec["name"] not in frame.columns]
-        if gone:
-            raise ValueError(f"{path} lacks columns that the model needs: {shown(gone, 8)}.")
-        return [], specs
-    chosen = _chosen(frame, path, options)
-    with named(path):
-        columns, specs = learn_columns(chosen, usual=usual, ranged=ranged)
+        for note in strange_values(frame, options.recipe["columns"]):
+            options.note(note)
+        return [], list(options.recipe["columns"])
+    columns, specs = learn_columns(_chosen(frame, options), usual=usual, ranged=ranged)
     if not specs:
-        raise ValueError(f"{path} has no usable column; --text-column reads a column of texts.")
+        raise ValueError("there is no usable column; --text-column reads a column of texts.")
+    left = [name for name, read_as, _ in columns if read_as == "left out"]
+    if left:
+        options.note(f"Columns left out: {shown(left, 8)}.")
     return columns, specs
 
 
-def _chosen(frame: Any, path: Path, options: Options) -> Any:
+def _chosen(frame: Any, options: Options) -> Any:
     """Return the columns that the options select."""
     for name in (*options.columns, *options.exclude):
-        _column(frame, name, path, "--columns" if name in options.columns else "--exclude")
+        _column(frame, name, "--columns" if name in options.columns else "--exclude")
     wanted = options.columns or tuple(frame.columns)
     kept = [c for c in frame.columns if c in wanted and c not in options.exclude]
     if not kept:
-        raise ValueError(f"{path}: no column is left after --columns and --exclude.")
+        raise ValueError("--columns and --exclude leave no column.")
     return frame[kept]
 
 
 def _fill(
-    values: np.ndarray,
-    names: list[str],
-    fills: np.ndarray,
-    path: Path,
-    missing: str,
-    options: Options,
+    values: np.ndarray, names: list[str], fills: np.ndarray, missing: str, options: Options
 ) -> tuple[np.ndarray, np.ndarray]:
     """Fill missing values, refuse them, or leave them to be dropped; return the fills, too."""
     holes, recipe = np.isnan(values), options.recipe
@@ -318,21 +314,21 @@ def _fill(
     if missing == "error":
         row, column = (int(i) for i in np.argwhere(holes)[0])
         raise ValueError(
-            f"{path}: {int(holes.sum())} values are missing, the first in column {names[column]!r} "
-            f"of row {row}; --missing median fills them, --missing drop leaves their rows out."
+            f"{int(holes.sum())} values are missing, the first in column {names[column]!r} of row "
+            f"{row}; --missing median fills them, --missing drop leaves their rows out."
         )
     if missing == "drop":
         if rows == len(values):
-            raise ValueError(f"{path}: every row has missing values; use --missing median.")
+            raise ValueError("every row has a missing value; --missing median fills them.")
         one, many = "1 row with a missing value was", f"{rows} rows with missing values were"
         options.note(f"{one if rows == 1 else many} left out.")
         return values, fills
     # New samples are filled with the values of the training data for every option.
     asked = missing if recipe is None else recipe.get("missing", missing)
+    what = "mean" if asked == "mean" else "median (a category's shares)"
     where = dict.fromkeys(names[j].partition(" = ")[0] for j in np.flatnonzero(holes.any(axis=0)))
     options.note(
         f"Missing values in {rows} of {len(values)} rows ({shown(map(repr, where), 5)}) were "
-        f"filled with their column's {'mean' if asked == 'mean' else 'median'} (a category's "
-        "shares); --missing drop leaves such rows out."
+        f"filled with their column's {what}; --missing drop leaves such rows out."
     )
     return np.where(holes, fills, values), fills

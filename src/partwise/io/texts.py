@@ -82,9 +82,9 @@ def text_samples(
     written = np.flatnonzero([bool(text.strip()) for text in plain])
     empty = [ids[i] for i in np.setdiff1d(range(len(ids)), written).tolist()]
     if empty:
-        _note_empty(source, empty, len(ids), options)
+        _note_empty(empty, len(ids), options)
     texts, ids = ([some[i] for i in written.tolist()] for some in (plain, ids))
-    X, made, words = _weights(texts, ids, source, options)
+    X, made, words = _weights(texts, ids, options)
     what = "words" if made.get("tokens", "words") == "words" else "groups of characters"
     words = f"{len(made['words']):,} {what}{words and ', '}{words}"
     return Samples(
@@ -104,7 +104,7 @@ def text_samples(
 
 
 def _weights(
-    texts: Sequence[str], ids: Sequence[str], source: str, options: Options
+    texts: Sequence[str], ids: Sequence[str], options: Options
 ) -> tuple[sp.csr_array, dict[str, Any], str]:
     """Return the tf-idf rows of texts, their recipe, and a description of omitted words."""
     if options.embeddings_only:  # they replace the words
@@ -113,12 +113,12 @@ def _weights(
     recipe, words = options.recipe, ""
     if recipe is None:
         if len(texts) == 1:
-            raise ValueError(f"{source} contains only one text that is not empty ({ids[0]!r}).")
-        recipe, words = learn_words(texts, source, options)
+            raise ValueError(f"only one text is not empty ({ids[0]!r}).")
+        recipe, words = learn_words(texts, options)
     X = weigh(texts, recipe)
     bare = [ids[i] for i in np.flatnonzero(X.sum(axis=1) == 0).tolist()]
     if len(bare) == len(ids):
-        raise ValueError(f"{source}: no text contains a word of the vocabulary.")
+        raise ValueError("no text has a word of the vocabulary.")
     if bare:
         options.note(
             f"{len(bare)} of the texts have no word of the vocabulary ({shown(bare)}); their rows "
@@ -127,11 +127,11 @@ def _weights(
     return X, dict(recipe), words
 
 
-def _note_empty(source: str, empty: list[str], n: int, options: Options) -> None:
+def _note_empty(empty: list[str], n: int, options: Options) -> None:
     """Note the empty texts that are skipped, or raise an error if none may be."""
     if options.strict or options.missing == "error" or len(empty) == n:
         more = f" and {len(empty) - 1} more" if len(empty) > 1 else ""
-        raise ValueError(f"{source}: the text {empty[0]!r} is empty{more}; leave it out.")
+        raise ValueError(f"the text {empty[0]!r} is empty{more}; leave it out.")
     options.note(
         f"Empty texts were skipped: {len(empty)} of {n}, {shown(empty)}; --missing error stops "
         "there."
@@ -145,7 +145,7 @@ def without_markup(text: str) -> str:
     return html.unescape(TAG.sub(" ", HIDDEN.sub(" ", text)))
 
 
-def learn_words(texts: Sequence[str], source: str, options: Options) -> tuple[dict[str, Any], str]:
+def learn_words(texts: Sequence[str], options: Options) -> tuple[dict[str, Any], str]:
     """Learn the vocabulary and its idf weights; also return a description of omitted words."""
     from sklearn.feature_extraction.text import CountVectorizer
 
@@ -173,13 +173,13 @@ def learn_words(texts: Sequence[str], source: str, options: Options) -> tuple[di
         )
         counts = counter.fit_transform(texts)
     except ValueError as error:
-        raise ValueError(f"{source}: the texts share too few words ({error}).") from error
+        raise ValueError(f"the texts share too few words ({error}).") from error
     df = np.bincount(counts.indices, minlength=counts.shape[1])
     idf = np.log(n / df)
     words = counter.get_feature_names_out()
     kept = idf > 0
     if not kept.any():
-        raise ValueError(f"{source}: every text has the same words.")
+        raise ValueError("every text has the same words.")
     return {**made, "words": [str(word) for word in words[kept]], "idf": idf[kept]}, said_so
 
 
