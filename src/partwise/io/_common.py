@@ -132,9 +132,7 @@ def mapped(X: np.memmap, change: Callable[[Any], Any]) -> np.memmap:
     need, free = X.size * dtype.itemsize, shutil.disk_usage(place).free
     if need > free:
         sizes = f"needs {need / 1e9:.1f} GB, and {place} has {free / 1e9:.1f} GB"
-        raise OSError(
-            f"The scaled copy {sizes}; set TMPDIR to a larger folder, or use --scale none."
-        )
+        raise OSError(f"The scaled copy {sizes}; set TMPDIR, or use --scale none.")
     folder = tempfile.mkdtemp(prefix="partwise-")
     try:
         path = Path(folder) / "scaled.npy"

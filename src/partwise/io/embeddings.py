@@ -45,10 +45,8 @@ def with_embeddings(samples: Samples, path: Path, options: Options) -> Samples:
     if skipped and options.strict:
         raise ValueError(f"{path}: {skipped[0][0]!r} {skipped[0][1]}.")
     if skipped:
-        options.note(
-            f"{len(skipped)} of {samples.n_samples} samples have no vector in {path.name} and were "
-            f"skipped: {shown(name for name, _ in skipped)}."
-        )
+        names = shown(name for name, _ in skipped)
+        options.note(f"Skipped {len(skipped)} samples without a vector in {path.name}: {names}.")
         samples = _without(samples, skipped, kept)
     return _as_view(samples, V[[at[i] for i in kept]], path.name, options, {})
 
@@ -124,10 +122,8 @@ def _by_order(samples: Samples, V: np.ndarray, path: Path, options: Options) -> 
     if samples.skipped and not table:
         names = shown(name for name, _ in samples.skipped)
         raise ValueError(f"{path} has no ids, and files were skipped ({names}){more}.")
-    options.note(
-        f"{path.name} has no ids: its vectors were taken in the order of the samples, the first "
-        f"for {samples.ids[0]!r}, the last for {samples.ids[-1]!r}."
-    )
+    ends = f"{samples.ids[0]!r} to {samples.ids[-1]!r}"
+    options.note(f"{path.name} has no ids: its vectors are in the order of the samples, {ends}.")
     return list(range(n)) if samples.rows is None else samples.rows.tolist()
 
 
@@ -145,21 +141,17 @@ def _by_id(samples: Samples, ids: list[str], path: Path, options: Options) -> li
     strange = []
     for row, name in enumerate(ids):
         tails = _tails(name)
-        sample = place(position, name)
+        ours = [place(position, name), *(position[tail] for tail in tails if tail in own)]
+        sample = next((found for found in ours if found is not None), None)
         if sample is None:
-            sample = next((position[tail] for tail in tails if tail in own), None)
-        if sample is None and all(place(gone, tail) is None for tail in tails):
-            strange.append(name)
-        if sample is not None and at[sample] >= 0:
+            strange += [name] * all(place(gone, tail) is None for tail in tails)
+        elif at[sample] >= 0:
             both = f"{ids[at[sample]]!r} and {name!r}"
             raise ValueError(f"{path}: {both} are both the sample {samples.ids[sample]!r}.")
-        if sample is not None:
+        else:
             at[sample] = row
     if max(at) < 0:
-        raise ValueError(
-            f"{path}: none of its {len(ids)} ids, such as {ids[0]!r}, is the id of a sample, such "
-            f"as {samples.ids[0]!r}."
-        )
+        raise ValueError(f"{path}: none of its {len(ids)} ids, as {ids[0]!r}, is that of a sample.")
     if strange:
         options.note(f"Vectors of {path.name} that are of no sample: {shown(strange)}.")
     return at
@@ -206,18 +198,24 @@ def _arrays(path: Path) -> tuple[np.ndarray, list[Any] | None]:
 
 def _table(path: Path) -> tuple[np.ndarray, list[Any] | None]:
     frame, _ = read_frame(path, Options())
-    numbers = [c for c in frame.columns if frame[c].dtype.kind in "biuf"]
-    lists = [c for c in frame.columns if isinstance(frame[c].iloc[0], (list, tuple, np.ndarray))]
-    likely = [c for c in frame.columns if looks_like_id(c) or c.strip().lower() in ID_NAMES]
-    likely += [c for c in frame.columns if c not in (*numbers, *lists)]
+    named_ids = [c for c in frame.columns if looks_like_id(c) or c.strip().lower() in ID_NAMES]
+    name = next(
+        iter([*named_ids, *filter(lambda c: _kind(frame[c]) == "text", frame.columns)]), None
+    )
     ids = None
-    if likely:
-        column = frame.pop(likely[0])
+    if name is not None:
+        column = frame.pop(name)
         ids = ["" if gap else v for v, gap in zip(column, column.isna())]
-    if len(lists) == frame.shape[1] == 1:
-        with named(path):
-            return np.stack([np.asarray(v, dtype=np.float64) for v in frame[lists[0]]]), ids
-    odd = [c for c in frame.columns if c not in numbers]
-    if odd or not frame.shape[1]:
-        raise ValueError(f"{path}: {shown(odd or ['nothing'])} is not a vector of numbers.")
+    kinds = [_kind(frame[c]) for c in frame.columns]
+    with named(path):
+        if kinds == ["list"]:
+            return np.stack([np.asarray(v, dtype=np.float64) for v in frame.iloc[:, 0]]), ids
+        if set(kinds) != {"number"}:
+            raise ValueError(f"vectors need columns of numbers, got {shown(kinds)}.")
     return frame.to_numpy(dtype=np.float64), ids
+
+
+def _kind(column: Any) -> str:
+    if isinstance(column.iloc[0], (list, tuple, np.ndarray)):
+        return "list"
+    return "number" if column.dtype.kind in "biuf" else "text"

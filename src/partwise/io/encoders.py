@@ -339,10 +339,7 @@ def encode(
             step(done, total, what)
             V = np.asarray(run([_opened(items[i]) for _, i in some]), dtype=np.float32)
             if V.shape != (len(some), encoder.dimensions) or not np.isfinite(V).all():
-                raise ValueError(
-                    f"The encoder {name} returned values that are not finite, or an array of shape "
-                    f"{V.shape} instead of {(len(some), encoder.dimensions)}. Please report it."
-                )
+                raise ValueError(f"{name} returned wrong values of shape {V.shape}.")
             new = [mark for mark, _ in some]
             cache.write(new, V)
             known |= dict(zip(new, V))

@@ -186,11 +186,16 @@ def _cost(sign: str, before: str, after: str, codec: str) -> float:
     if script == "wide":
         alone = not (_is_wide(before) or _is_wide(after))
         return 1.0 if alone else 0.0 if _is_common(sign, codec) else 0.6
-    if any(other.isalpha() and _script(other) != script for other in (before, after)):
+    return _letter_cost(sign, script, before, after)
+
+
+def _letter_cost(sign: str, script: str, before: str, after: str) -> float:
+    letters = [other for other in (before, after) if other.isalpha()]
+    if {_script(other) for other in letters} - {script}:
         return 1.0  # two scripts in one word
-    if script == "latin" and sign in RARE_LATIN:
+    if sign in RARE_LATIN:
         return 0.5
-    if script == "latin" and (before + after).isalpha() and min(before + after) > "\x7f":
+    if script == "latin" and len([other for other in letters if not other.isascii()]) == 2:
         return 1.0  # three letters with accents in a row
     return 0.7 if sign.isupper() and before.islower() else 0.0
 

@@ -119,9 +119,6 @@ def _read_text(path: Path, options: Options) -> tuple[Any, str]:
     usual = "," if separator == ";" else "."
     asked = {options.id_column, options.label_column, options.text_column, NAMELESS}
     as_written = {c for c in heading.names if c in asked or looks_like_id(c) or may_be_id(c)}
-    # pandas misreads decimal signs other than the point, and codes such as 01067.
-    specs = (options.recipe or {}).get("columns", ())
-    kept = {str(s["name"]) for s in specs if s["as"] == "category" or s.get("sign") == ","}
     how = {
         "sep": separator,
         "encoding": encoding,
@@ -135,19 +132,24 @@ def _read_text(path: Path, options: Options) -> tuple[Any, str]:
     }
     try:
         head = pandas.read_csv(path, dtype=str, nrows=1000, **how)
-        is_german = any(  # pandas reads "43.006" as about 43
-            decimal_sign(head[name].dropna(), usual=usual) == "," for name in head.columns
-        )
-        types = str if is_german else dict.fromkeys(coded | as_written | kept, str)
+        signs = [decimal_sign(column.dropna(), usual=usual) for _, column in head.items()]
+        kept = coded | as_written | _not_plain(options)
+        types = str if "," in signs else dict.fromkeys(kept, str)  # else "43.006" becomes 43
         frame = pandas.read_csv(path, dtype=types, low_memory=False, **how)
     except (ValueError, csv.Error) as error:
         # The error of a quote that is never closed contains the row where it opens.
-        hint = "a quote opens and never closes: " if "EOF inside string" in str(error) else ""
-        raise ValueError(f"{hint}{str(error).strip()}.") from error
+        reason = str(error).strip().replace("EOF inside string", "a quote that never closes")
+        raise ValueError(f"{reason}.") from error
     for name, column in frame.items():
         if column.dtype.kind == "O":
             frame[name] = column.map(unquoted, na_action="ignore")
     return frame, usual
+
+
+def _not_plain(options: Options) -> set[str]:
+    """Return the model's columns of codes and of numbers with a decimal comma."""
+    specs = (options.recipe or {}).get("columns", ())
+    return {str(s["name"]) for s in specs if s["as"] == "category" or s.get("sign") == ","}
 
 
 def _check_shape(
@@ -176,10 +178,7 @@ def _check_shape(
     except (UnicodeError, csv.Error) as error:
         raise ValueError(f"not in {said(encoding)}; see --encoding ({error}).") from error
     if swallowed:
-        options.note(
-            f"A cell of {path.name} that ends in line {swallowed[0]} spans lines that look like "
-            "rows; check for a missing quotation mark."
-        )
+        options.note(f"A cell in line {swallowed[0]} looks like rows; is a quotation mark missing?")
     return heading, {heading.names[j] for j in codes}
 
 
@@ -207,10 +206,8 @@ def find_heading(path: Path, rows: list[list[str]], options: Options) -> Heading
         no_heading = _is_data(first, rows[titles + 1 :])
     if no_heading:
         made = [f"column {j + 1}" for j in range(len(first))]
-        options.note(
-            f"{path.name} has no heading, so its columns are called {made[0]} to {made[-1]}; "
-            "--heading yes takes the first row as one."
-        )
+        ends = f"{made[0]} to {made[-1]}"
+        options.note(f"There is no heading: columns are called {ends}; --heading yes reads one.")
         return Heading(made, titles, False)
     own = [name if name.strip() else f"Unnamed: {j}" for j, name in enumerate(first)]
     unclear = next((name for name in own if name in asked and own.count(name) > 1), None)
@@ -231,10 +228,7 @@ def _titles(path: Path, rows: list[list[str]], options: Options, names: set[Any]
     titles = _below_title(rows, filled, begin, names)
     text = shown(cell.strip() for row in rows[:titles] for cell in row if cell.strip())
     if text:
-        options.note(
-            f"The heading of {path.name} was found in row {titles + 1}; the rows above it were "
-            f"left out ({text}). --skip-rows 0 reads them."
-        )
+        options.note(f"Rows above the heading were left out ({text}); --skip-rows 0 reads them.")
     return titles
 
 
@@ -275,26 +269,24 @@ def _is_data(first: list[str], rows: list[list[str]]) -> bool:
     rows = [row for row in rows if len(row) == len(cells) and any(cell.strip() for cell in row)]
     if not rows or not all(cells):
         return False
-    numbers = []
-    for cell, own in zip(cells, zip(*rows)):
-        below = [text.strip() for text in own if text.strip()]
-        if cell in below and not cell.isdigit():
-            return True
-        if len(cell) > NAME_LENGTH or (date_format([cell]) and date_format(below)):
-            return True
-        if decimal_sign([cell]) and decimal_sign(below):
-            numbers.append(cell)
-    return not _may_name(numbers)
+    columns = list(zip(cells, ([text.strip() for text in own] for own in zip(*rows))))
+    if any(_is_value(cell, own) for cell, own in columns):
+        return True
+    return not _may_name([c for c, own in columns if decimal_sign([c]) and decimal_sign(own)])
+
+
+def _is_value(cell: str, below: list[str]) -> bool:
+    """Return whether a cell is a value like those below and not the name of their column."""
+    repeated = cell in below and not cell.isdigit()
+    dates = bool(date_format([cell]) and date_format(below))
+    return repeated or dates or len(cell) > NAME_LENGTH
 
 
 def _may_name(numbers: list[str]) -> bool:
     """Return whether numbers may be column names: years, or consecutive numbers."""
-    if not all(number.isdigit() for number in numbers):
-        return False
-    values = [int(number) for number in numbers]
+    values = [int(number) if number.isdigit() else 0 for number in numbers]
     steps = {b - a for a, b in itertools.pairwise(values)}
-    years = all(1900 <= value <= 2100 for value in values)
-    return years or steps in ({1}, {5}, {10})
+    return all(1900 <= value <= 2100 for value in values) or steps in ({1}, {5}, {10})
 
 
 def _without_empty(frame: Any, options: Options) -> Any:
@@ -317,15 +309,14 @@ def sum_row(frame: Any, usual: str, options: Options) -> str:
     """Return the name of the last row if it is the sum of the others, else ""; note it."""
     if len(frame) < 4:
         return ""
-    texts = [value.strip() for value in frame.iloc[-1] if isinstance(value, str) and value.strip()]
-    words = [text for text in texts if text.casefold().rstrip(":").split(" ")[0] in SUMS]
-    same = [own for name in frame.columns if (own := _ends_in_sum(frame[name], usual)) is not None]
-    if any(same) and (words or (len(same) > 1 and all(same))):
-        called = words[0] if words else "sums"
-        options.note(f"The last row adds up the others ({called!r}) and was left out.")
-        return called
-    if words and not any(same):
-        options.note(f"The last row is called {words[0]!r}; if it is a sum, delete it.")
+    words = frame.iloc[-1].map(lambda v: v.strip() if isinstance(v, str) else "")
+    word = next((w for w in words if w.casefold().rstrip(":").split(" ")[0] in SUMS), "")
+    sums = Counter(_ends_in_sum(frame[name], usual) for name in frame.columns)
+    if sums[True] and (word or (sums[True] > 1 and not sums[False])):
+        options.note(f"The last row adds up the others and was left out ({word or 'sums'!r}).")
+        return word or "sums"
+    if word and not sums[True]:
+        options.note(f"The last row is called {word!r}; if it is a sum, delete it.")
     return ""
 
 

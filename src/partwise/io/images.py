@@ -82,10 +82,8 @@ def read_images(folder: Path, files: Sequence[Path], options: Options) -> Sample
 
 def _note_skipped(skipped: Sequence[tuple[str, str]], n: int, options: Options) -> None:
     """Note the images that cannot be read."""
-    options.note(
-        f"Skipped, since they cannot be read: {len(skipped)} of {n} images, "
-        f"{shown(name for name, _ in skipped)}; --strict stops there."
-    )
+    names = shown(name for name, _ in skipped)
+    options.note(f"{len(skipped)} of {n} images cannot be read: {names}; --strict stops there.")
     if any(NEEDS_HEIC in why for _, why in skipped):
         options.note(f"{NEEDS_HEIC}.")
 
@@ -103,10 +101,7 @@ def _note_oddities(
         options.note(f"{sum(turned)} of {n} images were turned upright, as their cameras noted.")
     if any(in_pages):
         names = shown(name for name, more in zip(ids, in_pages) if more)
-        options.note(
-            f"{sum(in_pages)} of {n} images have several pages ({names}); the first page was read. "
-            "Save the other pages as files of their own to use them."
-        )
+        options.note(f"Only the first page of {sum(in_pages)} of {n} images was read: {names}.")
     if any(coloured) and options.recipe is None and not options.embeddings_only:
         part = "all" if all(coloured) else f"{sum(coloured)} of {n}"
         options.note(f"The colours of {part} images were dropped; --rgb keeps them.")
@@ -124,21 +119,15 @@ def _common_size(files: Sequence[Path], options: Options) -> tuple[int, int]:
     every = sorted(set(sizes.values()))
     if len(every) > 1 and options.strict:
         first, other = (next(f.name for f, size in sizes.items() if size == s) for s in every[:2])
-        raise ValueError(
-            f"images differ in size ({first} is {_said(every[0])}, {other} "
-            f"{_said(every[1])}, height x width); --size 32 brings all to 32x32."
-        )
+        raise ValueError(f"{first} and {other} differ in size; --size 32 brings all to 32x32.")
     heights, widths = np.array(list(sizes.values())).T
     height, width = int(np.median(heights)), int(np.median(widths))
     # The largest size of that shape with at most 64 x 64 pixels.
     shrink = min(1.0, (MAX_PIXELS / (height * width)) ** 0.5)
     common = max(1, int(height * shrink)), max(1, int(width * shrink))
     if len(every) > 1:
-        options.note(
-            f"The images differ in size ({_said((heights.min(), widths.min()))} to "
-            f"{_said((heights.max(), widths.max()))}, height x width), so all were resized to "
-            f"{_said(common)}; --size 32 brings them to 32x32."
-        )
+        ends = f"{_said(every[0])} to {_said(every[-1])}"
+        options.note(f"Images differ in size ({ends}); resized to {_said(common)}, see --size 32.")
     return common
 
 

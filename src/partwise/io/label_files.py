@@ -18,6 +18,7 @@ import numpy as np
 
 from partwise.io import images, texts
 from partwise.io._common import Options, shown
+from partwise.io.archives import whole
 from partwise.io.encoding import csv_rows, text_format
 from partwise.io.frames import read_frame
 from partwise.io.sheets import as_text, read_sheet, unquoted
@@ -104,53 +105,47 @@ def labels_of(
     position, gone = find_names(ids), find_names(skipped)
     unit = _unit(path)
     rows = _rows(path, options) if unit == "line" else _tasks(path, position | gone)
-    width = max(2, len(rows[0][1]))
-    for line, row in rows:
-        if len(row) != width:
-            raise ValueError(f"{path}, {unit} {line}: {len(row)} fields instead of {width}.")
     id_at, label_at, begin = _columns(path, rows, position | gone, options)
     y = np.full(len(ids), None, dtype=object)
     strange: Rows = []
     lost: list[str] = []
     for line, row in rows[begin:]:
-        name, label = (unquoted(row[at].strip()) for at in (id_at, label_at))
+        name, label = unquoted(row[id_at].strip()), unquoted(row[label_at].strip())
         at = place(position, name)
         if at is None and place(gone, name) is not None:
             lost.append(name)
         elif at is None:
             strange.append((line, [name]))
-        elif label and not (unknown == "drop" and says_unknown(label)):
-            if y[at] not in (None, label):
-                check_labels(np.array([y[at], label], dtype=object), str(path), "keep", unknown)
-                both = f"{y[at]!r} and {label!r}"
-                raise ValueError(f"{path}, {unit} {line}: {name!r} has two labels, {both}.")
+        elif label and (unknown != "drop" or not says_unknown(label)):
+            _check_same(y[at], label, f"{path}, {unit} {line}: {name!r}", unknown)
             y[at] = label
-    _check_strange(path, strange, skip_unknown, rows[begin:], list(ids), position, options)
+    if strange:
+        if not skip_unknown or len(strange) == len(rows) - begin:
+            raise ValueError(_no_such_id(path, strange, len(rows) - begin, list(ids), position))
+        lines = shown((line for line, _ in strange), 5)
+        options.note(f"Ids of {path.name} without a sample: {len(strange)} ({unit} {lines}).")
     if lost:
         options.note(f"Skipped samples that have a label in {path.name}: {shown(lost, 8)}.")
-    if all(label is None for label in y):
+    if set(y) <= {None}:
         raise ValueError(f"{path} holds no label.")
     return y
 
 
-def _check_strange(
-    path: Path, strange: Rows, skip: bool, rows: Rows, ids: list[str], known: dict[str, int],
-    options: Options,
-) -> None:  # fmt: skip
-    """Raise on ids that no sample has, or note them if they may be skipped."""
-    if strange and not (skip and len(strange) < len(rows)):
-        raise ValueError(_no_such_id(path, strange, len(rows), ids, known))
-    if strange:
-        lines = shown((line for line, _ in strange), 5)
-        options.note(
-            f"Ids of {path.name} that are not in the data: {len(strange)} ({_unit(path)} {lines})."
-        )
+def _check_same(old: str | None, new: str, where: str, unknown: str) -> None:
+    """Raise if a sample has two labels; if one means unknown, the error explains what to do."""
+    if old not in (None, new):
+        check_labels(np.array([old, new], dtype=object), where, "keep", unknown)
+        raise ValueError(f"{where} has two labels, {old!r} and {new!r}.")
 
 
 def _columns(
     path: Path, rows: Rows, known: dict[str, int], options: Options
 ) -> tuple[int, int, int]:
     """Find the columns of ids and labels, and the first line below a heading; note them."""
+    width = max(2, len(rows[0][1]))
+    for line, row in rows:
+        if len(row) != width:
+            raise ValueError(f"{path}, {_unit(path)} {line}: {len(row)} fields instead of {width}.")
     heading = [cell.strip() for cell in rows[0][1]]
     first = [name.casefold() for name in heading]
     if "id" in first and "label" in first:
@@ -180,15 +175,11 @@ def _of_many(path: Path, heading: list[str], rows: Rows, known: dict[str, int]) 
     called = [first.index(name) for name in LABEL_NAMES if name in first]
     label_at = next((j for j in called if j != id_at), None)
     if label_at is None:
-        raise ValueError(
-            f"{path} has {len(first)} columns instead of 2, and none is called label "
-            f"({shown(heading, 8)}); name two columns id and label."
-        )
+        names = shown(heading, 8)
+        raise ValueError(f"{path}: {len(first)} columns instead of 2, none called label: {names}.")
     if "id" not in first and not held[id_at]:
-        raise ValueError(
-            f"{path}: no column ({shown(heading, 8)}) contains ids of the data, such as "
-            f"{next(iter(known), '')!r}; name the column with the ids id."
-        )
+        name = next(iter(known), "")
+        raise ValueError(f"{path}: no column contains ids such as {name!r}; call it id.")
     return id_at, label_at
 
 
@@ -209,10 +200,7 @@ def read_links(path: str | Path, ids: Sequence[str]) -> dict[str, list[tuple[int
     for line, row in rows:
         *pair, kind = (unquoted(cell.strip()) for cell in row)
         if len(pair) != 2 or kind.lower() not in words:
-            raise ValueError(
-                f"{path}, line {line}: {','.join(row)!r} is not valid; write each line as "
-                "id,id,must or id,id,cannot."
-            )
+            raise ValueError(f"{path}, line {line}: {','.join(row)!r} is not id,id,must or cannot.")
         a, b = (place(position, name) for name in pair)
         if a is None or b is None:
             unknown = [(line, [pair[0] if a is None else pair[1]])]
@@ -258,21 +246,19 @@ def check_labels(
     """Handle labels such as "unknown", or labels that differ only in case or spaces."""
     y = _without_unknown(y, source, unknown)
     counts = Counter(label for label in y if label is not None)
-    numbers = all(label.lstrip("+-").isdigit() for label in counts)
-    if "-1" in counts and len(counts) > 1 and not numbers:
+    if "-1" in counts and not all(label.lstrip("+-").isdigit() for label in counts):
         raise ValueError(f"{source}: leave unknown labels empty instead of '-1'.")
     groups: dict[str, list[str]] = {}
     for label in sorted(counts, key=lambda label: (-counts[label], label)):
         groups.setdefault("".join(label.split()).casefold(), []).append(label)
-    twins = [group for group in groups.values() if len(group) > 1]
-    if twins and similar == "ask":
-        said = " and ".join(f"{label!r} ({counts[label]})" for label in twins[0])
-        more = f", and {len(twins) - 1} more such labels" if len(twins) > 1 else ""
-        raise ValueError(
-            f"{source}: {said} may be the same label{more}. --similar-labels merge joins them as "
-            f"{twins[0][0]!r}, --similar-labels keep treats them as different."
-        )
-    same = {label: group[0] for group in twins for label in group if similar == "merge"}
+    twins = max(groups.values(), key=len, default=[])
+    if len(twins) < 2 or similar == "keep":
+        return y
+    if similar == "ask":
+        said = " and ".join(f"{label!r} ({counts[label]})" for label in twins)
+        ways = "--similar-labels merge joins such labels, --similar-labels keep does not"
+        raise ValueError(f"{source}: {said} may be the same label; {ways}.")
+    same = {label: group[0] for group in groups.values() for label in group}
     return np.array([same.get(label, label) for label in y], dtype=object)
 
 
@@ -282,11 +268,9 @@ def _without_unknown(y: np.ndarray, source: str, unknown: str) -> np.ndarray:
     if not counts or unknown == "keep":
         return y
     if unknown == "ask":
-        said = " and ".join(f"{label!r} ({n})" for label, n in list(counts.items())[:3])
-        raise ValueError(
-            f"{source}: the label {said} may be a class or mean that the class is unknown. "
-            "--unknown-labels drop treats it as no label, --unknown-labels keep as a class."
-        )
+        said = shown(f"{label!r} ({n})" for label, n in counts.items())
+        ways = "--unknown-labels drop treats it as no label, --unknown-labels keep as a class"
+        raise ValueError(f"{source}: {said} may be a class or no label; {ways}.")
     y = np.array([None if label in counts else label for label in y], dtype=object)
     if all(label is None for label in y):
         raise ValueError(f"{source} contains only {shown(map(repr, counts))}.")
@@ -299,17 +283,11 @@ def _unit(path: Path) -> str:
 
 def _tasks(path: Path, known: dict[str, int]) -> Rows:
     """Return id and label of every annotation of a JSON export of Label Studio, with a heading."""
-    try:
+    with whole(path, "JSON export of Label Studio"):
         tasks = json.loads(path.read_text("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not a valid JSON file ({error}).") from error
-    if not isinstance(tasks, list) or not all(
-        isinstance(task, dict) and isinstance(task.get("data"), dict) for task in tasks
-    ):
-        raise ValueError(f"{path} is not a list of tasks that Label Studio exported.")
+        contents = [dict(task["data"]) for task in tasks]
     rows = [(0, ["id", "label"])]
-    for number, task in enumerate(tasks, 1):
-        data = task["data"]
+    for number, (task, data) in enumerate(zip(tasks, contents), 1):
         values = [str(data["id"])] if "id" in data else []
         values += [value for value in data.values() if isinstance(value, str)]
         names = [name for value in values for name in names_in(value)]

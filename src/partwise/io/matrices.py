@@ -107,10 +107,7 @@ def _of_dataset(found: Any, options: Options) -> Samples:
     if found.image_shape is None and order == "auto":
         by_columns = shape is not None and str(source).lower().endswith(".mat")
         if by_columns:
-            options.note(
-                "Pixels were read column by column, as MATLAB stores them. If images lie on their "
-                "side, use --image-order rows."
-            )
+            options.note("Pixels were read as MATLAB stores them; see --image-order rows.")
     if options.label_column not in (None, "y", "gnd"):
         raise ValueError(f"labels are called y or gnd, not {options.label_column!r}.")
     if found.y is None and options.label_column is not None:
@@ -163,15 +160,11 @@ def finish(samples: Samples, options: Options) -> Samples:
 
 def _learn(samples: Samples, options: Options) -> tuple[Samples, dict[str, Any]]:
     """Return the samples with the genes to keep, and the recipe with their kind and scale."""
-    X, cells, scale = samples.X, samples.source.lower().endswith(".h5ad"), options.scale
-    kind = options.kind or samples.kind
-    if kind == "images" and samples.image_shape is None:
-        raise ValueError("--kind images needs --image-shape, such as 32x32.")
-    if options.kind is None and kind != "images" and (samples.is_sparse or kind == "counts"):
-        kind = "counts" if is_counts(X) else "table"
+    cells, scale = samples.source.lower().endswith(".h5ad"), options.scale
+    kind = _kind(samples, options)
     if scale == "auto":
         usual = {"counts": "log" if cells else "total"}.get(kind, "unit")
-        scale = "none" if lowest(X) < 0 else usual
+        scale = "none" if lowest(samples.X) < 0 else usual
     genes = _variable(samples, options, cells and kind == "counts")
     samples = samples if genes is None else _with_genes(samples, genes)
     made = {
@@ -181,6 +174,15 @@ def _learn(samples: Samples, options: Options) -> tuple[Samples, dict[str, Any]]
         **learn_scale(samples.X, scale),
     }
     return samples, made if genes is None else {**made, "genes": genes}
+
+
+def _kind(samples: Samples, options: Options) -> str:
+    kind = options.kind or samples.kind
+    if kind == "images" and samples.image_shape is None:
+        raise ValueError("--kind images needs --image-shape, such as 32x32.")
+    if options.kind is None and kind != "images" and (samples.is_sparse or kind == "counts"):
+        kind = "counts" if is_counts(samples.X) else "table"
+    return kind
 
 
 def _repeat(samples: Samples, options: Options) -> tuple[Samples, dict[str, Any]]:
@@ -215,7 +217,6 @@ def _with_genes(samples: Samples, genes: list[str]) -> Samples:
     at = {name: j for j, name in enumerate(samples.feature_names or ())}
     gone = [name for name in genes if name not in at]
     if gone:
-        raise ValueError(
-            f"{len(gone)} of the model's {len(genes)} genes are missing: {shown(gone)}."
-        )
+        missing = f"{len(gone)} of the model's {len(genes)} genes"
+        raise ValueError(f"{missing} are missing: {shown(gone)}.")
     return replace(samples, X=samples.X[:, [at[g] for g in genes]], feature_names=list(genes))

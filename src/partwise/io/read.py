@@ -301,10 +301,7 @@ def recipe_of(model: str | Path) -> Mapping[str, Any]:
 
     recipe = saving.read(model)[1]
     if recipe is None:
-        raise ValueError(
-            f"{model} does not contain the preparation of its data. Save the model with "
-            "model.save(path, recipe=samples.recipe), or prepare the new data yourself."
-        )
+        raise ValueError(f"{model} has no recipe; save it with model.save(path, recipe=...).")
     return recipe
 
 
@@ -344,10 +341,7 @@ def _fitted_encoder(
         raise ValueError(f"{given}: this model was fitted with --encoder {name}.")
     known = find_encoder(name).revision
     if known != revision:
-        raise ValueError(
-            f"This model needs revision {revision} of {name}, and this version of Partwise has "
-            f"{known}; fit the model again."
-        )
+        raise ValueError(f"Fit the model again: it needs revision {revision} of {name}.")
     return name
 
 
@@ -413,9 +407,7 @@ def _kind_of_folder(found: Mapping[str, list[Path]], options: Options) -> str:
             raise ValueError(f"the folder holds {both}; choose one with --kind.")
         kind = max(counts, key=lambda name: counts[name])
     if not counts.get(kind):
-        raise ValueError(
-            f"the folder holds no {kind if kind in counts else 'images and no texts'}."
-        )
+        raise ValueError(f"the folder holds no {kind if kind in counts else 'images or texts'}.")
     return kind
 
 
@@ -429,10 +421,8 @@ def _note_zero_rows(samples: Samples, options: Options) -> None:
     zero = np.flatnonzero(~held).tolist()
     if zero:
         kind = "cells" if samples.source.lower().endswith(".h5ad") else "samples"
-        options.note(
-            f"{len(zero)} of the {n} {kind} contain only zeros "
-            f"({shown(samples.ids[i] for i in zero)}), so their predicted labels mean nothing."
-        )
+        names = shown(samples.ids[i] for i in zero)
+        options.note(f"{len(zero)} of the {n} {kind} contain only zeros: {names}.")
 
 
 def _folder_labels(ids: list[str]) -> np.ndarray | None:

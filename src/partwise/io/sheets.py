@@ -46,10 +46,7 @@ def read_sheet(path: Path, options: Options) -> list[list[Any]]:
     rows = [[*row, *[None] * (width - len(row))] for row in rows]
     if len(names) > 1 and sheet is None:
         others = shown((repr(name) for i, name in enumerate(names) if i != at), 8)
-        options.note(
-            f"{path.name} has {len(names)} sheets; {names[at]!r} was read. --sheet reads another "
-            f"one ({others})."
-        )
+        options.note(f"Of {len(names)} sheets {names[at]!r} was read; --sheet reads {others}.")
     return rows
 
 

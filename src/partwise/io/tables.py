@@ -121,10 +121,7 @@ def _find_texts(frame: Any, options: Options) -> str | None:
             f"columns of numbers; --text-column {longest} uses the texts instead."
         )
         return None
-    options.note(
-        f"The texts of the column {longest!r} ({about}) were used and no other column; "
-        "--kind table uses the others instead."
-    )
+    options.note(f"Only the column {longest!r} ({about}) was used; --kind table uses the others.")
     return longest
 
 

@@ -43,10 +43,8 @@ def read_text_files(folder: Path, files: Sequence[Path], options: Options) -> Sa
         options.note(f"Texts that are not UTF-8 were read as {said(encoding)}: {count}.")
     skipped = [(name, "is no text") for name, _ in failed]
     if skipped:
-        options.note(
-            f"No text and skipped: {len(skipped)} of {len(files)} files, "
-            f"{shown(name for name, _ in skipped)}; --strict stops there."
-        )
+        names = shown(name for name, _ in skipped)
+        options.note(f"Skipped {len(skipped)} of {len(files)} files, which are no text: {names}.")
     samples = text_samples([text for text, _ in found], ids, str(folder), options)
     return replace(samples, rows=None, skipped=tuple(sorted([*samples.skipped, *skipped])))
 
@@ -120,10 +118,7 @@ def _weights(
     if len(bare) == len(ids):
         raise ValueError("no text has a word of the vocabulary.")
     if bare:
-        options.note(
-            f"{len(bare)} of the texts have no word of the vocabulary ({shown(bare)}); their rows "
-            "are zero."
-        )
+        options.note(f"{len(bare)} texts have no word of the vocabulary: {shown(bare)}.")
     return X, dict(recipe), words
 
 
@@ -132,10 +127,7 @@ def _note_empty(empty: list[str], n: int, options: Options) -> None:
     if options.strict or options.missing == "error" or len(empty) == n:
         more = f" and {len(empty) - 1} more" if len(empty) > 1 else ""
         raise ValueError(f"the text {empty[0]!r} is empty{more}; leave it out.")
-    options.note(
-        f"Empty texts were skipped: {len(empty)} of {n}, {shown(empty)}; --missing error stops "
-        "there."
-    )
+    options.note(f"Skipped {len(empty)} of {n} texts, which are empty: {shown(empty)}.")
 
 
 def without_markup(text: str) -> str:

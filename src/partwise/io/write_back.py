@@ -82,17 +82,17 @@ def _text(path: Path, columns: dict[str, list[Any]], n: int, options: Options) -
     rows, encoding, separator = _cells(path, options)
     found = find_heading(path, rows[:200], options)
     names = rows[found.titles] if found.is_row else found.names
-    titles, rows = rows[: found.titles], [row for row in rows[found.above :] if row]
     kept = [j for j, name in enumerate(names) if name not in columns]
+    below = [row for row in rows[found.above :] if row]
     # In a table with a single column, an empty row is an empty value.
-    is_sample = [len(names) == 1 or any(cell.strip() for cell in row) for row in rows]
+    is_sample = [len(names) == 1 or bool("".join(row).strip()) for row in below]
     _check(path, n, sum(is_sample))
     buffer = io.StringIO(newline="")
     writer = csv.writer(buffer, delimiter=separator)
-    writer.writerows(titles)
+    writer.writerows(rows[: found.titles])
     writer.writerow([*(names[j] for j in kept), *columns])
-    new = zip(*([quoted(v) for v in own] for own in columns.values()), strict=True)
-    for row, has_answer in zip(rows, is_sample, strict=True):
+    new = zip(*(map(quoted, own) for own in columns.values()), strict=True)
+    for row, has_answer in zip(below, is_sample, strict=True):
         added = next(new) if has_answer else [""] * len(columns)
         writer.writerow([*(row[j] for j in kept), *added])
     try:
