@@ -200,7 +200,7 @@ def test_links_of_a_file_are_kept_by_the_clusters(texts, tmp_path, capsys):
     assert command("cluster", *options, tmp_path / "no", "--method", "classify") == 2
     assert "--links; nmf" in " ".join(capsys.readouterr().err.split())
     for line, words in {
-        "sport0,sport1,maybe": "line 2: 'sport0,sport1,maybe' is not id,id,must",
+        "sport0,sport1,maybe": "line 2: 'sport0,sport1,maybe'",
         "sport0,sprot1,must": "line 2: no sample has the id 'sprot1'; did you mean 'sport1'?",
         "sport0,money3,must": "links contradict each other",
     }.items():

@@ -198,13 +198,11 @@ def _arrays(path: Path) -> tuple[np.ndarray, list[Any] | None]:
 
 def _table(path: Path) -> tuple[np.ndarray, list[Any] | None]:
     frame, _ = read_frame(path, Options())
-    named_ids = [c for c in frame.columns if looks_like_id(c) or c.strip().lower() in ID_NAMES]
-    name = next(
-        iter([*named_ids, *filter(lambda c: _kind(frame[c]) == "text", frame.columns)]), None
-    )
+    likely = [c for c in frame.columns if looks_like_id(c) or c.strip().lower() in ID_NAMES]
+    likely += [c for c in frame.columns if _kind(frame[c]) == "text"]
     ids = None
-    if name is not None:
-        column = frame.pop(name)
+    if likely:
+        column = frame.pop(likely[0])
         ids = ["" if gap else v for v, gap in zip(column, column.isna())]
     kinds = [_kind(frame[c]) for c in frame.columns]
     with named(path):
