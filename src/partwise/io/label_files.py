@@ -176,7 +176,9 @@ def _of_many(path: Path, heading: list[str], rows: Rows, known: dict[str, int]) 
     label_at = next((j for j in called if j != id_at), None)
     if label_at is None:
         names = shown(heading, 8)
-        raise ValueError(f"{path}: {len(first)} columns instead of 2, none called label: {names}.")
+        raise ValueError(
+            f"{path}: {len(first)} columns, not 2; call two columns id and label: {names}."
+        )
     if "id" not in first and not held[id_at]:
         name = next(iter(known), "")
         raise ValueError(f"{path}: no column contains ids such as {name!r}; call it id.")
