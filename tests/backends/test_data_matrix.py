@@ -8,7 +8,6 @@ import scipy.sparse as sp
 
 import reference
 from partwise.backends import SMALL_SPARSE, arrays, as_data
-from partwise.backends.data_matrix import total_squares
 from partwise.backends.numpy import dense
 from partwise.backends.numpy.dense import DenseData
 from partwise.backends.numpy.kernels.divergence import LINE, lined
@@ -229,6 +228,8 @@ def test_the_sum_of_squares_is_that_of_the_rows(rng, dtype, order, size):
     data, Y = as_data(X), V.astype(float) @ U.T
     # The expected rounding is that of short sums in the dtype of X.
     near = 1e-6 if dtype == np.float32 else 1e-13
-    assert total_squares(data) == pytest.approx(np.sum(X.astype(float) ** 2), rel=near)
-    assert total_squares(data, V, U) == pytest.approx(np.sum((X - Y) ** 2), rel=near)
-    assert total_squares(as_data(X[::2])) == pytest.approx(data.row_sq_norms()[::2].sum(), rel=near)
+    assert data.total_squares() == pytest.approx(np.sum(X.astype(float) ** 2), rel=near)
+    assert data.total_squares(V, U) == pytest.approx(np.sum((X - Y) ** 2), rel=near)
+    assert as_data(X[::2]).total_squares() == pytest.approx(
+        data.row_sq_norms()[::2].sum(), rel=near
+    )

@@ -13,8 +13,7 @@ import reference
 from methods import rise
 from partwise import GNMF, NMF, SparseNMF
 from partwise.backends import as_data
-from partwise.backends.numpy.blocks import row_squares
-from partwise.backends.numpy.dense import DenseData
+from partwise.backends.numpy.dense import DenseData, row_squares
 from partwise.evaluation.metrics import sparseness
 from partwise.fitting.stating import graph_operator
 from partwise.knowledge.graph import neighbor_graph

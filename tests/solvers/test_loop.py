@@ -106,14 +106,16 @@ def test_the_step_is_the_one_that_the_settings_name():
         (9, 0, [1.0, 1.0 - 1.1e-5], rough),
     ):
         at = state(n=n, failures=failures, history=history)
-        assert loop._move(at, exact, settings) is wanted, (n, failures)
-    assert loop._move(state(n=5, failures=3), exact, plain(safe=None)) is exact
+        assert loop._step_and_weight(at, exact, settings)[0] is wanted, (n, failures)
+    without = loop._step_and_weight(state(n=5, failures=3), exact, plain(safe=None))
+    assert without[0] is exact
 
 
 def test_extrapolation_waits_for_the_warm_up_and_ends_after_two_failures():
     settings = plain(warmup=2)
     for n, failures, wanted in ((1, 0, 0.0), (2, 0, 0.4), (2, 1, 0.4), (2, 2, 0.0), (2, 3, 0.0)):
-        assert loop._weight(state(n=n, failures=failures, weight=0.4), settings) == wanted
+        at = state(n=n, failures=failures, weight=0.4)
+        assert loop._step_and_weight(at, exact, settings)[1] == wanted
 
 
 def test_beyond_is_the_last_move_again_and_never_below_zero():

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import singledispatch
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
 from partwise.backends.arrays import AnyArray, Array, cast, floor, namespace, to_numpy
+from partwise.backends.sweeps import sweeps_per_product
 
 #: Part of the error for NaN: the setting that accepts missing entries.
 GAPS = "missing_values=np.nan takes entries that were not measured."
@@ -47,6 +47,9 @@ class Products(Protocol):
 
     def expect(self, product: str, factor: Array) -> None:
         """Announce that "dot" or "tdot" with this factor will probably be needed next."""
+
+    def total_squares(self, V: Array | None = None, U: Array | None = None) -> float:
+        """Return ‖X‖², or ‖X - V Uᵀ‖²."""
 
     def row_sq_norms(self) -> Array:
         """Return ‖x_i‖², (n,) float64."""
@@ -210,6 +213,8 @@ class Swept:
     dtype: Any
     lack: Any | None = None
     curved = ""
+    row_sq_norms: Callable[[], Array]
+    row_sq_residuals: Callable[[Array, Array], Array]
     mass: float | None = None  # total weight of the rows; None if each row has weight one
 
     @property
@@ -263,15 +268,12 @@ class Swept:
     def beta_tdot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array]:
         raise NotImplementedError("other losses than these two are refused before any work")
 
-    def sweeps(self, size: int, k: int) -> int:
-        return int(np.clip(1 + 0.5 * self.density * size / k, 1, 10))
+    sweeps = sweeps_per_product
 
-
-@singledispatch
-def total_squares(data: Any, V: Array | None = None, U: Array | None = None) -> float:
-    """Return ‖X‖², or ‖X - V Uᵀ‖²."""
-    rows = data.row_sq_norms() if V is None else data.row_sq_residuals(V, U)
-    return float(rows.sum())
+    def total_squares(self, V: Array | None = None, U: Array | None = None) -> float:
+        """Return ‖X‖², or ‖X - V Uᵀ‖²."""
+        rows = self.row_sq_norms() if V is None or U is None else self.row_sq_residuals(V, U)
+        return float(rows.sum())
 
 
 class InNumpy(Swept):
@@ -281,11 +283,7 @@ class InNumpy(Swept):
     shape: tuple[int, int]
     dtype: Any
 
-    def rows(self, a: AnyArray) -> AnyArray:
-        return to_numpy(a)
-
-    def small(self, a: AnyArray) -> AnyArray:
-        return to_numpy(a)
+    rows = small = result = staticmethod(to_numpy)
 
     def constant_rows(self, row: AnyArray) -> AnyArray:
         return np.tile(to_numpy(row), (self.shape[0], 1))
@@ -298,9 +296,6 @@ class InNumpy(Swept):
 
     def expand_rows(self, shared: Any, Z: AnyArray) -> AnyArray:
         return shared.expand(Z)
-
-    def result(self, a: AnyArray) -> AnyArray:
-        return a
 
 
 def check_values(

@@ -39,6 +39,14 @@ GROUPS = 32
 COLLINEAR = (1e-12, 1e-3)
 
 
+def sweeps_per_product(data: Any, size: int, k: int) -> int:
+    """Return the number of sweeps per product with X, for rows of ``size`` entries.
+
+    Sweeps may take half the time of the preceding product (Gillis & Glineur 2012).
+    """
+    return int(np.clip(1 + 0.5 * data.density * size / k, 1, 10))
+
+
 def sweep_rows(
     Z: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, sweeps: int,
     stop: float, order: AnyArray | None = None, enough: float = 0.0, near: AnyArray | None = None,
@@ -95,12 +103,12 @@ def half_step(
 def _(
     Y: np.ndarray, C: AnyArray, G: AnyArray, old: AnyArray, weight: float, sweeps: int, stop: float
 ) -> tuple[Array, Array, float, float]:  # fmt: skip
-    from partwise.backends.numpy.kernels import half_step as kernel
+    from partwise.backends.numpy.kernels import hals
 
     n, k = Y.shape
     threads = threads_for(float(n) * k * k * (sweeps + 1), True)
     Y, C, old = (np.ascontiguousarray(a, Y.dtype) for a in (Y, C, old))
-    new, beyond, change = kernel.half_step(Y, C, G, old, weight, sweeps, stop, threads)
+    new, beyond, change = hals.half_step(Y, C, G, old, weight, sweeps, stop, threads)
     return new, beyond, float(change[0]), float(change[1])
 
 

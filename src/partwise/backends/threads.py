@@ -527,6 +527,19 @@ def in_threads(run: Callable[[int, int], Any], n: int, block: int, threads: int)
     each(run, [(lo, hi) for lo, hi in itertools.pairwise(cuts) if lo < hi], threads)
 
 
+def kernel_rows(kernel: Any, args: tuple[Any, ...], n: int, block: int, threads: int) -> None:
+    """Call kernel(*args, lo, hi) for runs of rows that are multiples of ``block``."""
+    if threads <= 1:
+        kernel(*args, 0, n)
+        return
+    from partwise.backends.numpy.kernels import crew
+
+    blocks = -(-n // block)
+    count = max(1, min(4 * threads, blocks))
+    cuts = [block * (blocks * t // count) for t in range(count)] + [n]
+    crew.run(kernel, args, list(itertools.pairwise(cuts)), threads)
+
+
 #: Cost of reading and writing an array entry, and of a multiply-add in BLAS, both in multiply-adds.
 PASS, BLAS = 4.0, 0.5
 

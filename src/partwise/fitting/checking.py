@@ -22,6 +22,7 @@ from partwise.backends.arrays import NO_MEMORY, AnyArray, limits, to_numpy
 from partwise.backends.data_matrix import ZEROS, Swept
 from partwise.backends.gaps import MaskedData
 from partwise.backends.masks import as_missing
+from partwise.backends.numpy.dense import DenseData
 from partwise.backends.numpy.float64_products import in_double
 from partwise.fitting.description import Checked, Description, FitInputs, Knowledge
 from partwise.fitting.knowledge_checks import (
@@ -361,7 +362,8 @@ def rescale_extremes(
     alone = spec.signed and not spec.free_parts
     factor = 1.0 if alone else extreme_factor(X, peak)
     if factor == 1:
-        return Rescaled(as_data(X), W, H)
+        plain_array = type(X) is np.ndarray  # the most frequent case
+        return Rescaled(DenseData(X) if plain_array else as_data(X), W, H)
     # The objective grows like X to the power beta, and gradient norms contain its fourth power.
     log = np.log10(factor) * spec.beta
     if abs(log) > 305:

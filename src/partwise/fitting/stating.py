@@ -11,11 +11,14 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import check_random_state
 
-from partwise.backends import DataMatrix
+from partwise.backends import DataMatrix, arrays
 from partwise.backends.array_api import OnDevice
 from partwise.backends.arrays import AnyArray, Array, to_numpy
 from partwise.backends.gaps import FilledData
-from partwise.backends.numpy.float64_products import beyond_mean, in_double
+from partwise.backends.numpy.dense import DenseData
+from partwise.backends.numpy.float64_products import in_double
+from partwise.backends.numpy.sparse import SparseData
+from partwise.backends.threads import one_blas_thread
 from partwise.fitting.checking import check_scale, check_start, searchable
 from partwise.fitting.description import Checked, Description, Knowledge, Problem, warn
 from partwise.fitting.fixed_parts import Known
@@ -42,6 +45,8 @@ FILLED = (
     "means of rows and columns in place of the missing values. Pass a graph of your own with "
     "graph=, or load X, which is then searched on the entries that both samples have."
 )
+#: Minimum number of rows from which `beyond_mean` estimates; more if rows have few columns.
+LOOKED_AT = 20
 IGNORED = "When init!='custom', provided W or H are ignored. Set init='custom' to use them."
 
 
@@ -83,6 +88,25 @@ def state(spec: Description, checked: Checked) -> Problem:
     settings = settings_for(spec, solver, model)
     makes = starts(spec, checked, model, known, alike)
     return Problem(model, k, solver, settings, makes, knowledge, known)
+
+
+def beyond_mean(data: DataMatrix) -> float:
+    """Return the share of ‖X‖² not explained by its mean, from some rows; 1 if not in memory."""
+    if type(data) not in (DenseData, SparseData):
+        return 1.0
+    X: Any = data.whole()
+    n, size = X.shape[0], X.nnz if sp.issparse(X) else X.size
+    rows = max(LOOKED_AT, arrays.BLOCK_ENTRIES // 4 * n // max(1, size))
+    X = X[:: -(-n // rows)]
+    mean = np.asarray(X.mean(axis=0, dtype=np.float64)).ravel()
+    along, whole = 0.0, 0.0
+    with one_blas_thread:  # too little to wake others for
+        for part in [X] if sp.issparse(X) else (X[rows] for rows in arrays.row_blocks(*X.shape)):
+            part = part.astype(np.float64)
+            codes, values = part @ mean, part.data if sp.issparse(part) else part.ravel()
+            along, whole = along + float(codes @ codes), whole + float(values @ values)
+        whole *= float(mean @ mean)
+    return 1 - along / whole if whole > 0 else 1.0
 
 
 def warn_of_a_free_scale(spec: Description, model: FactorModel) -> None:

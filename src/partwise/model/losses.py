@@ -22,7 +22,6 @@ from partwise.backends.arrays import (
     ratio,
     spread,
 )
-from partwise.backends.data_matrix import total_squares
 from partwise.backends.threads import cached_property
 from partwise.model.maps import Smoothing
 from partwise.model.subproblems import (
@@ -248,14 +247,14 @@ class Frobenius(Loss):
 
     def constants(self, data: DataMatrix, weights: Array | None) -> tuple[float, float]:
         if weights is None:
-            half = 0.5 * total_squares(data)
+            half = 0.5 * data.total_squares()
         else:
             half = 0.5 * _total(data.row_sq_norms(), weights)
         return half, half  # the size is the loss for Y = 0
 
     def exact(self, data: DataMatrix, weights: Array | None, V: Array, B: Array) -> float:
         if weights is None:
-            return 0.5 * total_squares(data, V, B)
+            return 0.5 * data.total_squares(V, B)
         return 0.5 * _total(data.row_sq_residuals(V, B), weights)
 
     def value(self, seen: Seen, Z: Array, U: Array) -> float:

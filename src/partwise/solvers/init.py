@@ -34,7 +34,7 @@ def start(
     """
     if init == "random":
         return random_starts(data, k, [rng], weights)[0]
-    dtype, data = data.dtype, data.filled()
+    dtype, data = data.dtype, data if data.lack is None else data.filled()
     mean = _mean(data, weights)
     if init == "kmeans":
         V, U = _kmeans(data, k, rng)

@@ -7,18 +7,6 @@ import numpy as np
 from partwise.backends.arrays import AnyArray, floor
 
 
-def row_squares(Y: AnyArray) -> AnyArray:
-    """Return ‖y_i‖² in float64, from short sums in the precision of Y if they fit."""
-    cut = [Y[:, at : at + 512] for at in range(0, max(1, Y.shape[1]), 512)]
-    with np.errstate(over="ignore"):
-        sums: AnyArray = np.sum([np.vecdot(part, part) for part in cut], axis=0, dtype=np.float64)
-    beyond = ~((sums > 1e-20) & (sums < 1e30)) if Y.itemsize == 4 else np.zeros(0, bool)
-    if beyond.any():
-        far = Y[beyond]
-        sums[beyond] = np.einsum("ij,ij->i", far, far, dtype=np.float64, casting="unsafe")
-    return sums
-
-
 def split_rows(index: AnyArray, n_rows: int) -> tuple[int, AnyArray]:
     """Return the layout of Aᵀ X: ``head`` rows that sum several samples, then single samples.
 

@@ -11,7 +11,7 @@ import numpy as np
 from partwise.backends import arrays
 from partwise.backends.arrays import AnyArray, floor
 from partwise.backends.curvature import of_pairs
-from partwise.backends.data_matrix import InNumpy, total_squares
+from partwise.backends.data_matrix import InNumpy
 from partwise.backends.numpy import blocks
 from partwise.backends.threads import (
     BLAS,
@@ -51,11 +51,6 @@ def _many_registers() -> bool:
 PIECES, ENTRIES, LEAST, FEW, ACROSS = 64, 2**17, 192, 64, 512
 
 
-def least_rows(p: int) -> int:
-    """Return the minimum number of rows with p columns for BLAS to run at full speed."""
-    return ENTRIES // max(1, p)
-
-
 def product(X: AnyArray, B: AnyArray) -> AnyArray:
     """Return X B of a large X, in threads; X may be a transposed view."""
     found = narrow_product(X, B)
@@ -69,7 +64,7 @@ def product(X: AnyArray, B: AnyArray) -> AnyArray:
 def _product(X: AnyArray, B: AnyArray, threads: int) -> AnyArray:
     out = np.empty((len(X), B.shape[1]), np.result_type(X, B))
     least = min(LEAST, max(FEW, len(X) // 16))
-    parts = pieces(len(X), max(least, least_rows(X.shape[1])), PIECES)
+    parts = pieces(len(X), max(least, ENTRIES // max(1, X.shape[1])), PIECES)
     if outside := _outside(X, B, threads):
         p, k = B.shape
         outside(X, B, out[None], [(0, rows, (0, p), (0, k)) for rows in parts], threads)
@@ -92,7 +87,7 @@ def _transposed(X: AnyArray, B: AnyArray, threads: int) -> AnyArray:
     """Return `_product` for X in Fortran order, where BLAS is up to twice as fast."""
     p, k = len(X), B.shape[1]
     # Each run of rows has a separate sum; the sums together have at most a quarter of X's size.
-    runs = pieces(len(B), max(LEAST, 4 * k, least_rows(p)), PIECES // 2)
+    runs = pieces(len(B), max(LEAST, 4 * k, ENTRIES // max(1, p)), PIECES // 2)
     parts = pieces(p, ACROSS, max(1, PIECES // (2 * len(runs))))
     sums = np.empty((len(runs), k, p), np.result_type(X, B))
     tasks = [(r, rows, part) for r, rows in enumerate(runs) for part in parts]
@@ -139,22 +134,25 @@ def narrow_product(X: AnyArray, B: AnyArray) -> AnyArray | None:
     return product(rows, B, threads)
 
 
+def row_squares(Y: AnyArray) -> AnyArray:
+    """Return ‖y_i‖² in float64, from short sums in the precision of Y if they fit."""
+    cut = [Y[:, at : at + 512] for at in range(0, max(1, Y.shape[1]), 512)]
+    with np.errstate(over="ignore"):
+        sums: AnyArray = np.sum([np.vecdot(part, part) for part in cut], axis=0, dtype=np.float64)
+    beyond = ~((sums > 1e-20) & (sums < 1e30)) if Y.itemsize == 4 else np.zeros(0, bool)
+    if beyond.any():
+        far = Y[beyond]
+        sums[beyond] = np.einsum("ij,ij->i", far, far, dtype=np.float64, casting="unsafe")
+    return sums
+
+
 class DenseData(InNumpy):
     """A float32 or float64 ndarray, C or Fortran order; never copied or written to."""
 
     density = 1.0
 
     def __init__(self, X: AnyArray) -> None:
-        self.X = X
-
-    @property
-    def shape(self) -> tuple[int, int]:  # type: ignore[override]
-        n, p = self.X.shape
-        return n, p
-
-    @property
-    def dtype(self) -> Any:
-        return self.X.dtype
+        self.X, self.shape, self.dtype = X, X.shape, X.dtype
 
     @cached_property
     def _low(self) -> Any:
@@ -221,15 +219,21 @@ class DenseData(InNumpy):
         return product(self.X.T, V)
 
     def row_sq_norms(self) -> AnyArray:
+        if "_squares" not in vars(self):  # computed once
+            self._squares = self._by_row(lambda _, X: row_squares(X))
         return self._squares
-
-    @cached_property
-    def _squares(self) -> AnyArray:
-        return self._by_row(lambda _, X: blocks.row_squares(X))
 
     @cached_property
     def _square(self) -> float:
         return arrays.dot64(self.X, self.X)
+
+    def total_squares(self, V: AnyArray | None = None, U: AnyArray | None = None) -> float:
+        if V is not None or U is not None:
+            return float(self.row_sq_residuals(V, U).sum())
+        found = self._square if type(self) is DenseData else 0.0
+        if 1e-20 < found < 1e30 or (self.dtype.itemsize == 8 and found):
+            return found
+        return float(self.row_sq_norms().sum())  # the sum may overflow in float32
 
     def row_sums(self) -> AnyArray:
         return self._by_row(lambda _, X: X.sum(axis=1, dtype=np.float64))
@@ -241,7 +245,7 @@ class DenseData(InNumpy):
         def squares(rows: slice, X: AnyArray) -> AnyArray:
             Y = V[rows] @ U.T
             Y -= X
-            return blocks.row_squares(Y)
+            return row_squares(Y)
 
         return self._by_row(squares, 10.0 + U.shape[1])
 
@@ -390,11 +394,3 @@ class DenseData(InNumpy):
         both = np.zeros((2, *U.shape), U.dtype)
         num, den = self._summed(share, both, 400.0 + 3 * U.shape[1])
         return num, den
-
-
-@total_squares.register
-def _(data: DenseData, V: AnyArray | None = None, U: AnyArray | None = None) -> float:
-    found = data._square if V is None and type(data) is DenseData else 0.0
-    if 1e-20 < found < 1e30 or (data.dtype.itemsize == 8 and found):
-        return found
-    return float(total_squares.dispatch(object)(data, V, U))  # the sum may overflow in float32

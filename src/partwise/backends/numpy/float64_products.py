@@ -15,10 +15,6 @@ from partwise.backends.data_matrix import DataMatrix
 from partwise.backends.gaps import Beside, MaskedData, WeightDeficit
 from partwise.backends.numpy.dense import DenseData
 from partwise.backends.numpy.sparse import SparseData
-from partwise.backends.threads import one_blas_thread
-
-#: Minimum number of rows from which `beyond_mean` estimates; more if rows have few columns.
-LOOKED_AT = 20
 
 
 class FromSingle:
@@ -33,7 +29,9 @@ class FromSingle:
 class DoubleDense(FromSingle, DenseData):
     """A float32 ndarray with products in float64, one block of rows at a time."""
 
-    dtype = np.dtype(np.float64)
+    def __init__(self, X: AnyArray) -> None:
+        super().__init__(X)
+        self.dtype = np.dtype(np.float64)
 
     def _blocks(self, entries: int | None = None) -> Any:
         return ((rows, self.X[rows].astype(float)) for rows in arrays.row_blocks(*self.shape))
@@ -118,22 +116,3 @@ def _(data: MaskedData) -> Any:
     lack, d = data.lack, data.lack.d
     entries, d = double_products(lack.entries), None if d is None else float64(d)
     return MaskedData(double_products(data.base), WeightDeficit(entries, seen=lack.seen, d=d))
-
-
-def beyond_mean(data: DataMatrix) -> float:
-    """Return the share of ‖X‖² not explained by its mean, from some rows; 1 if not in memory."""
-    if type(data) not in (DenseData, SparseData):
-        return 1.0
-    X: Any = data.whole()
-    n, size = X.shape[0], X.nnz if sp.issparse(X) else X.size
-    rows = max(LOOKED_AT, arrays.BLOCK_ENTRIES // 4 * n // max(1, size))
-    X = X[:: -(-n // rows)]
-    mean = np.asarray(X.mean(axis=0, dtype=np.float64)).ravel()
-    along, whole = 0.0, 0.0
-    with one_blas_thread:  # too little to wake others for
-        for part in [X] if sp.issparse(X) else (X[rows] for rows in arrays.row_blocks(*X.shape)):
-            part = part.astype(np.float64)
-            codes, values = part @ mean, part.data if sp.issparse(part) else part.ravel()
-            along, whole = along + float(codes @ codes), whole + float(values @ values)
-        whole *= float(mean @ mean)
-    return 1 - along / whole if whole > 0 else 1.0

@@ -14,7 +14,6 @@ import scipy.sparse as sp
 from partwise.backends import arrays
 from partwise.backends.arrays import AnyArray
 from partwise.backends.curvature import of_pairs
-from partwise.backends.data_matrix import total_squares
 from partwise.backends.numpy import blocks
 from partwise.backends.numpy.dense import DenseData
 from partwise.backends.threads import PASS, cached_property, each, threads_for
@@ -30,9 +29,6 @@ class SparseData(DenseData):
     KL products visit the non-zeros only. Other β-divergences need every entry of VUᵀ and are
     taken block by block.
     """
-
-    def __init__(self, X: Any) -> None:
-        self.X = X
 
     @property
     def density(self) -> float:  # type: ignore[override]
@@ -66,11 +62,14 @@ class SparseData(DenseData):
         return out
 
     def row_sq_norms(self) -> AnyArray:
+        if "_squares" not in vars(self):  # computed once
+            self._squares = self._sums(lambda x: np.square(x, dtype=np.float64))
         return self._squares
 
-    @cached_property
-    def _squares(self) -> AnyArray:
-        return self._sums(lambda x: np.square(x, dtype=np.float64))
+    def total_squares(self, V: AnyArray | None = None, U: AnyArray | None = None) -> float:
+        if V is None and type(self) is SparseData:
+            return arrays.dot64(self.X.data[None], self.X.data[None])
+        return super().total_squares(V, U)
 
     def row_sums(self) -> AnyArray:
         return self._sums(lambda x: x.astype(np.float64))
@@ -147,13 +146,6 @@ class SparseData(DenseData):
     def times_squares(self, V: AnyArray, U: AnyArray) -> AnyArray:
         y, n = sampled_values(self.X, V, U), self.shape[0]
         return np.bincount(np.repeat(np.arange(n), np.diff(self.X.indptr)), self.X.data * y * y, n)
-
-
-@total_squares.register
-def _(data: SparseData, V: AnyArray | None = None, U: AnyArray | None = None) -> float:
-    if V is None and type(data) is SparseData:
-        return arrays.dot64(data.X.data[None], data.X.data[None])
-    return float(total_squares.dispatch(object)(data, V, U))
 
 
 def _times(X: Any, V: AnyArray, U: AnyArray, out: AnyArray) -> AnyArray:

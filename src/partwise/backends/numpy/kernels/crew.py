@@ -18,7 +18,6 @@ import os
 import struct
 import time
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import numba as nb
@@ -260,12 +259,7 @@ FLAGS = 0x503
 _known: dict[tuple[Any, ...], tuple[int, Any]] = {}
 
 
-def rows(kernel: Any, args: tuple[Any, ...], n: int, block: int, threads: int) -> None:
-    """Call kernel(*args, lo, hi) for runs of rows that are multiples of ``block``."""
-    blocks = -(-n // block)
-    count = max(1, min(4 * threads, blocks)) if threads > 1 else 1
-    cuts = [block * (blocks * t // count) for t in range(count)] + [n]
-    run(kernel, args, list(pairwise(cuts)), threads)
+rows = workers.kernel_rows
 
 
 @compiled(**OPTIONS)
