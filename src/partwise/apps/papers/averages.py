@@ -99,11 +99,8 @@ def printed_average(
         average = summary.protocol.printed_value("seconds", "avg", method)
         return average.mean if average else None
     ran = {str(k) for k in summary.column(method, metric, budget).index.get_level_values("k")}
-    values = [
-        n.mean
-        for n in summary.protocol.printed
-        if (n.metric, n.method) == (metric, method) and n.k != "avg" and (not ran or n.k in ran)
-    ]
+    own = [n for n in summary.protocol.printed if (n.metric, n.method) == (metric, method)]
+    values = [n.mean for n in own if n.k != "avg" and (not ran or n.k in ran)]
     return float(np.mean(values)) if values else None
 
 

@@ -271,7 +271,7 @@ def _level(summary: Summary, claim: Claim, budget: str) -> Finding | None:
     names = [n for _, n in _sweep(summary, claim, budget)] if sweep else claim["over"]
     columns = [summary.column(name, claim["metric"], budget) for name in names]
     spreads = {}
-    for data in dict.fromkeys(d for d, _ in summary.rows()) if sweep else [""]:
+    for data in summary.sets() if sweep else [""]:
         parts = [c[c.index.get_level_values("data") == data] if data else c for c in columns]
         if found := _spread(parts):
             spreads[data] = found

@@ -63,7 +63,7 @@ def _curves(summary: Summary) -> dict[str, Figure]:
     """Draw one figure for each label budget and metric."""
     protocol, figures = summary.protocol, {}
     by_clusters = protocol.view["x"] == "clusters"
-    sets = [None] if by_clusters else list(dict.fromkeys(d for d, _ in summary.rows()))
+    sets = [None] if by_clusters else summary.sets()
     for budget, metric in itertools.product(summary.budgets(), protocol.metrics):
         figure, axes = _new(1, len(sets))
         for ax, data in zip(axes[:, 0], sets, strict=True):
@@ -115,11 +115,10 @@ def _means(summary: Summary, metric: str, budget: str, data: str | None) -> pd.D
 
 def _printed(summary: Summary, metric: str) -> pd.DataFrame:
     """Return each method's printed means by number of clusters."""
-    numbers = [n for n in summary.protocol.printed if n.metric == metric and n.k != "avg"]
-    found = {
-        m.name: {int(n.k): n.mean for n in numbers if n.method == m.name}
-        for m in summary.protocol.methods
-    }
+    found: dict[str, dict[int, float]] = {m.name: {} for m in summary.protocol.methods}
+    for number in summary.protocol.printed:
+        if number.metric == metric and number.k != "avg":
+            found[number.method][int(number.k)] = number.mean
     return pd.DataFrame(found).sort_index()
 
 
@@ -127,33 +126,26 @@ def _budgets(summary: Summary) -> dict[str, Figure]:
     """Draw the accuracy of a method against the share of labels, with one curve per K."""
     protocol = summary.protocol
     figure, axes = _new(1, size=(6.5, 4.5))
-    ks = sorted({k for _, k in summary.rows()})
+    method, metric = protocol.methods[0].name, protocol.metrics[0]
+    shares = {b.name: 100.0 * (b.share or 0.0) for b in protocol.budgets}
     for scope, styles in (("all", SOLID), ("unlabelled", DASHED)):
-        how = {"scope": scope}
         found: dict[str, dict[float, float]] = {}
-        for k, budget in itertools.product(ks, protocol.budgets):
-            stat = summary.stat(
-                protocol.methods[0].name, protocol.metrics[0], budget=budget.name, k=k, **how
-            )
+        for k, name in itertools.product(sorted({k for _, k in summary.rows()}), shares):
+            stat = summary.stat(method, metric, budget=name, k=k, scope=scope)
             if stat is not None:
-                found.setdefault(f"c = {k}", {})[100.0 * (budget.share or 0.0)] = stat.mean
+                found.setdefault(f"c = {k}", {})[shares[name]] = stat.mean
         _plot(axes[0, 0], pd.DataFrame(found), styles, legend=scope == "all")
-    axes[0, 0].set(
-        xlabel="labelled samples (%); solid: all samples, dashed: the unlabelled",
-        ylabel=titles()["metrics"][protocol.metrics[0]],
-        title=protocol.title,
-    )
+    words = "labelled samples (%); solid: all samples, dashed: the unlabelled"
+    axes[0, 0].set(xlabel=words, ylabel=titles()["metrics"][metric], title=protocol.title)
     axes[0, 0].grid(alpha=0.3)
     return {"figure": figure}
 
 
 def _convergence(summary: Summary) -> dict[str, Figure]:
     """Draw the objective against the iterations."""
-    sets = list(dict.fromkeys(d for d, _ in summary.rows()))
-    names = [m.name for m in summary.protocol.methods]
+    sets, names = summary.sets(), [m.name for m in summary.protocol.methods]
     figure, axes = _new(len(names), len(sets), size=(3.8, 2.9))
-    for data, name in itertools.product(sets, names):
-        ax = axes[sets.index(data), names.index(name)]
+    for ax, (data, name) in zip(axes.flat, itertools.product(sets, names), strict=True):
         for point, history in histories(summary, name, summary.budgets()[0]):
             if point[0] == data:
                 ax.plot(history.at, history.values, lw=1.2)
@@ -164,7 +156,7 @@ def _convergence(summary: Summary) -> dict[str, Figure]:
 
 def _closeness(summary: Summary) -> dict[str, Figure]:
     """Draw how far each method is from its lowest objective, against seconds."""
-    sets = list(dict.fromkeys(d for d, _ in summary.rows()))
+    sets = summary.sets()
     figure, axes = _new(len(sets), size=(4.2, 3.6))
     for ax, data in zip(axes[0], sets, strict=True):
         for number, method in enumerate(summary.protocol.methods):

@@ -324,11 +324,8 @@ def names() -> tuple[str, ...]:
     """List every table and figure, tables before figures within a paper."""
     found = []
     for paper in PAPERS:
-        stems = [
-            entry.name.removesuffix(".toml")
-            for entry in (_folder() / paper).iterdir()
-            if entry.name.endswith(".toml") and entry.name != VARIANTS
-        ]
+        files = [file.name for file in (_folder() / paper).iterdir()]
+        stems = [f.removesuffix(".toml") for f in files if f.endswith(".toml") and f != VARIANTS]
         stems.sort(key=lambda s: (not s.startswith("table"), int("".join(filter(str.isdigit, s)))))
         found += [f"{paper}/{stem}" for stem in stems]
     return tuple(found)
@@ -364,12 +361,9 @@ def read_settings(name: str) -> dict[str, Any]:
 
 def read_printed(name: str) -> tuple[Printed, ...]:
     """Read the printed numbers of a table in the order of its file; empty for a figure."""
-    if not _file(name, ".csv").is_file():
-        return ()
+    rows = read_rows(name) if _file(name, ".csv").is_file() else []
     numbers = []
-    for row in read_rows(name):
-        if "mean" not in row:  # a table of formulas has a separate view
-            return ()
+    for row in (row for row in rows if "mean" in row):  # a table of formulas has another view
         mean, sd = row["mean"], float(row["sd"]) if row["sd"] else None
         decimals = len(mean.partition(".")[2])
         numbers.append(Printed(row["metric"], row["k"], row["method"], float(mean), sd, decimals))
@@ -433,18 +427,11 @@ def _own_claims(raw: dict[str, Any], printed: tuple[Printed, ...]) -> list[dict[
     theirs = {number.method for number in printed}
     methods = [m["name"] for m in raw.get("methods", [])]
     pairs = [(a, b) for a in methods for b in methods if a not in theirs and b in theirs]
+    metrics = [metric for metric in raw.get("metrics", []) if metric in ("ac", "nmi", "ari")]
     return [
-        {
-            "text": f"{mine} beats {other} in {metric.upper()} (on average)",
-            "type": "beats",
-            "method": mine,
-            "over": [other],
-            "metric": metric,
-            "every_k": False,
-        }
-        for metric in raw.get("metrics", [])
-        if metric in ("ac", "nmi", "ari")
-        for mine, other in pairs
+        {"text": f"{mine} beats {other} in {metric.upper()} (on average)", "type": "beats"}
+        | {"method": mine, "over": [other], "metric": metric, "every_k": False}
+        for metric, (mine, other) in itertools.product(metrics, pairs)
     ]
 
 

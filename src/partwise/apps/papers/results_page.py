@@ -70,12 +70,8 @@ def write_one(
         else:
             report.section.blocks[1:1] = report.pictures
     write_whole(folder / "table.md", to_markdown(report.section))
-    page = to_html(
-        [("", [report.section])],
-        f"partwise reproduce {name}",
-        banner=banner([report]),
-        foot=_made_with(),
-    )
+    title, about = f"partwise reproduce {name}", banner([report])
+    page = to_html([("", [report.section])], title, banner=about, foot=_made_with())
     write_whole(folder / "table.html", page)
     return report
 

@@ -57,7 +57,6 @@ SYNTHETIC: dict[str, Callable[[], Synthetic]] = {
     "classes100": classes100,
 }
 
-
 UNLABELLED = -1
 
 
@@ -122,17 +121,14 @@ def load_data(spec: DataSpec, data_home: str | None) -> tuple[Any, NDArray[np.in
 
 def data_found(spec: DataSpec, data_home: str | Path | None) -> bool:
     """Return whether the data set is on this machine."""
-    if spec.name.startswith("synthetic:"):
-        return True
-    return datasets.available(data_home).get(spec.name) is not None
+    made = spec.name.startswith("synthetic:")
+    return made or datasets.available(data_home).get(spec.name) is not None
 
 
 def _part(y: NDArray[np.int64], spec: DataSpec) -> NDArray[np.int64]:
     """Return a fixed draw of rows from each of the first classes with enough samples."""
     rng = np.random.default_rng(seed_sequence("part", spec.name, spec.classes or 0, 0))
-    need = spec.per_class or 1
-    sizes = np.bincount(y)
-    kept = np.flatnonzero(sizes >= need)[: spec.classes]
+    kept = np.flatnonzero(np.bincount(y) >= (spec.per_class or 1))[: spec.classes]
     rows = [np.flatnonzero(y == label) for label in kept]
     if spec.per_class:
         rows = [np.sort(rng.permutation(members)[: spec.per_class]) for members in rows]

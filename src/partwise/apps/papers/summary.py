@@ -77,6 +77,10 @@ class Summary:
         order = {d.name: i for i, d in enumerate(self.protocol.data)}
         return sorted(seen, key=lambda row: (order.get(row[0], 99), row[1]))
 
+    def sets(self) -> list[str]:
+        """List the data sets that have results, in the protocol's order."""
+        return list(dict.fromkeys(data for data, _ in self.rows()))
+
     def budgets(self) -> list[str]:
         """List the label budgets of the protocol, or `NO_LABELS` if it has none."""
         return [b.name for b in self.protocol.budgets] or [NO_LABELS]
