@@ -142,15 +142,14 @@ def together(distances: list[Stat]) -> tuple[str, list[str]]:
 
 def _printed(protocol: Protocol, claim: Claim) -> bool | None:
     """Return whether a claim holds in the printed table; None if numbers are missing."""
-    if claim["type"] not in ("beats", "gap") or not protocol.printed:
+    exact = claim["type"] == "gap"
+    if not (exact or claim["type"] == "beats"):
         return None
-    every = claim["type"] == "beats" and claim.get("every_k")
     rows = {n.k for n in protocol.printed if n.metric == claim["metric"]}
-    ks = sorted(rows - {"avg"}) if every else ["avg"]
+    ks = rows - {"avg"} if claim.get("every_k") else rows & {"avg"}
     gaps = [_printed_gap(protocol, claim, k) for k in ks]
     if not gaps or None in gaps:
         return None
-    exact = claim["type"] == "gap"
     holds = [abs(g - claim["points"]) < 0.06 if exact else g > 0 for g in gaps if g is not None]
     return all(holds) != bool(claim.get("sometimes"))
 
@@ -343,10 +342,9 @@ def _converged(summary: Summary, claim: Claim, budget: str) -> Finding | None:
     """Judge how much of the decrease is done by an iteration, or compare it with a rival's."""
 
     def words(done: pd.Series) -> str:
-        shares = _by_data(done).items()
+        shares = ((d, s.mean, s.se) for d, s in _by_data(done).items())
         return ", ".join(
-            f"{d} {s.mean:.1f}" + ("" if math.isnan(s.se) else f" ± {s.se:.1f}") + "%"
-            for d, s in shares
+            f"{d} {m:.1f}{'' if math.isnan(e) else f' ± {e:.1f}'}%" for d, m, e in shares
         )
 
     by = claim["by"]

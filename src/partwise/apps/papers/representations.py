@@ -57,7 +57,6 @@ class FitTask:
     subrun: int = 0
     kmeans: int = 20
     start: int = 0  # index of the start, if there are several
-    graph: Any = None  # the neighbour graph, if it is known before the fit
 
     @property
     def seed(self) -> int:
@@ -158,7 +157,6 @@ def _best_start(task: FitTask) -> Representation:
     its start, which is equivalent to continuing it, since a fit is deterministic.
     """
     began = time.perf_counter()
-    task = replace(task, graph=_graph(task))  # one neighbour search for all starts
     tries = [replace(task, start=task.start + i) for i in range(task.method.restarts)]
     settings = {**task.params, "max_iter": TRIAL_ITER}
     fits = [fit_estimator(t, task.method.estimator, settings) for t in tries]
@@ -172,15 +170,6 @@ def _best_start(task: FitTask) -> Representation:
     fitted = _to_the_end(tries[int(np.argmin(np.asarray(reached, dtype=np.float64)))])
     fitted.seconds += spent
     return fitted
-
-
-def _graph(task: FitTask) -> Any:
-    """Return the neighbour graph that all starts of a method share; None if it has none."""
-    made = resolve(task.method.estimator)(**task.params).get_params()
-    if not made.get("graph_reg"):
-        return None
-    how = {name: made[name] for name in ("weighting", "bandwidth")}
-    return neighbor_graph(task.sample.X, made["n_neighbors"], **how)
 
 
 def fit_estimator(
@@ -240,8 +229,6 @@ def _estimator(task: FitTask, name: str, params: dict[str, Any]) -> tuple[Any, d
     weights = sample_weights(X, task.method.weights)
     if weights is not None:
         call["sample_weight"] = weights
-    if task.graph is not None:
-        call["graph"] = task.graph
     return cls(**settings), call
 
 

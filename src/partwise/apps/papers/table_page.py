@@ -125,18 +125,14 @@ def _status(summary: Summary, skipped: dict[str, str], failed: dict[str, str], p
     protocol = summary.protocol
     runs = {(r["cell"]["data"], r["cell"]["k"], r["cell"]["run"]) for r in summary.results}
     counts = sorted(set(Counter((data, k) for data, k, _ in runs).values()))
-    if not counts:
-        text = "0 runs."
-    else:
+    text = "0 runs."
+    if counts:
         words = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
         text = f"Measured with {words} run{'s' if words != '1' else ''} per row"
         text += f" (print: {protocol.runs_printed})." if protocol.runs_printed else "."
-    if part < 1.0:
-        text += f" This is {part:.0%} of the declared runs."
-    for name, reason in skipped.items():
-        text += f" {name} was not run: {reason}."
-    if failed:
-        first = next(iter(failed.values()))
+    text += f" This is {part:.0%} of the declared runs." if part < 1.0 else ""
+    text += "".join(f" {name} was not run: {reason}." for name, reason in skipped.items())
+    for first in list(failed.values())[:1]:
         text += f" {len(failed)} runs failed, the first with: {first}."
     return text
 
@@ -295,14 +291,11 @@ def misses_grid(missed: list[Miss], *, tables: bool = False) -> pd.DataFrame:
 def _notes(summaries: dict[str, Summary]) -> list[Block]:
     main = next(iter(summaries.values()))
     protocol = main.protocol
-    blocks: list[Block] = []
-    if len(summaries) > 1:
-        variants = [s.protocol.variant for s in summaries.values()]
-        lines = [
-            f'"{v.name}"{" (main)" if v == protocol.variant else ""}: {v.text}. Source: {v.source}.'
-            for v in variants
-        ]
-        blocks.append(Fold("Variants", [lines]))
+    lines = []
+    for v in (summary.protocol.variant for summary in summaries.values()):
+        of_main = " (main)" if v == protocol.variant else ""
+        lines.append(f'"{v.name}"{of_main}: {v.text}. Source: {v.source}.')
+    blocks: list[Block] = [Fold("Variants", [lines])] if len(summaries) > 1 else []
     words = titles()["readouts"]
     seeds = {words[m.readout] for m in protocol.methods if m.readout in words}
     notes = [
@@ -324,10 +317,8 @@ def _choices(summary: Summary) -> list[str]:
         tried = ", ".join(f"{name} {value}" for name, value in choice["accuracies"].items())
         where = "" if budget == NO_LABELS else f" ({budget})"
         setting = ", ".join(f"{key} = {value}" for key, value in choice["setting"].items())
-        lines.append(
-            f"† {method}{where}: {setting} was chosen on the answer, as in the paper, by mean "
-            f"accuracy over all rows: {tried}."
-        )
+        how = "was chosen on the answer, as in the paper, by mean accuracy over all rows"
+        lines.append(f"† {method}{where}: {setting} {how}: {tried}.")
     return lines
 
 
@@ -359,12 +350,11 @@ def pairs_grid(summary: Summary, metric: str, budget: str) -> pd.DataFrame | Non
 
 def _pair(summary: Summary, metric: str, budget: str, one: str, other: str, stat: Stat) -> str:
     text = f"{stat.mean:+.1f}" + ("" if math.isnan(stat.se) else f" ± {stat.se:.1f}")
-    if decide(abs(stat.mean), stat.se) == HOLDS:
-        text += " *"
-    printed = [printed_average(summary, metric, name, budget) for name in (one, other)]
-    if printed[0] is not None and printed[1] is not None and summary.protocol.comparable:
-        text += f"\nprint {printed[0] - printed[1]:+.1f}"
-    return text
+    text += " *" if decide(abs(stat.mean), stat.se) == HOLDS else ""
+    a, b = (printed_average(summary, metric, name, budget) for name in (one, other))
+    if a is None or b is None or not summary.protocol.comparable:
+        return text
+    return f"{text}\nprint {a - b:+.1f}"
 
 
 def pair_blocks(summary: Summary) -> list[Block]:
@@ -441,11 +431,9 @@ def runs_per_row(*stats: Stat | None) -> str:
 
 
 def _average(summary: Summary, metric: str, budget: str, method: str, stat: Stat | None) -> str:
-    if stat is None:
-        return NO_RUNS
     printed = printed_average(summary, metric, method, budget)
-    far = summary.protocol.comparable and printed is not None and abs(stat.mean - printed) > NEAR
-    return with_error(stat, metric) + (f" {FAR}" if far else "")
+    far = FAR in difference(printed, stat, metric, summary.protocol.comparable)
+    return (with_error(stat, metric) or NO_RUNS) + (f" {FAR}" if far else "")
 
 
 def _unchanged(main: Summary, variant: Summary, method: str) -> bool:
