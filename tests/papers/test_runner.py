@@ -27,7 +27,7 @@ from partwise.apps.papers import store as store_module
 from partwise.apps.papers.command import reproduce as command
 from partwise.apps.papers.document import to_markdown
 from partwise.apps.papers.protocol import load_protocol
-from partwise.apps.papers.representations import FitTask, MethodUnavailable, fit, fit_estimator
+from partwise.apps.papers.representations import FitTask, fit, fit_estimator
 from partwise.apps.papers.sampling import draw
 from partwise.apps.papers.store import Store
 from partwise.apps.papers.summary import pick
@@ -236,7 +236,7 @@ def test_a_method_that_is_not_there(table, tmp_path):
         handle.write('\n[[methods]]\nname = "New"\nestimator = "NotYet"\n')
     outcome = runner.reproduce(table, tmp_path / "out", selection=Selection(quick=True), jobs=1)
     assert "NotYet is not available" in outcome.skipped["New"] and outcome.ran == 5
-    with pytest.raises(MethodUnavailable, match="NotYet"):
+    with pytest.raises(ImportError, match="NotYet"):
         runner.reproduce(table, tmp_path / "out", selection=Selection(methods=("New",)))
     with pytest.raises(ValueError, match="'Other'"):
         runner.reproduce(table, tmp_path / "out", selection=Selection(methods=("Other",)))

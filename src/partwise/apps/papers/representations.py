@@ -27,10 +27,6 @@ Array = NDArray[np.float64]
 TRIAL_ITER = 30  # iterations of each trial start in the laboratory's program
 
 
-class MethodUnavailable(ImportError):
-    """Raised when the estimator that a protocol names is not installed."""
-
-
 @dataclass
 class Representation:
     """The result of a fit that is scored."""
@@ -67,14 +63,7 @@ class FitTask:
 def resolve(name: str) -> Any:
     """Import the estimator class of this name, from `partwise` or ``module:Class``."""
     module_name, _, class_name = name.rpartition(":")
-    try:
-        module = importlib.import_module(module_name or "partwise")
-        return getattr(module, class_name)
-    except (ImportError, AttributeError) as error:
-        raise MethodUnavailable(
-            f"{name} is not available in this installation of Partwise ({error}); "
-            "choose other methods with --methods, or update Partwise"
-        ) from error
+    return getattr(importlib.import_module(module_name or "partwise"), class_name)
 
 
 def available(method: Method) -> str:
@@ -82,8 +71,11 @@ def available(method: Method) -> str:
     try:
         if method.estimator not in COMPARATORS:
             resolve(method.estimator)
-    except MethodUnavailable as error:
-        return str(error)
+    except (ImportError, AttributeError) as error:
+        return (
+            f"{method.estimator} is not available in this installation of Partwise ({error}); "
+            "choose other methods with --methods, or update Partwise"
+        )
     return ""
 
 

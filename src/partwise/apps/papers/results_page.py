@@ -25,15 +25,7 @@ from partwise.apps.papers.table_page import IN_PRINT, Report, build, misses_grid
 from partwise.apps.papers.trials import Selection, cells_of
 
 WORDS = {HOLDS: "hold", FAILS: "fail", NOT_RUN: "were not run"}
-RULE = (
-    "A sentence holds where each of its comparisons is beyond two standard errors. It fails where "
-    "one comparison is against it by more than chance explains in so many (Bonferroni's bound)."
-)
 RUN_COLUMNS = ("table", "data", "k", "run", "column", "budget_name", "seed", "params")
-LEFT_OUT = (
-    "Other variants, most numbers of clusters and nearly all draws are left out. Differences are "
-    "mostly noise, no cause is shown, and verdicts may be undecided for that reason."
-)
 
 
 def stored(protocol: Protocol, store: Store, variant: Variant | None = None) -> Summary:
@@ -130,7 +122,7 @@ def banner(reports: list[Report]) -> str:
     part = [r.section.anchor for r in ran if r.part < 1.0]
     quick = [r.section.anchor for r in ran if r.quick]
     if 2 * len(quick) > len(ran):
-        return f"Quick: {', '.join(quick)}. {LEFT_OUT}"
+        return f"Quick: {', '.join(quick)}. {titles()['sentences']['quick']}"
     return f"Fewer runs than declared: {', '.join(part)}." if part else ""
 
 
@@ -214,7 +206,7 @@ def claims_blocks(reports: list[Report]) -> list[Block]:
         f"averages, {near} are within {NEAR:g} points, {len(averages) - near} are not, and "
         f"{not_run} have 0 runs.",
         table(rows, header),
-        RULE,
+        titles()["sentences"]["rule"],
     ]
 
 

@@ -70,7 +70,7 @@ def plan(
             names = ", ".join(known)
             raise ValueError(f"{protocol.name} has no method {name!r}; choose from {names}")
         if reason := representations.available(known[name.lower()]):
-            raise representations.MethodUnavailable(f"{protocol.name}: {reason}")
+            raise ImportError(f"{protocol.name}: {reason}")
     skipped = {m.name: why for m in protocol.methods if (why := representations.available(m))}
     skipped |= {d.name: ABSENT for d in protocol.data if not data_found(d, data_home)}
     every = cells(protocol, selection)
