@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import check_scalar
 
 from partwise.backends.arrays import squares_in_range
 from partwise.backends.compressed import check_array
@@ -159,16 +160,10 @@ def cluster_representation(
     >>> cluster_representation(V, 2, labels=known, random_state=0).labels.tolist()
     ['near', 'near', 'cluster 1', 'cluster 1']
     """
-    if isinstance(n_clusters, bool) or not isinstance(n_clusters, (int, np.integer)):
-        raise TypeError(f"n_clusters must be an integer, got {n_clusters!r}.")
-    if n_clusters < 1:
-        raise ValueError(f"n_clusters must be at least 1, got {n_clusters}.")
+    check_scalar(n_clusters, "n_clusters", (int, np.integer), min_val=1)
     V = _as_rows(V)
-    if labels is not None and labels.codes.shape[0] != V.shape[0]:
-        raise ValueError(
-            f"labels must have one entry for each of the {V.shape[0]} rows of V, "
-            f"got {labels.codes.shape[0]}."
-        )
+    if labels is not None and len(labels.codes) != len(V):
+        raise ValueError(f"labels must have {len(V)} entries like V, got {len(labels.codes)}.")
     if unit:
         V = _unit(V)
     size = min(int(n_clusters), V.shape[0])
@@ -245,10 +240,7 @@ def _as_rows(V: ArrayLike) -> NDArray[Any]:
     if rows.dtype.kind not in "biuf":
         raise TypeError(f"V must hold real numbers, got dtype {rows.dtype}.")
     if rows.ndim != 2 or 0 in rows.shape:
-        raise ValueError(
-            f"V must be a matrix with one row per sample, got shape {rows.shape}; "
-            "use V.reshape(-1, 1) for a single component."
-        )
+        raise ValueError(f"V must be a matrix with one row per sample, got shape {rows.shape}.")
     if rows.dtype not in (np.float32, np.float64):
         rows = rows.astype(np.float64)
     if not np.isfinite(rows).all():
@@ -261,10 +253,8 @@ def _distances(V: ArrayLike, centers: NDArray[Any]) -> NDArray[np.float64]:
     from scipy.spatial.distance import cdist
 
     rows = _as_rows(V)
-    if rows.shape[1] != centers.shape[1]:
-        raise ValueError(
-            f"V must have {centers.shape[1]} columns like the clustered representation; "
-            f"got {rows.shape[1]}."
-        )
+    wanted = centers.shape[1]
+    if rows.shape[1] != wanted:
+        raise ValueError(f"V must have {wanted} columns, as in the fit; got {rows.shape[1]}.")
     distances: NDArray[np.float64] = cdist(rows, centers)
     return distances

@@ -255,10 +255,8 @@ def _both(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[NDArray[np.int64], NDAr
     """Return integer classes and clusters, also for labels that cannot be sorted."""
     classes, clusters = _codes(y_true, "y_true"), _codes(y_pred, "y_pred")
     if classes.size != clusters.size:
-        raise ValueError(
-            f"y_true and y_pred must have the same length, got {classes.size} and "
-            f"{clusters.size}; compare labels of the same samples."
-        )
+        sizes = f"{classes.size} and {clusters.size}"
+        raise ValueError(f"y_true and y_pred must have the same length, got {sizes}.")
     return classes, clusters
 
 
@@ -277,8 +275,5 @@ def _codes(y: ArrayLike, name: str) -> NDArray[np.int64]:
         raise ValueError(f"{name} must have at least one label, got none.")
     codes = pd.factorize(values, sort=values.dtype.kind != "O")[0]  # objects may have no order
     if codes.min() < 0:
-        raise ValueError(
-            f"{name} contains unknown labels (None or NaN); compare the labelled samples only, "
-            "for example y_true[known], y_pred[known]."
-        )
+        raise ValueError(f"{name} must have known labels only; it contains None or NaN.")
     return np.asarray(codes, dtype=np.int64)

@@ -22,10 +22,8 @@ def check_counts(X: Any, estimator_name: str) -> None:
         block = values[start : start + step]
         odd = ((block < 0) | (block != block.round())) & (block == block)  # NaN is missing
         if odd.any():
-            raise ValueError(
-                f"{estimator_name} needs counts (non-negative integers); X contains "
-                f"{float(block[odd][0]):g}."
-            )
+            value = float(block[odd][0])
+            raise ValueError(f"{estimator_name} needs counts, whole numbers; X has {value:g}.")
 
 
 def resample(X: Any, kind: str, rng: np.random.RandomState) -> Any:

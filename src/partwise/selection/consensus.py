@@ -154,8 +154,7 @@ def consensus(
     X, refits = refits.samples(X, tensors=True)
     if refits.n_known > k:
         raise ValueError(
-            f"k={k} is less than the {refits.n_known} parts of fixed_components and "
-            "seed_components; k is the number of all parts."
+            f"k={k} is the number of all parts, and {refits.n_known} are fixed or seeded already."
         )
     rng = check_random_state(random_state)
     seen, own = scaled(X, refits) if unit_variance else (X, refits)

@@ -138,11 +138,9 @@ def bootstrap_intervals(
     _check_memory(X, len(model.components_))
     X, refits = refits.samples(X)
     V, H = rows_of(model.embedding_).astype(float), to_numpy(model.components_).astype(float)
-    if X.shape != (len(V), H.shape[1]):
-        raise ValueError(
-            f"X must be the data that the model was fitted to, of shape {(len(V), H.shape[1])}; "
-            f"got {X.shape}."
-        )
+    fitted = (len(V), H.shape[1])
+    if X.shape != fitted:
+        raise ValueError(f"X must be the data of the fit, of shape {fitted}; got {X.shape}.")
     weights = _weights(X, V, H, model, refits)
     if draw != "samples":
         check_counts(X, f"draw={draw!r}")
@@ -334,10 +332,7 @@ def _check_memory(X: Any, k: int) -> None:
 def _check(model: Any, draw: str, level: float) -> float:
     """Return β of the model's loss; raise an error if an argument is not supported."""
     if not isinstance(model, NMF):
-        raise TypeError(
-            f"model must be a fitted NMF, got {type(model).__name__}; with a penalty, parts are "
-            "biased and intervals too short."
-        )
+        raise TypeError(f"model must be a fitted NMF without penalties, got {type(model).__name__}.")
     check_is_fitted(model)
     beta = float(beta_of(model.beta_loss)) if model.beta_loss != "l21" else 0.0
     if beta not in (1.0, 2.0) or model.alpha_W or (model.alpha_H not in (0, 0.0, "same")):

@@ -232,10 +232,8 @@ def by_entries(
 ) -> Trial:
     """Return a function that fits a model and returns its loss at hidden entries of X."""
     if "missing_values" not in refits.estimator.get_params():
-        raise ValueError(
-            f"{refits.caller} hides entries from the estimator, which needs a missing_values "
-            f"parameter; {type(refits.estimator).__name__} has none."
-        )
+        kind = type(refits.estimator).__name__
+        raise ValueError(f"{refits.caller} hides entries, but {kind} has no missing_values.")
     share = hidden_share(X.shape, n_splits) if share is None else share
     seeds = rng.randint(2**31 - 1, size=(n_splits, 2))
     dense = isinstance(X, np.ndarray)
@@ -357,10 +355,8 @@ def _points(grid: Any, estimator: Any) -> list[dict[str, Any]]:
     known, names = estimator.get_params(), {name for point in points for name in point}
     for name in sorted(names):
         if name not in known:
-            raise ValueError(
-                f"{type(estimator).__name__} has no parameter {name!r}; it has "
-                f"{', '.join(sorted(known))}."
-            )
+            kind, listed = type(estimator).__name__, ", ".join(sorted(known))
+            raise ValueError(f"{kind} has no parameter {name!r}; it has {listed}.")
         if name in ("random_state", "missing_values", "checkpoint"):
             raise ValueError(f"grid cannot contain {name!r}, which select sets itself.")
     if len(points) < 2:

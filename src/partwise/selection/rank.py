@@ -370,7 +370,6 @@ def _check(
         raise ValueError("n_runs must be 0 or at least 2, because stability compares runs.")
     if min(tried) < least:
         raise ValueError(
-            f"numbers must be at least {least}, since they count fixed_components and "
-            f"seed_components; got {min(tried)}."
+            f"numbers must count the {least} fixed and seeded parts; got {min(tried)}."
         )
     return sorted({int(k) for k in tried})

@@ -79,8 +79,7 @@ class SearchLog:
             ) from error
         if not same:
             raise ValueError(
-                f"results: {self.path} contains results of another search (other data, numbers or "
-                "settings); remove the file or pass another one."
+            raise ValueError(f"results: {self.path} is of another search; pass another file.")
             )
         # An incomplete last line is removed, so that the next result begins on a new line.
         if lines[-1]:

@@ -455,10 +455,7 @@ def project(
     info = reference.uns.get(key)
     if info is None or key not in reference.varm:
         varm = ", ".join(map(str, reference.varm)) or "nothing"
-        raise ValueError(
-            f"reference has no parts called {key!r} (varm holds {varm}); factorize, consensus or "
-            "integrate finds them."
-        )
+        raise ValueError(f"reference has no parts called {key!r}; its varm holds {varm}.")
     layer = str(info.get("layer", "X")) if layer is None else layer
     layer = None if layer == "X" and "X" not in adata.layers else layer
     genes = _SharedGenes(adata, reference, key, least)
@@ -523,7 +520,7 @@ def _estimated(
     adata: Any, reference: Any, layer: str | None, key: str, genes: _SharedGenes, info: Any
 ) -> AnyArray:
     """Return part weights of what `factorize` found, with its estimator's settings."""
-    refits = Refits(_stored_model(info["method"], info["parameters"], reference, key), "project")
+    refits = Refits(_stored_model(info["method"], info["parameters"]), "project")
     H, usages = genes.parts(reference, key), []
     for _, X in _blocks(adata, layer, refits.missing_values):
         X, own = refits.samples(X[:, genes.columns])
@@ -550,7 +547,7 @@ def _shared_parts(
                 for start, X in _blocks(adata, layer)
             )
             factors = np.concatenate([factors, _inverse_roots(squares, at)[len(known) :]])
-    model = _stored_model("ConstrainedNMF", info["model"], reference, key)
+    model = _stored_model("ConstrainedNMF", info["model"])
     refits = Refits(model, "project")
     shared, batch = (genes.parts(reference, name) for name in (key, f"{key}_batch"))
     usages = np.zeros((adata.n_obs, k))
@@ -598,9 +595,7 @@ def score_markers(adata: Any, markers: Mapping[str, Sequence[str]], *, key: str 
     import pandas as pd
 
     if key not in adata.varm:
-        raise ValueError(
-            f"adata has no parts called {key!r}; factorize, consensus or integrate finds them."
-        )
+        raise ValueError(f"adata has no parts called {key!r}; factorize finds parts.")
     if not markers:
         raise ValueError("markers must have at least one set of genes.")
     if f"{key}_scores" in adata.varm:
@@ -676,8 +671,7 @@ def spatial_graph(
         if len(columns) not in (2, 3) or missing:
             names = ", ".join(map(str, adata.obsm)) or "nothing"
             raise ValueError(
-                f"adata.obsm has no {basis!r} (it holds {names}); basis names an entry of obsm, or "
-                "columns of obs such as 'x,y'."
+                f"adata has no coordinates {basis!r} in obsm, which holds {names}, or in obs."
             )
         places = adata.obs[columns].to_numpy(dtype=float)
     check_places(places, list(map(str, adata.obs_names)), f"coordinates {basis!r}")
@@ -752,20 +746,16 @@ def _parameters(model: Any) -> dict[str, Any]:
     return found
 
 
-def _stored_model(method: str, stored: Mapping[str, Any], reference: Any, key: str) -> Any:
+def _stored_model(method: str, stored: Mapping[str, Any]) -> Any:
     """Return the estimator with the parameters in ``uns``; refuse those that cannot be stored."""
     kind = estimator_class(method)
     if kind is None:
         raise ValueError(
-            f"reference.uns[{key!r}]: {method!r} is not an estimator of partwise; pass its class "
-            "to partwise.register."
+            f"{method!r} is not an estimator of partwise; pass its class to partwise.register."
         )
     for name in ("terms", "basis_terms"):
         if name in stored:
-            raise ValueError(
-                f"reference.uns[{key!r}]: {name} of the model cannot be stored in an AnnData; use "
-                "model.transform."
-            )
+            raise ValueError(f"{name} of the model cannot be stored in AnnData; use its transform.")
     known = kind().get_params(deep=False).keys() - {"random_state", "checkpoint"}
     return kind(**{name: _plain(value) for name, value in stored.items() if name in known})
 

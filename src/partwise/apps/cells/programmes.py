@@ -199,10 +199,9 @@ def check_names(genes: Sequence[str], p: int, source: str) -> None:
         raise ValueError(f"{source}: {p} genes need {p} names, got {len(genes)}.")
     if len(set(genes)) < p:
         twice = sorted(name for name, count in Counter(genes).items() if count > 1)
-        are = "name is" if len(twice) == 1 else "names are"
         raise ValueError(
-            f"{source}: {len(twice)} {are} used for several genes ({shown(twice)}); make them "
-            "unique, for example with adata.var_names_make_unique()."
+            f"{source}: several genes have the same name ({shown(twice)}); "
+            "adata.var_names_make_unique() makes names unique."
         )
 
 
@@ -224,10 +223,8 @@ def on_device(prepared: PreparedCounts, device: str) -> PreparedCounts:
     free = float(torch.cuda.mem_get_info(device)[0]) if "cuda" in device else 2.0**34
     seen = moved(prepared.seen, 0.5 * free)
     if seen is None:
-        raise ValueError(
-            f"{device} has {free / 2**30:.1f} GiB free, too little for these counts; use "
-            "--device cpu."
-        )
+        free /= 2**30
+        raise ValueError(f"{device} has too little free memory, {free:.1f} GiB; use --device cpu.")
     free = float(torch.cuda.mem_get_info(device)[0]) if "cuda" in device else 2.0**34
     tpm = moved(prepared.tpm, 0.3 * free)
     return replace(prepared, seen=seen, tpm=prepared.tpm if tpm is None else tpm)

@@ -346,10 +346,7 @@ def _file(name: str, suffix: str) -> Traversable | Path:
     if name.endswith(".toml"):
         return Path(name).with_suffix(suffix)
     if name not in names():
-        raise ValueError(
-            f"no table or figure {name!r}; `partwise reproduce --list` shows all, "
-            "and a protocol of your own is named by its .toml file"
-        )
+        raise ValueError(f"no table, figure or .toml file {name!r}; --list shows all tables")
     paper, stem = name.split("/")
     return _folder() / paper / f"{stem}{suffix}"
 

@@ -51,7 +51,6 @@ class FitTask:
     method: Method
     params: dict[str, Any]
     subrun: int = 0
-    kmeans: int = 20
     start: int = 0  # index of the start, if there are several
 
     @property

@@ -171,7 +171,7 @@ def run_cell(cell: Cell, data_home: str | None = None) -> dict[str, Any]:
     params = cell.column.params(cell.data.name)
     attempts, fits = [], []
     for subrun in range(method.subruns):
-        task = FitTask(sample, y, cell.k, method, params, subrun, cell.kmeans)
+        task = FitTask(sample, y, cell.k, method, params, subrun)
         fits.append(fit(task))
         found = scores.readouts(fits[-1], task, restarts=cell.kmeans)
         scored = {name: _scored(cell, sample, clusters) for name, clusters in found.items()}
