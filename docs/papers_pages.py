@@ -46,7 +46,7 @@ def main(results: str, out: str) -> None:
     (folder / "numbers.json").write_text(text + "\n", encoding="utf-8")
     for report in reports:
         for picture in drawn(report):
-            file = store.folder / report.section.anchor / f"{picture.stem}.png"
+            file = (store.folder / report.section.anchor / picture.file).with_suffix(".png")
             (folder / _file_name(report, picture)).write_bytes(file.read_bytes())
 
 
@@ -79,7 +79,7 @@ def numbers_markdown(reports: list[Report]) -> dict[str, str]:
 
 
 def _file_name(report: Report, picture: Picture) -> str:
-    return f"{report.section.anchor.replace('/', '-')}-{picture.stem}.png"
+    return f"{report.section.anchor.replace('/', '-')}-{Path(picture.file).stem}.png"
 
 
 def _without_title(section: Section, level: str = "####") -> str:

@@ -77,8 +77,7 @@ def fit_head(
     mean, k = np.average(F, axis=0, weights=weights), F.shape[1] // 2
     variance = np.average((F - mean) ** 2, axis=0, weights=weights)
     spread = np.repeat([float(np.sqrt(v.mean())) or 1.0 for v in (variance[:k], variance[k:])], k)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         model = LogisticRegression(C=10.0, tol=1e-8, max_iter=1000)
         # a label with probabilities counts for each of its classes; each class counts at least once
         at, codes = np.nonzero((P > MIN_PROBABILITY) | (P == P.max(axis=0)))

@@ -197,11 +197,10 @@ def _kmeans(
     model = KMeans(n_clusters, n_init=n_init, random_state=random_state)
     # starting threads takes longer than a small iteration, and one thread sums in a fixed order
     threads = 1 if V.size * n_clusters < _MIN_PARALLEL_WORK else None
-    with threadpool_limits(limits=threads, user_api="openmp"), warnings.catch_warnings():
-        # if rows repeat, the caller drops clusters without members
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        centers: NDArray[Any] = model.fit(V).cluster_centers_
-    return centers
+    # if rows repeat, the caller drops clusters without members
+    quiet = warnings.catch_warnings(action="ignore", category=ConvergenceWarning)
+    with threadpool_limits(limits=threads, user_api="openmp"), quiet:
+        return np.asarray(model.fit(V).cluster_centers_)
 
 
 def _match(labels: Labels, closest: NDArray[np.int64], n_clusters: int) -> NDArray[np.int64]:

@@ -291,8 +291,8 @@ def _trend(summary: Summary, claim: Claim, budget: str) -> Finding | None:
     change = paired_stat(*columns)
     if change is None:
         return None
-    wanted = 1.0 if claim.get("direction", "up") == "up" else -1.0
-    distance = replace(change, mean=wanted * change.mean)
+    sign = 1.0 if claim.get("direction", "up") == "up" else -1.0
+    distance = replace(change, mean=sign * change.mean)
     words = f"change {_with_error(change)} from {ends[0][0]} to {ends[-1][0]}"
     return Finding([distance], words)
 

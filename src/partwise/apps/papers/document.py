@@ -36,11 +36,6 @@ class Picture:
     svg: str
     caption: str
 
-    @property
-    def stem(self) -> str:
-        """The file's name without the ending."""
-        return self.file.rpartition(".")[0]
-
 
 @dataclass
 class Fold:

@@ -56,8 +56,6 @@ def _row(name: str, seconds: list[int] | None, workers: int, home: str | None) -
 
 def words(seconds: float | None) -> str:
     """Format a duration in seconds, minutes or hours."""
-    if seconds is None:
-        return ""
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
+    if seconds is None or seconds < 90:
+        return "" if seconds is None else f"{max(1, round(seconds))} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

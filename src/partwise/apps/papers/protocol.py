@@ -192,11 +192,8 @@ class Cause:
 
     def fits(self, table: str, metric: str, column: str) -> bool:
         """Return whether the cause applies to this average."""
-        return (
-            table.split("/")[-1] in self.tables
-            and column in self.columns
-            and (not self.metrics or metric in self.metrics)
-        )
+        known = table.split("/")[-1] in self.tables and column in self.columns
+        return known and (not self.metrics or metric in self.metrics)
 
 
 @dataclass(frozen=True)
@@ -239,12 +236,11 @@ class Protocol:
     def under(self, variant: Variant | None = None) -> Protocol:
         """Return the protocol with the settings of a variant, by default the main one."""
         variant = variant or self.main
+        prepare = variant.prepare
         return replace(
             self,
             variant=variant,
-            data=tuple(
-                replace(d, prepare=variant.prepare.get(d.name, d.prepare)) for d in self.data
-            ),
+            data=tuple(replace(d, prepare=prepare.get(d.name, d.prepare)) for d in self.data),
             methods=tuple(map(variant.apply, self.methods)),
         )
 
@@ -266,10 +262,8 @@ class Protocol:
 
     def copied_from(self, metric: str, method: str) -> str:
         """Return the table whose numbers this column repeats; empty if it repeats none."""
-        for copy in self.copies:
-            if metric in copy["metrics"] and method in copy["methods"]:
-                return str(copy["of"])
-        return ""
+        found = (c for c in self.copies if metric in c["metrics"] and method in c["methods"])
+        return str(next(found, {"of": ""})["of"])
 
     def settings_from(self, method: Method) -> str:
         """Return the source of the settings of a method in this variant.
@@ -307,10 +301,8 @@ def variant_of_program(name: str) -> Variant:
     """Return the variant in which a program runs the methods that it contains."""
     if name not in programs():
         raise ValueError(f"no protocol {name!r}; choose one of: {', '.join(programs())}")
-    about = programs()[name]
-    return Variant(
-        name, about["text"], about["source"], main=True, readout=about["readout"], protocol=name
-    )
+    about = {key: programs()[name][key] for key in ("text", "source", "readout")}
+    return Variant(name, **about, main=True, protocol=name)
 
 
 @cache

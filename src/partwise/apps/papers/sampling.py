@@ -82,20 +82,18 @@ class Sample:
 
     def start(self, k: int, subrun: int = 0) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Draw uniform initial factors V0 (n, k) and U0 (p, k)."""
-        seed = np.random.SeedSequence([*_entropy(self.seeds["start"]), subrun])
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(self._seed("start", subrun))
         n, p = self.X.shape
         # Values are in (0, 1], since a multiplicative update never changes a zero.
         return 1.0 - rng.random((n, k)), 1.0 - rng.random((p, k))
 
     def integer_seed(self, what: str, subrun: int = 0) -> int:
         """Return an integer ``random_state``."""
-        seed = np.random.SeedSequence([*_entropy(self.seeds[what]), subrun])
-        return int(seed.generate_state(1)[0] & 0x7FFFFFFF)
+        return int(self._seed(what, subrun).generate_state(1)[0] & 0x7FFFFFFF)
 
-
-def _entropy(seed: np.random.SeedSequence) -> list[int]:
-    return [int(word) for word in seed.generate_state(4)]
+    def _seed(self, what: str, subrun: int) -> np.random.SeedSequence:
+        words = [int(word) for word in self.seeds[what].generate_state(4)]
+        return np.random.SeedSequence([*words, subrun])
 
 
 def seed_sequence(table: str, data: str, k: int, run: int) -> np.random.SeedSequence:

@@ -111,11 +111,11 @@ def cells(protocol: Protocol, selection: Selection) -> list[Cell]:
 
 def wanted_variants(protocol: Protocol, selection: Selection) -> list[Variant]:
     """List the variants to run, the main one first."""
-    if selection.variant == "main" or (selection.quick and not selection.variant):
+    name = selection.variant or ("main" if selection.quick else "")
+    if name == "main":
         return [protocol.main]
-    if selection.variant:
-        return [v for v in protocol.variants if v.name == selection.variant]
-    return sorted(protocol.variants, key=lambda variant: variant != protocol.main)
+    every = sorted(protocol.variants, key=lambda variant: variant != protocol.main)
+    return [v for v in every if name in ("", v.name)]
 
 
 def cells_of(protocol: Protocol, selection: Selection) -> Iterator[Cell]:
@@ -257,10 +257,8 @@ def _kept(cell: Cell, fitted: Representation, sample: Sample) -> dict[str, Any]:
     if "components" in cell.keep and fitted.components is not None and cell.run == 0:
         top = fitted.components.max(axis=1, keepdims=True)
         grey = np.round(255 * fitted.components / np.where(top > 0, top, 1.0)).astype(np.uint8)
-        kept["components"] = {
-            "shape": list(grey.shape),
-            "uint8": base64.b64encode(grey.tobytes()).decode("ascii"),
-        }
+        text = base64.b64encode(grey.tobytes()).decode("ascii")
+        kept["components"] = {"shape": list(grey.shape), "uint8": text}
     if "points" in cell.keep:
         kept["points"] = np.asarray(sample.X).round(4).tolist()
         kept["truth"] = sample.truth.tolist()
