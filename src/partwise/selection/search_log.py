@@ -41,12 +41,7 @@ class SearchLog:
     """
 
     def __init__(
-        self,
-        path: Any,
-        search: Mapping[str, Any],
-        seed: int,
-        total: int,
-        progress: Progress | None = None,
+        self, path: Any, search: Mapping[str, Any], seed: int, total: int, progress: Progress | None
     ) -> None:
         self.path = None if path is None else Path(path)
         self.seed, self.total, self._progress = seed, total, progress

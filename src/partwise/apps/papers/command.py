@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 DEFAULT_OUT = Path("partwise-results")
 MISSING_PACKAGE = "ImportError: "  # start of the reason if an extra is missing
+Failed = dict[str, dict[str, str]]  # the reason of each failed run, by table
 
 
 def reproduce(
@@ -119,13 +120,11 @@ def _plans(
     return plans
 
 
-def _run(
-    plans: dict[str, Selection], jobs: int | None, out: Path, home: str | None
-) -> dict[str, dict[str, str]]:
+def _run(plans: dict[str, Selection], jobs: int | None, out: Path, home: str | None) -> Failed:
     """Run the missing cells, and return the failed cells of each table with the reasons."""
     from partwise.apps.papers import runner
 
-    errors, failed = Console(stderr=True), dict[str, dict[str, str]]()
+    errors, failed = Console(stderr=True), Failed()
     errors.print(f"Results go to {out}.", markup=False)
     with Progress(console=errors, transient=True, disable=not errors.is_terminal) as progress:
         for name, part in plans.items():
@@ -143,29 +142,20 @@ def _run(
 
 
 def _write(
-    wanted: list[str],
-    out: Path,
-    home: str | None,
-    failed: dict[str, dict[str, str]],
-    *,
-    as_json: bool,
+    wanted: list[str], out: Path, home: str | None, failed: Failed, *, as_json: bool
 ) -> None:
     """Write the pages, and print one table's numbers, or one line per table."""
-    from partwise.apps.papers import results_page
+    from partwise.apps.papers import results_page as page
     from partwise.apps.papers.document import Section, to_text
     from partwise.apps.papers.store import Store
 
     store = Store(out)
-    reports = [
-        results_page.write_one(n, store, data_home=home, failed=failed.get(n)) for n in wanted
-    ]
-    index = None if len(reports) == 1 else results_page.write_index(store, reports)
+    reports = [page.write_one(n, store, data_home=home, failed=failed.get(n)) for n in wanted]
+    index = None if len(reports) == 1 else page.write_index(store, reports)
     pages = [out / r.section.anchor / "table.html" for r in reports]
     if as_json:
-        plain = [
-            {**results_page.plain(r), "page": str(p)} for r, p in zip(reports, pages, strict=True)
-        ]
-        print(json.dumps(plain, indent=2, ensure_ascii=False))
+        told = [page.plain(r) | {"page": str(p)} for r, p in zip(reports, pages, strict=True)]
+        print(json.dumps(told, indent=2, ensure_ascii=False))
         return
     if index is None:
         print(to_text(reports[0].section))
@@ -174,9 +164,9 @@ def _write(
     else:
         for report in reports:
             print(f"{report.section.anchor:16} {report.section.line}".rstrip())
-        first = Section("", "", results_page.first_screen(reports))
+        first = Section("", "", page.first_screen(reports))
         print("\n" + to_text(first, width=150).strip())
-    print(f"\n{index or pages[0]}\n{results_page.banner(reports)}".rstrip())
+    print(f"\n{index or pages[0]}\n{page.banner(reports)}".rstrip())
 
 
 def _report(console: Console, name: str, outcome: Outcome, home: str | None) -> None:
