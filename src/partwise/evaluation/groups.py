@@ -266,7 +266,6 @@ class Groups:
         """Return the confidence of `names` in [0, 1], also for labelled samples."""
         if not self.decides:
             return self.clustering(V).confidence(to_numpy(V))
-        assert self.labels is not None
         P = self.decision(V).probabilities(self._alike(V))
         return margins(P, self._chosen(P))
 

@@ -46,7 +46,7 @@ def write_one(
     folder = store.folder / protocol.name
     if protocol.kind in PLAIN:
         section = PLAIN[protocol.kind](protocol, name, data_home)
-        report = Report(section, protocol.name.split("/")[0])
+        report = Report(section, protocol)
     else:
         whole, skipped = plan(protocol, Selection(variant="main"), data_home)
         part = 1.0 - len(store.missing(whole)) / len(whole) if whole else 1.0
@@ -101,8 +101,8 @@ def plain(report: Report) -> dict[str, Any]:
     averages = json.loads(pd.DataFrame(rows).round(4).to_json(orient="records"))
     return {
         "table": report.section.anchor,
-        "variant": report.main,
-        "examined_before": report.audited,
+        "variant": report.protocol.variant.name,
+        "examined_before": report.protocol.audited,
         "share_of_declared_runs": round(report.part, 4),
         "averages_without_runs": report.not_run,
         "averages": averages[:main],
@@ -171,8 +171,10 @@ def _pictures(summary: Summary, folder: Path) -> list[Picture]:
 
 def by_paper(reports: list[Report]) -> dict[str, list[Report]]:
     """Group the reports of tables and figures by paper."""
-    papers = dict.fromkeys(report.paper for report in reports)
-    return {paper: [r for r in reports if r.paper == paper] for paper in papers}
+    found: dict[str, list[Report]] = {}
+    for report in reports:
+        found.setdefault(report.protocol.name.split("/")[0], []).append(report)
+    return found
 
 
 def asked(reports: list[Report]) -> list[Sentence]:
@@ -189,15 +191,10 @@ def claims_blocks(reports: list[Report]) -> list[Block]:
     words = ", ".join(f"{counts[s]} {WORDS.get(s, s)}" for s in STATES if counts[s])
     averages = [c for r in reports for c in r.compared]
     near, not_run = sum(c.near for c in averages), sum(r.not_run for r in reports)
+    names = {paper: title.split(" (")[0] for paper, title in titles()["papers"].items()}
     rows = [
-        [
-            f"{titles()['papers'][s.paper].split(' (')[0]}, {s.where}",
-            f"“{s.text}”",
-            IN_PRINT[s.printed],
-            s.state,
-            s.number,
-            "\n".join(s.tables),
-        ]
+        [f"{names[s.paper]}, {s.where}", f"“{s.text}”", IN_PRINT[s.printed]]
+        + [s.state, s.number, "\n".join(s.tables)]
         for s in found
     ]
     header = ["paper", "sentence", "in print", "measured", "the number that decides", "where"]
@@ -215,7 +212,7 @@ def averages_table(reports: list[Report]) -> pd.DataFrame:
     records = [
         {
             "table": report.section.anchor,
-            "group": "examined before" if report.audited else "not examined before",
+            "group": "examined before" if report.protocol.audited else "not examined before",
             "settings": c.settings if c else "",
             "near": c is not None and c.near,
             "only": c is not None and not c.near and _reproduced_against_print(c, report.every),

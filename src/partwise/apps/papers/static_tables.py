@@ -47,7 +47,7 @@ def statistics(protocol: Protocol, name: str, data_home: str | None) -> Section:
         found: dict[str, int] = {}
         if data_found(spec, data_home):
             X, y = load_data(spec, data_home)
-            found = {"samples": X.shape[0], "features": X.shape[1], "classes": len(np.unique(y))}
+            found = dict(zip(SIZES, (*X.shape, len(np.unique(y))), strict=True))
         for key in SIZES:
             value = found.get(key)
             same = value == int(row[key])

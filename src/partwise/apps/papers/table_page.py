@@ -49,15 +49,13 @@ class Report:
     """The page section of a table, and its contribution to the summary of all tables."""
 
     section: Section
-    paper: str = ""
+    protocol: Protocol  # in the main variant
     part: float = 1.0
     quick: bool = False  # some K have no runs, so no causes are shown
     verdicts: list[Verdict] = field(default_factory=list)
     compared: list[Comparison] = field(default_factory=list)  # in the main variant
     every: list[Comparison] = field(default_factory=list)  # in all variants and label budgets
     not_run: int = 0  # printed averages without runs, although their data is here
-    main: str = ""
-    audited: bool = False
     missed: list[Miss] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
 
@@ -73,11 +71,10 @@ def build(
     main = next(iter(summaries.values()))
     protocol = main.protocol
     section = Section(f"{protocol.name}: {protocol.title}", protocol.name)
-    report = Report(section, protocol.name.split("/")[0], part, main=protocol.variant.name)
-    report.audited = protocol.audited
-    report.verdicts = judge(main, summaries)
+    report = Report(section, protocol, part, verdicts=judge(main, summaries))
     report.every = [c for summary in summaries.values() for c in comparisons(summary)]
-    report.compared = [c for c in report.every if c.variant == report.main and not c.contradicts]
+    of_main = [c for c in report.every if c.variant == protocol.variant.name]
+    report.compared = [c for c in of_main if not c.contradicts]
     if not skipped:
         report.not_run = len(compared_columns(protocol)) - len(report.compared)
     declared = {(data.name, k) for data in protocol.data for k in data.clusters}
