@@ -73,9 +73,7 @@ class SearchLog:
                 "another one."
             ) from error
         if not same:
-            raise ValueError(
             raise ValueError(f"results: {self.path} is of another search; pass another file.")
-            )
         # An incomplete last line is removed, so that the next result begins on a new line.
         if lines[-1]:
             self.path.write_text("\n".join(lines[:-1]) + "\n", "utf-8")
