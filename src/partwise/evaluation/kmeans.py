@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils import check_scalar
 
 from partwise.backends.arrays import squares_in_range
 from partwise.backends.compressed import check_array
@@ -160,7 +159,10 @@ def cluster_representation(
     >>> cluster_representation(V, 2, labels=known, random_state=0).labels.tolist()
     ['near', 'near', 'cluster 1', 'cluster 1']
     """
-    check_scalar(n_clusters, "n_clusters", (int, np.integer), min_val=1)
+    if isinstance(n_clusters, bool) or not isinstance(n_clusters, (int, np.integer)):
+        raise TypeError(f"n_clusters must be an integer, got {n_clusters!r}.")
+    if n_clusters < 1:
+        raise ValueError(f"n_clusters must be at least 1, got {n_clusters}.")
     V = _as_rows(V)
     if labels is not None and len(labels.codes) != len(V):
         raise ValueError(f"labels must have {len(V)} entries like V, got {len(labels.codes)}.")
