@@ -314,10 +314,8 @@ def _weighted_moments(
 ) -> tuple[AnyArray, AnyArray]:
     """Return the weighted mean and mean square of each feature's observed entries."""
     if back_end(X) is not None:
-        raise ValueError(
-            "unit_variance=True with missing_values or weights needs X as a numpy or scipy array; "
-            "scale the features yourself and pass unit_variance=False."
-        )
+        words = "with missing_values or weights needs X as a numpy or scipy array"
+        raise ValueError(f"unit_variance=True {words}; scale the features yourself.")
     (n, p), total = X.shape, np.zeros((3, X.shape[1]))
     by_sample = np.ones(n) if sample_weight is None else np.asarray(sample_weight, float)
     if sp.issparse(X) and entry_weight is None:

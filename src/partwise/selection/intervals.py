@@ -324,8 +324,7 @@ def _check_memory(X: Any, k: int) -> None:
     need = 2 * 8 * n * p + 6 * 8 * (n + p) * k
     raise ValueError(
         f"bootstrap_intervals does not support a Dask X: it would need up to {need / 2**30:.3g} "
-        "GiB of memory in this process. Pass X.compute() if it fits, or fit the model to a random "
-        "sample of rows and pass those."
+        "GiB of memory in this process. Pass X.compute(), or fit the model to a sample of rows."
     )
 
 

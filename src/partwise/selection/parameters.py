@@ -199,7 +199,7 @@ def select(
     if links is not None:
         trial = _by_links(X, links, n_splits, rng, refits)
     elif labelled:
-        trial, n_splits = _by_labels(X, y, labels, n_splits, rng, refits)
+        trial, n_splits = _by_labels(X, labels, n_splits, rng, refits)
         log.total = len(points) * n_splits
     else:
         trial = by_entries(*refits.samples(X), share, n_splits, rng)
@@ -310,7 +310,7 @@ def _by_links(
 
 
 def _by_labels(
-    X: Any, y: Any, labels: Any, n_splits: int, rng: np.random.RandomState, refits: Refits
+    X: Any, labels: Any, n_splits: int, rng: np.random.RandomState, refits: Refits
 ) -> tuple[Trial, int]:
     """Return a function for a model's error on held-out labels, and the fold number.
 

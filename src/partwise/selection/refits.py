@@ -238,7 +238,8 @@ class Refits:
         if not spec.own_fit:
             model = self.copy(**settings, tol=min(spec.tol, TOL), max_iter=max(spec.max_iter, MOST))
             return model.set_params(solver="auto")
-        if spec.signed and min(H.min(initial=0), _lowest(X)) < 0:
+        lowest = float(X.min()) if isinstance(X, np.ndarray) or sp.issparse(X) else 0.0
+        if spec.signed and min(H.min(initial=0), lowest) < 0:
             return SemiNMF(**settings)
         return NMF(**settings, beta_loss=spec.beta_loss, missing_values=spec.missing_values)
 
@@ -250,11 +251,6 @@ def _with_nan(X: Any, missing: float) -> Any:
     X = X.copy()
     X.data[is_missing(X.data, missing)] = np.nan
     return X
-
-
-def _lowest(X: Any) -> float:
-    """Return the smallest entry of X, or 0 if X is not a numpy or scipy array."""
-    return float(X.min()) if isinstance(X, np.ndarray) or sp.issparse(X) else 0.0
 
 
 def rows_of(V: Any, rows: Any = slice(None)) -> Any:

@@ -199,10 +199,8 @@ def check_names(genes: Sequence[str], p: int, source: str) -> None:
         raise ValueError(f"{source}: {p} genes need {p} names, got {len(genes)}.")
     if len(set(genes)) < p:
         twice = sorted(name for name, count in Counter(genes).items() if count > 1)
-        raise ValueError(
-            f"{source}: several genes have the same name ({shown(twice)}); "
-            "adata.var_names_make_unique() makes names unique."
-        )
+        hint = "adata.var_names_make_unique() makes names unique"
+        raise ValueError(f"{source}: several genes have the same name ({shown(twice)}); {hint}.")
 
 
 def on_device(prepared: PreparedCounts, device: str) -> PreparedCounts:

@@ -113,10 +113,8 @@ def printed_error(summary: Summary, metric: str, method: str) -> float:
     for data, k in summary.rows():
         printed = protocol.printed_value(metric, k, method)
         own = summary.stat(method, metric, budget=summary.budgets()[0], data=data, k=k)
-        if printed and printed.sd is not None:
-            sds.append(printed.sd)
-        elif own and not math.isnan(own.sd):
-            sds.append(own.sd)
+        sd = printed.sd if printed and printed.sd is not None else own.sd if own else math.nan
+        sds += [] if math.isnan(sd) else [sd]
     if not sds or not protocol.runs_printed:
         return math.nan
     return float(np.sqrt(np.square(sds).sum() / protocol.runs_printed) / len(sds))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -181,8 +182,7 @@ def _report(console: Console, name: str, outcome: Outcome, home: str | None) -> 
                 datasets.load(left_out, data_home=home)
             except FileNotFoundError as error:  # its text says where to get the data
                 console.print(str(error), markup=False)
-    for reason in sorted(set(outcome.failed.values())):
-        count = sum(r == reason for r in outcome.failed.values())
+    for reason, count in sorted(Counter(outcome.failed.values()).items()):
         lacks = reason.startswith(MISSING_PACKAGE)
         words = "were left out" if lacks else "failed"
         text = f"{name}: {count} runs {words}: {reason.removeprefix(MISSING_PACKAGE)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from importlib import resources
 from pathlib import Path
 from string import Template
@@ -51,12 +51,9 @@ def as_toml(protocol: Protocol, file: str = "mine.toml") -> str:
 
 def _changed(entry: Any) -> dict[str, Any]:
     """Return the settings of a data set, budget or method that differ from the default."""
-    found = {}
-    for f in fields(entry):
-        default = f.default if f.default_factory is MISSING else f.default_factory()
-        if getattr(entry, f.name) != default:
-            found[f.name] = getattr(entry, f.name)
-    return found
+    default = type(entry)(entry.name)
+    values = {f.name: getattr(entry, f.name) for f in fields(entry)}
+    return {k: v for k, v in values.items() if k == "name" or v != getattr(default, k)}
 
 
 def _lines(values: dict[str, Any]) -> str:

@@ -154,10 +154,8 @@ def _best_start(task: FitTask) -> Representation:
     spent = time.perf_counter() - began
     reached = [f.history[-1] if f.history else f.objective for f in fits]
     if any(value is None for value in reached):
-        raise ValueError(
-            f"{task.method.estimator} has no objective_history_, objective_ or "
-            f"reconstruction_err_ to compare its {len(fits)} starts by; use restarts = 1"
-        )
+        kind = task.method.estimator
+        raise ValueError(f"{kind} has no objective_ to choose a start by; use restarts = 1")
     fitted = _to_the_end(tries[int(np.argmin(np.asarray(reached, dtype=np.float64)))])
     fitted.seconds += spent
     return fitted

@@ -6,7 +6,7 @@ import io
 import json
 import os
 import platform
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -171,9 +171,9 @@ def _pictures(summary: Summary, folder: Path) -> list[Picture]:
 
 def by_paper(reports: list[Report]) -> dict[str, list[Report]]:
     """Group the reports of tables and figures by paper."""
-    found: dict[str, list[Report]] = {}
+    found = defaultdict(list)
     for report in reports:
-        found.setdefault(report.protocol.name.split("/")[0], []).append(report)
+        found[report.protocol.name.split("/")[0]].append(report)
     return found
 
 

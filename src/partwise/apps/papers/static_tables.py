@@ -34,8 +34,8 @@ def operations(protocol: Protocol, name: str, data_home: str | None) -> Section:
                 numbers = [f"{printed:,}", f"{counted:,}", f"{gap:+.2%}" if gap else "equal"]
             rows.append([*(row[key] for key in FORMULA), *numbers])
         title = "## " + ", ".join(f"{key} = {value}" for key, value in sizes.items())
-        header = ["formulation", "method", "operation", "printed formula"]
-        section.blocks += [title, table(rows, [*header, "printed", "counted", "difference"])]
+        header = [*FORMULA[:3], "printed formula", "printed", "counted", "difference"]
+        section.blocks += [title, table(rows, header)]
     return _with_notes(section, protocol)
 
 

@@ -107,15 +107,11 @@ def _identities(protocol: Protocol) -> list[Block]:
 
 def _line(report: Report) -> str:
     """Summarise a table in one line."""
-    parts = []
-    if report.compared:
-        near, all_of = sum(c.near for c in report.compared), len(report.compared)
-        parts.append(f"{near} of {all_of} averages within {NEAR:g} points")
+    near, all_of = sum(c.near for c in report.compared), len(report.compared)
     counts = Counter(v.measured for v in report.verdicts if v.counted)
     claims = [f"{counts[s]} {s}" for s in (HOLDS, FAILS, UNDECIDED) if counts[s]]
-    if claims:
-        parts.append(f"claims: {', '.join(claims)}")
-    return "; ".join(parts)
+    parts = [f"{near} of {all_of} averages within {NEAR:g} points"] if all_of else []
+    return "; ".join([*parts, f"claims: {', '.join(claims)}"] if claims else parts)
 
 
 def _status(summary: Summary, skipped: dict[str, str], failed: dict[str, str], part: float) -> str:

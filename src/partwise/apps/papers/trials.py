@@ -210,7 +210,6 @@ def describe(cell: Cell) -> dict[str, Any]:
     return {
         "table": cell.table,
         "data": data.name,
-        "prepare": data.prepare,
         "k": cell.k,
         "run": cell.run,
         "method": method.name,
