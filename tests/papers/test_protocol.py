@@ -132,13 +132,17 @@ def test_protocols_are_complete(name):
         assert method.estimator
         assert not (method.labels and not protocol.budgets)
         assert method.start in ("shared", "seed")
+    assert all(slip["text"] for slip in protocol.misprints)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_claims_name_a_rule_and_columns(name):
+    protocol = load_protocol(name)
+    known = {m.name for m in protocol.methods}
+    known |= {v.name for m in protocol.methods for v in m.columns()}
     for claim in protocol.claims:
         assert claim["type"] in RULES
-        known = {m.name for m in protocol.methods}
-        known |= {v.name for m in protocol.methods for v in m.columns()}
         assert {claim["method"], *claim.get("over", [])} <= known
-    for slip in protocol.misprints:
-        assert slip["text"]
 
 
 @pytest.mark.parametrize("name", NAMES)

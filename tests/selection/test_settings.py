@@ -369,7 +369,6 @@ def check_consensus(setting, n_runs=4):
     sparse = sp.issparse(setting.X)
     seen = X * scale if value is None or sparse else np.where(setting.seen, X * scale, np.nan)
     seen = sp.csr_array(seen) if sparse else seen
-    fixed = setting.parameter("fixed_components")
     settings = {name: setting.parameter(name) * scale for name in
                 ("fixed_components", "seed_components")
                 if setting.parameter(name) is not None}  # fmt: skip
@@ -390,8 +389,13 @@ def check_consensus(setting, n_runs=4):
         runs = found.pooled.reshape(n_runs, K, P)
         # The best restart of a fit is solved further, and runs use single precision at most.
         assert np.abs(runs - unit).max(axis=(1, 2)).min() < 1e-6
-    # Usages and spectra minimise the objective, each with the other factor fixed.
-    w = setting.weights
+    check_factors(setting, found, scale)
+
+
+def check_factors(setting, found, scale):
+    """Check that usages and spectra minimise the objective, each with the other factor fixed."""
+    w, X = setting.weights, np.where(setting.seen, setting.dense, 0)
+    fixed = setting.parameter("fixed_components")
     free = setting.parameter("free_parts") or isinstance(setting.estimator, SemiNMF)
     of_V = partial(objective, setting, X * scale, H=found.spectra, weights=w / _gamma(setting))
     of_H = partial(objective, setting, X, found.usages, weights=w)

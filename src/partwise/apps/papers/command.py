@@ -44,13 +44,11 @@ def reproduce(
     quick: Annotated[
         bool, typer.Option("--quick", help="Run only a small part of the experiment.")
     ] = False,
-    methods: Annotated[
-        str | None, typer.Option(help="Run only these methods, separated by commas.")
-    ] = None,
+    methods: Annotated[str, typer.Option(help="Run only these methods, separated by commas.")] = "",
     variant: Annotated[
-        str | None,
+        str,
         typer.Option(help='Run only the variant with this name; "main" is the one that counts.'),
-    ] = None,
+    ] = "",
     out: Annotated[
         Path,
         typer.Option(help="Folder for the results. Runs that it already contains are kept."),
@@ -99,23 +97,23 @@ def reproduce(
 
 
 def _plans(
-    wanted: list[str], runs: int | None, methods: str | None, variant: str | None, *, quick: bool
+    wanted: list[str], runs: int | None, methods: str, variant: str, *, quick: bool
 ) -> dict[str, Selection]:
     """Return the part of each table to run; leave out tables without the wanted methods."""
     from partwise.apps.papers.protocol import load_protocol
     from partwise.apps.papers.trials import Selection
 
-    chosen = tuple(filter(None, (m.strip() for m in (methods or "").split(","))))
+    chosen = tuple(m.strip() for m in methods.split(",")) if methods else ()
     protocols = [load_protocol(name) for name in wanted]
     known = ["main", *dict.fromkeys(v.name for p in protocols for v in p.variants)]
-    if variant and variant not in known:
+    if variant not in ("", *known):
         raise ValueError(f"no variant {variant!r} of {wanted[0]}; choose: {', '.join(known)}")
     plans = {}
     for name, p in zip(wanted, protocols, strict=True):
         theirs = {method.name.lower() for method in p.methods}
         have = tuple(m for m in chosen if len(wanted) == 1 or m.lower() in theirs)
         if have or not chosen:
-            plans[name] = Selection(runs, quick, have, variant or "")
+            plans[name] = Selection(runs, quick, have, variant)
     if not plans:
         raise ValueError(f"none of {', '.join(wanted)} has a method {methods}")
     return plans
