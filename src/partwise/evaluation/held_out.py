@@ -78,7 +78,7 @@ class HeldOut:
         H = np.asarray(to_numpy(model.inverse_transform(np.eye(k))), dtype=np.float64)
         count, total = self._totals
         if not count:
-            raise ValueError("no entry is hidden; pass a larger share, or more samples and features.")
+            raise ValueError("no entry is hidden; pass a larger share or a larger X.")
         least = max(1e-6 * total / count, 1e-300) if beta == 1 else None
         sums = np.sum(self._losses(model.embedding_, H, least), axis=0)
         return float(sums[0] / sums[1])

@@ -331,7 +331,7 @@ def _check_memory(X: Any, k: int) -> None:
 def _check(model: Any, draw: str, level: float) -> float:
     """Return β of the model's loss; raise an error if an argument is not supported."""
     if not isinstance(model, NMF):
-        raise TypeError(f"model must be a fitted NMF without penalties, got {type(model).__name__}.")
+        raise TypeError(f"model must be an NMF without penalties, got {type(model).__name__}.")
     check_is_fitted(model)
     beta = float(beta_of(model.beta_loss)) if model.beta_loss != "l21" else 0.0
     if beta not in (1.0, 2.0) or model.alpha_W or (model.alpha_H not in (0, 0.0, "same")):
