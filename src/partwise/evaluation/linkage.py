@@ -53,14 +53,13 @@ def _first_groups(V: NDArray[Any], links: Links, random_state: Any) -> NDArray[n
     group[held] = most + np.arange(len(held))
     most += len(held)
     many = min(len(free), max(MAX_GROUPS - most, MAX_GROUPS // 4))
+    found = np.arange(len(free))
     if many < len(free):
         from sklearn.cluster import MiniBatchKMeans
 
         model = MiniBatchKMeans(many, n_init=1, random_state=random_state)
-        _, found = np.unique(model.fit_predict(V[free]), return_inverse=True)
-        group[free] = most + found
-    else:
-        group[free] = most + np.arange(len(free))
+        found = np.unique(model.fit_predict(V[free]), return_inverse=True)[1]
+    group[free] = most + found
     return group
 
 

@@ -161,8 +161,7 @@ def bootstrap_intervals(
     q = float(student.ppf(0.5 + level / 2, n_draws - 1))
     of_parts, of_codes = _curvature(X, V, H, beta, weights)
     unbiased = n_draws / (n_draws - 1)
-    deviation = np.sqrt(unbiased * parts.var_.reshape(H.shape))
-    s = np.where(known, 0, np.maximum(deviation, of_parts))
+    s = np.maximum(np.sqrt(unbiased * parts.var_.reshape(H.shape)), of_parts) * ~known
     r = np.sqrt(unbiased * codes.var_.reshape(V.shape) + of_codes**2)
     return Intervals(
         H, np.maximum(H - q * s, 0), H + q * s, V, np.maximum(V - q * r, 0), V + q * r,

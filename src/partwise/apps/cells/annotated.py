@@ -614,9 +614,8 @@ def score_markers(adata: Any, markers: Mapping[str, Sequence[str]], *, key: str 
         error = spread / np.sqrt(max(len(own), 1))
         table[str(name)] = np.divide(above, error, out=unknown, where=error > 0)
     found = pd.DataFrame(table, index=[f"part {j + 1}" for j in range(len(scores))])
-    adata.uns.setdefault(key, {})["marker_scores"] = {
-        name: found[name].to_numpy() for name in found
-    }
+    by_set = {name: found[name].to_numpy() for name in found}
+    adata.uns.setdefault(key, {})["marker_scores"] = by_set
     return found
 
 

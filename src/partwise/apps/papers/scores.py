@@ -62,12 +62,9 @@ def kmeans(V: NDArray[Any], task: FitTask, *, restarts: int, seeds: str = KMEANS
 
 def scores(truth: Found, found: Found) -> dict[str, float]:
     """Return clustering accuracy, NMI, ARI and purity as percentages."""
-    return {
-        "ac": 100.0 * float(metrics.clustering_accuracy(truth, found)),
-        "nmi": 100.0 * float(metrics.normalized_mutual_info(truth, found)),
-        "ari": 100.0 * float(metrics.adjusted_rand(truth, found)),
-        "purity": 100.0 * float(metrics.purity(truth, found)),
-    }
+    by = {"ac": metrics.clustering_accuracy, "nmi": metrics.normalized_mutual_info}
+    by |= {"ari": metrics.adjusted_rand, "purity": metrics.purity}
+    return {name: 100.0 * float(score(truth, found)) for name, score in by.items()}
 
 
 def distance_to_centres(components: Any, X: Any, truth: Found, *, rays: bool = False) -> float:
@@ -100,9 +97,8 @@ def within_classes(V: Any, truth: Found) -> float:
     """Return the within-class share of the scatter of part weights of unit length."""
     lengths = np.linalg.norm(V, axis=1, keepdims=True)
     Z = np.asarray(V) / np.where(lengths > 0, lengths, 1.0)
-    within = sum(
-        ((Z[truth == c] - Z[truth == c].mean(axis=0)) ** 2).sum() for c in np.unique(truth)
-    )
+    parts = (Z[truth == c] for c in np.unique(truth))
+    within = sum(((part - part.mean(axis=0)) ** 2).sum() for part in parts)
     return float(within / ((Z - Z.mean(axis=0)) ** 2).sum())
 
 

@@ -74,7 +74,5 @@ def _with_notes(section: Section, protocol: Protocol) -> Section:
     return section
 
 
-PLAIN: dict[str, Callable[[Protocol, str, str | None], Section]] = {
-    "operations": operations,
-    "statistics": statistics,
-}
+PLAIN: dict[str, Callable[[Protocol, str, str | None], Section]]
+PLAIN = {"operations": operations, "statistics": statistics}
