@@ -25,7 +25,8 @@ from typer.testing import CliRunner
 from partwise.apps.papers import results_page, runner
 from partwise.apps.papers import store as store_module
 from partwise.apps.papers.command import reproduce as command
-from partwise.apps.papers.document import to_markdown
+from partwise.apps.papers.document import Section, to_markdown, to_text
+from partwise.apps.papers.document import table as grid
 from partwise.apps.papers.protocol import load_protocol
 from partwise.apps.papers.representations import FitTask, fit, fit_estimator
 from partwise.apps.papers.sampling import draw
@@ -438,3 +439,10 @@ def test_what_lacks_an_extra_is_left_out_with_a_sentence(capsys):
     said = capsys.readouterr().out
     assert "cnmf/table1: 1 runs were left out: NTF needs tensorly: pip install x" in said
     assert "cnmf/table1: 1 runs failed: oh no" in said
+
+
+def test_a_table_of_long_sentences_is_left_out_of_the_terminal():
+    long = grid([["x" * 120, "holds"]], ["claim", "measured"])
+    blocks = ["## Claims", long, "## Accuracy", grid([["NMF", "70"]], ["method", "average"])]
+    text = to_text(Section("Title", "anchor", blocks))
+    assert text.split("\n\n") == ["Title", "Accuracy", "method average\n   NMF      70"]

@@ -115,7 +115,7 @@ def _markdown_cell(cell: str) -> str:
 def to_text(section: Section, *, width: int = 100) -> str:
     """Return headings and tables as aligned text for a terminal, without folds and paragraphs.
 
-    A table that is too wide loses its last columns.
+    A table that is too wide loses its last columns. It is left out if even one column is too wide.
     """
     parts, heading = [section.title], ""
     for block in section.blocks:
@@ -124,9 +124,9 @@ def to_text(section: Section, *, width: int = 100) -> str:
         elif isinstance(block, pd.DataFrame):
             plain = block.replace("\n", " ", regex=True)
             plain.iloc[:, 0] = plain.iloc[:, 0].str.ljust(plain.iloc[:, 0].str.len().max())
-            while (text := plain.to_string(index=False)).index("\n") > width:
-                plain = plain.iloc[:, :-1]
-            parts += [heading, "\n".join(line.rstrip() for line in text.splitlines())]
+            texts = (plain.iloc[:, :n].to_string(index=False) for n in range(plain.shape[1], 0, -1))
+            if text := next((t for t in texts if t.index("\n") <= width), ""):
+                parts += [heading, "\n".join(line.rstrip() for line in text.splitlines())]
             heading = ""
     return "\n\n".join(part for part in parts if part)
 
