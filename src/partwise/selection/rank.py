@@ -369,5 +369,5 @@ def _check(
     if n_runs == 1:
         raise ValueError("n_runs must be 0 or at least 2, because stability compares runs.")
     if min(tried) < least:
-        raise ValueError(f"numbers must be at least {least}, the known parts; got {min(tried)}.")
+        raise ValueError(f"numbers must be at least the {least} known parts; got {min(tried)}.")
     return sorted({int(k) for k in tried})
