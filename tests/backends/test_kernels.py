@@ -10,7 +10,6 @@ import pytest
 import scipy.sparse as sp
 from scipy.optimize import nnls
 
-from partwise.backends.data_matrix import total_squares
 from partwise.backends.numpy import sparse
 from partwise.backends.numpy.dense import DenseData
 from partwise.backends.numpy.kernels import hals, pivot, products, sums
@@ -445,9 +444,9 @@ def test_norms_of_a_kkt_residual_are_those_of_its_formula(rng, dtype, n, k, use_
 @pytest.mark.parametrize("shape", [(1, 1), (700, 3), (3, 700), (600, 900)])
 def test_squares_of_a_residual_are_those_of_its_formula(rng, dtype, shape, use_threads):
     X, V, B = (rng.random(s).astype(dtype) for s in (shape, (shape[0], 4), (4, shape[1])))
-    found = total_squares(DenseData(X), V, B.T)
+    found = DenseData(X).total_squares(V, B.T)
     use_threads(3)
-    assert total_squares(DenseData(X), V, B.T) == found
+    assert DenseData(X).total_squares(V, B.T) == found
     left = X.astype(float) - V.astype(float) @ B.astype(float)
     assert found == pytest.approx((left**2).sum(), rel=1e-5 if dtype == np.float32 else 1e-12)
 

@@ -13,8 +13,6 @@ from __future__ import annotations
 import operator
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import cache, singledispatch
 from typing import Any, Protocol
 
@@ -359,40 +357,12 @@ def _(V: np.ndarray) -> Array:
     return out
 
 
-#: Results of `limits` for arrays that do not change while the context `unchanged` is active.
-_seen: ContextVar[dict[Any, tuple[float, float, AnyArray]] | None] = ContextVar(
-    "seen", default=None
-)
-
-
-@contextmanager
-def unchanged() -> Iterator[None]:
-    """Context in which arrays do not change, so `limits` reads each of them only once."""
-    token = _seen.set({})
-    try:
-        yield
-    finally:
-        _seen.reset(token)
-
-
 def limits(a: np.ndarray) -> tuple[float, float]:
     """Return the smallest and largest entry, or NaN if there is one, in one pass."""
     if not a.size:
         return 0.0, 0.0
     if a.flags.f_contiguous:
         a = a.T
-    known, name = _seen.get(), (a.ctypes.data, a.shape, a.strides, a.dtype.str)
-    if known and name in known:
-        return known[name][:2]
-    least, most = _extremes(a)
-    if known is not None:
-        # keep a in memory, since a new array could otherwise have the same address
-        known[name] = least, most, a
-    return least, most
-
-
-def _extremes(a: np.ndarray) -> tuple[float, float]:
-    """Return the smallest and largest entry of a contiguous array in C order."""
     if a.size >= MANY and _plain_pair(a, a):
         least, most, total = _overview(a, a)
         if not np.isnan(total):
@@ -534,7 +504,8 @@ def ratio_of(leads: AnyArray, numerator: AnyArray, denominator: AnyArray) -> Arr
 @ratio_of.register
 def _(leads: np.ndarray, numerator: AnyArray, denominator: AnyArray) -> AnyArray:
     out = np.zeros_like(numerator)
-    np.divide(numerator, denominator, out=out, where=denominator >= floor(denominator.dtype))
+    low = np.finfo(denominator.dtype).tiny
+    np.divide(numerator, denominator, out=out, where=denominator >= low)
     return out
 
 

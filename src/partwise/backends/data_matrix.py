@@ -283,13 +283,10 @@ class InNumpy(Swept):
     shape: tuple[int, int]
     dtype: Any
 
-    rows = small = result = staticmethod(to_numpy)
+    rows = small = result = operator = staticmethod(to_numpy)
 
     def constant_rows(self, row: AnyArray) -> AnyArray:
         return np.tile(to_numpy(row), (self.shape[0], 1))
-
-    def operator(self, neighbors: Any) -> Any:
-        return neighbors
 
     def mean_rows(self, shared: Any, V: AnyArray) -> AnyArray:
         return shared.mean(V)

@@ -187,7 +187,7 @@ def _(
     same = e is r
     r = np.ascontiguousarray(r, Z.dtype)
     e = r if same else np.ascontiguousarray(e, Z.dtype)
-    d = ones(Z, 1) if d is None else d
+    d = np.ones(1, Z.dtype) if d is None else d
     if k < PIVOT or sweeps <= FEW:
         _descend(Z, C, G, d, r, e, sweeps, stop, enough)
         return Z

@@ -138,12 +138,6 @@ def blas_threads(work: float) -> Iterator[None]:
         yield
 
 
-def _by_variable() -> int:
-    """Return the first number in OMP_NUM_THREADS, the limit of the outermost level."""
-    first = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
-    return int(first) if first.isdigit() and int(first) else 1 << 20
-
-
 def _numba_limit() -> int:
     """Return NUMBA_NUM_THREADS (default: number of cores), or the limit of `set_num_threads`.
 
@@ -172,7 +166,10 @@ def everybody() -> int:
     if known is not None:
         return int(known)
     blas = one_blas_thread.before if one_blas_thread.inside else _blas()
-    number = max(1, min(_numba_limit(), _by_variable(), *blas))
+    # The variable starts with the limit of the outermost level.
+    told = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    variable = int(told) if told.isdigit() and int(told) else 1 << 20
+    number = max(1, min(_numba_limit(), variable, *blas))
     if getattr(here, "depth", 0):
         here.known = number
     return number
@@ -476,6 +473,8 @@ def each(run: Callable[..., Any], tasks: Iterable[tuple[Any, ...]], threads: int
 
 def results(make: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], threads: int) -> list[Any]:
     """Return make(*task) of each task, in order; see `each`."""
+    if min(threads, len(tasks)) <= 1:
+        return [make(*task) for task in tasks]
     found: list[Any] = [None] * len(tasks)
 
     def run(number: int, task: tuple[Any, ...]) -> None:

@@ -63,8 +63,8 @@ def check(estimator: Any, spec: Description, X: Any, given: FitInputs) -> Checke
         compare_index(X, given.y)
     X, peak = check_matrix(estimator, spec, X, entry_weight, reset=True)
     knowledge = Knowledge()
-    about_samples = (given.graph, given.must_link, given.cannot_link)
-    if spec.labelled or any(value is not None for value in about_samples):
+    about_samples = (given.y, given.graph, given.must_link, given.cannot_link)
+    if spec.uses_labels or any(value is not None for value in about_samples):
         knowledge = check_knowledge(spec, given, X.shape[0], solver)
     k = n_parts(spec, X.shape[1], given.H, knowledge)
     if spec.fixed_components is not None:

@@ -115,6 +115,7 @@ class Description:
     own_terms: list[Term] = field(init=False)  # the user's terms on either factor
     on_parts: bool = field(init=False)  # the objective penalises the parts
     penalized: bool = field(init=False)  # the objective has a penalty in addition to the loss
+    seed: int = field(init=False)  # of random numbers other than those of the start
     uses_labels: bool = field(init=False)  # labels change the part weights, not only the clusters
 
     def __post_init__(self) -> None:
@@ -134,6 +135,7 @@ class Description:
             own_terms=own_terms,
             on_parts=bool(basis_alpha or self.basis_terms),
             penalized=bool(named or own_terms),
+            seed=int(self.random_state) if isinstance(self.random_state, (int, np.integer)) else 0,
             uses_labels=bool(self.hard_labels or class_weight or self.label_weight is not None),
         )
 
@@ -143,11 +145,6 @@ class Description:
         if self.robust:
             return RowLengths()
         return SignedFrobenius() if self.free_parts else make_loss(self.beta)
-
-    @property
-    def seed(self) -> int:
-        """Seed of random numbers that do not concern the initial values of the fit."""
-        return int(self.random_state) if isinstance(self.random_state, (int, np.integer)) else 0
 
 
 @dataclass(frozen=True, eq=False)

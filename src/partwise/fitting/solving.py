@@ -332,7 +332,8 @@ def publish(
         publish_distributions(estimator, problem)
     if spec.labelled:
         publish_groups(estimator, spec, problem.knowledge, checked.k)
-        _refine_groups(estimator, spec, checked, problem)
+        if problem.knowledge.labels is not None or model.weights is not None:
+            _refine_groups(estimator, spec, checked, problem)
     return V
 
 

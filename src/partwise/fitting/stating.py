@@ -83,7 +83,7 @@ def state(spec: Description, checked: Checked) -> Problem:
     )
     if model.loss.beta == 2 and not 0 < model.constant < np.inf:
         check_scale(model.constant, bool(model.R.row_sums().any()), spec.estimator_name)
-    if bool(model.terms["V"]) != bool(model.terms["U"]):
+    if bool(model.terms["V"]) != bool(model.terms["U"]) and not model.unit:
         warn_of_a_free_scale(spec, model)
     settings = settings_for(spec, solver, model)
     makes = starts(spec, checked, model, known, alike)
@@ -115,7 +115,7 @@ def warn_of_a_free_scale(spec: Description, model: FactorModel) -> None:
     That factor can shrink while the other grows, which reduces the penalty at no cost to the loss.
     """
     known = model.held is not None and bool(to_numpy(model.held.known).all())
-    if known or model.unit or spec.printed or spec.project:
+    if known or spec.printed or spec.project:
         return
     here, there = ("codes W", "parts H") if model.terms["V"] else ("parts H", "codes W")
     warn(
@@ -261,7 +261,10 @@ def terms_on_codes(
     """
     counts = np.ones(1) if rows is None else rows.counts
     labels, frobenius = knowledge.labels, spec.beta == 2
-    terms = elastic_net(spec.alpha_W * data.shape[1], spec.l1_ratio, data.dtype, counts[:, None])
+    terms: list[Term] = []
+    if spec.alpha_W:
+        alpha = spec.alpha_W * data.shape[1]
+        terms = elastic_net(alpha, spec.l1_ratio, data.dtype, counts[:, None])
     if spec.class_weight and labels is not None and labels.n_labelled:
         # In the cdNMF paper (equations 10 and 23), λ belongs to ‖·‖² and is halved here for ½‖·‖².
         # Under the KL divergence γ is used unchanged.
@@ -451,7 +454,7 @@ def _begin(
         if not model.S.delta:
             V, U = unit_columns(V, U, model.loss.unit_norm)
         return model.reduce(V), U, step
-    if model.terms["V"] and spec.init != "custom":
+    if (spec.class_weight or spec.terms) and spec.init != "custom":
         V, U = in_order_of_classes(model, V, U)
     if known is not None:
         V, U = known.start(model.data, V, U, custom=spec.init == "custom")

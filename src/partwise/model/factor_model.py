@@ -187,22 +187,17 @@ class FactorModel(Model):
         of the term.
         """
         q = term.degree
+        # S mixes the columns, so that only their common scale can change without changing the loss.
+        alike = _common if self.S.delta else lambda price: price
         if q == 1 or q == 2:
-            price = self._alike(arrays.column_sums64(entrywise(mul, Z, term.gradient(Z))))
+            price = alike(arrays.column_sums64(entrywise(mul, Z, term.gradient(Z))))
             nothing = namespace(price).zeros_like(price)
             first, second = (price, nothing) if q == 1 else (nothing, price)
             return Price(first, second, lambda lengths: (price * lengths**q).sum() / q)
         linear, ridge = term.bound(Z).about_zero(Z)
-        first = self._alike(arrays.column_sums64(linear * Z))
-        second = self._alike(arrays.column_sums64(ridge * Z * Z))
+        first = alike(arrays.column_sums64(linear * Z))
+        second = alike(arrays.column_sums64(ridge * Z * Z))
         return Price(first, second, lambda lengths: term.value(Z * arrays.cast(lengths, Z.dtype)))
-
-    def _alike(self, price: Array) -> Array:
-        """Return the mean cost for all columns with smoothing S, and otherwise each cost.
-
-        S mixes the columns, so that only their common scale can change without changing the loss.
-        """
-        return _common(price) if self.S.delta else price
 
     # -- what the loop asks for -------------------------------------------------------------
 
@@ -273,9 +268,10 @@ class FactorModel(Model):
 
     def fit_scale(self, V: Array, U: Array) -> Array:
         """Return V multiplied by the number that fits X best."""
-        B = self.S(U)
-        fit = arrays.vdot(B, self.data.filled().tdot(V))
-        size = arrays.vdot(V.T @ V, B.T @ B)
+        B = self.S(U) if self.S.delta else U
+        data = self.data if self.data.lack is None else self.data.filled()
+        fit = float((B * data.tdot(V)).sum())
+        size = float(((V.T @ V) * (B.T @ B)).sum())
         return V * (fit / size) if fit > 0 and size > 0 else V
 
     def exact_value(self, Z: Array, U: Array, about: float = np.inf) -> float:

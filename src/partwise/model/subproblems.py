@@ -457,7 +457,8 @@ def kkt_residual(sub: Subproblem, Z: Array, misfit: float = 1.0) -> float:
 def _lengths(sub: Subproblem, Z: Array, scale: Array) -> Any:
     """Return norms of the projected gradient and its parts, up to a common factor."""
     slopes = (term.gradient(Z) for term in sub.terms)
-    parts = [spread(part, Z) for part in (*sub.halves(Z), *slopes)]
+    parts = [*sub.halves(Z), *slopes]
+    parts = [part if part.shape == Z.shape else spread(part, Z) for part in parts]
     if sub.held is not None:
         parts = [part * (1 - sub.held) for part in parts]
     blocks = list(row_runs(Z, sub.d, *parts))

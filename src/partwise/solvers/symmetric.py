@@ -15,7 +15,7 @@ from partwise.model.subproblems import Quadratic, kkt_residual, misfit
 from partwise.solvers.loop import LOOK_BACK, Solution, shifted
 
 #: Ratio of ½‖S - VVᵀ‖² to ½‖S‖² below which a fit is perfect up to rounding.
-LEAST = 1e-12
+LEAST_MISFIT = 1e-12
 
 
 class Symmetric:
@@ -54,7 +54,7 @@ class Symmetric:
     def residual(self, V: Array, value: float, tol: float) -> float:
         """Return the relative KKT residual of V, see `kkt_residual`."""
         sub = Quadratic(self.product(V), V.T @ V)
-        return kkt_residual(sub, V, misfit(value, self.constant, LEAST, tol))
+        return kkt_residual(sub, V, misfit(value, self.constant, LEAST_MISFIT, tol))
 
 
 def descend(
@@ -93,6 +93,6 @@ def descend(
 def _ended(model: Symmetric, V: Array, history: list[float], tol: float) -> bool:
     if len(history) <= LOOK_BACK:
         return False
-    scale = max(history[-1], max(LEAST, tol**2) * model.constant)
+    scale = max(history[-1], max(LEAST_MISFIT, tol**2) * model.constant)
     still = history[-1 - LOOK_BACK] - history[-1] <= tol * scale
     return still and model.residual(V, history[-1], tol) <= tol

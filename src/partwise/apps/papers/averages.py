@@ -166,7 +166,7 @@ def _why(
 
 def _by_cause(cause: Cause, missed: Comparison, every: list[Comparison]) -> tuple[str, str]:
     """Return a cause with the numbers that demonstrate it; "open" if they do not."""
-    shown_by = [c for c in every if _shows(c, missed, cause)] if cause.compares else []
+    shown_by = [c for c in every if _matches_cause(c, missed, cause)] if cause.compares else []
     shown = cause.identity or any(_reproduces(c, missed) for c in shown_by)
     numbers = [_words(c, missed) for c in shown_by] or ["[0 runs]"] * cause.compares
     return cause.whose if shown else "open", " ".join([cause.text, *numbers])
@@ -178,7 +178,7 @@ def _reproduces(c: Comparison, missed: Comparison) -> bool:
     return other and (c.near or c.noise) and abs(c.printed - missed.printed) < 0.05
 
 
-def _shows(c: Comparison, missed: Comparison, cause: Cause) -> bool:
+def _matches_cause(c: Comparison, missed: Comparison, cause: Cause) -> bool:
     """Return whether a measured average is the one that a cause refers to."""
     budget = cause.budget or (c.budget if cause.column else missed.budget)
     wanted = (cause.column or missed.method, cause.variant or missed.variant, budget)

@@ -223,14 +223,10 @@ class DenseData(InNumpy):
             self._squares = self._by_row(lambda _, X: row_squares(X))
         return self._squares
 
-    @cached_property
-    def _square(self) -> float:
-        return arrays.dot64(self.X, self.X)
-
     def total_squares(self, V: AnyArray | None = None, U: AnyArray | None = None) -> float:
         if V is not None or U is not None:
             return float(self.row_sq_residuals(V, U).sum())
-        found = self._square if type(self) is DenseData else 0.0
+        found = arrays.dot64(self.X, self.X) if type(self) is DenseData else 0.0
         if 1e-20 < found < 1e30 or (self.dtype.itemsize == 8 and found):
             return found
         return float(self.row_sq_norms().sum())  # the sum may overflow in float32

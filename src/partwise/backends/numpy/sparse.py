@@ -191,9 +191,12 @@ def by_rows(kernel: Any, X: Any, args: tuple[Any, ...], work: int) -> None:
     costs ten of them.
     """
     threads = threads_for(float(X.nnz) * work, True)
+    if threads == 1:
+        kernel(*args, 0, X.shape[0])
+        return
     from partwise.backends.numpy.kernels import crew
 
-    crew.run(kernel, args, runs_for(X, threads), threads)
+    crew.run(kernel, args, list(itertools.pairwise(equal_runs(X, 4 * threads))), threads)
 
 
 def runs_for(X: Any, threads: int) -> list[tuple[int, int]]:

@@ -382,7 +382,8 @@ def _check_samples(X: Any, method: Method, random_state: Any) -> tuple[Any, Meth
     """
     if method not in ("exact", "approximate"):
         raise ValueError(f"method must be 'exact' or 'approximate', got {method!r}.")
-    if isinstance(X, Swept) or back_end(X) is not None:
+    plain = type(X) is np.ndarray or sp.issparse(X)
+    if isinstance(X, Swept) or (not plain and back_end(X) is not None):
         data = as_data(X)
         if data.whole() is None:
             return _check_distributed(data, method, random_state)

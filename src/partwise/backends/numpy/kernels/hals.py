@@ -293,7 +293,10 @@ def hals_graph(Z, C, G, d, r, indptr, indices, weights, scale, groups, rounds, s
     args: tuple[Any, ...] = (Z, C, G, own, indptr, indices, weights, scale, groups, rounds)
     args += (float(stop) ** 2, z, c, far, begun)
     args += (np.zeros(2 * turns + 1, np.int64), blocks // team)
-    crew.run(_hals_graph, args, [()] * team, threads)
+    if team == 1:
+        _hals_graph(*args)
+    else:
+        crew.run(_hals_graph, args, [()] * team, threads)
 
 
 @compiled(**OPTIONS)
