@@ -1,1 +1,1 @@
-"""Applications of the library: single-cell data, plots and reports, papers, studio, command."""
+"""Applications: single-cell data, plots, reports, papers, studio and command."""

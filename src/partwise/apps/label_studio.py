@@ -1,7 +1,7 @@
-"""A machine learning backend for Label Studio: predictions, and retraining after each annotation.
+"""Machine learning backend for the annotation tool Label Studio.
 
-Label Studio sends its tasks to ``/predict`` and its annotations to ``/webhook``. A task is matched
-to the sample whose id, file name or text its data contain.
+Label Studio sends its tasks to ``/predict`` and its annotations to ``/webhook``. Each annotation
+retrains the model. A task belongs to the sample whose id, file name or text is in the task's data.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from partwise.apps.studio.access import Guesses
 from partwise.apps.studio.workspace import Workspace
 from partwise.io.label_files import find_names, names_in, place
 
-#: Largest request in bytes: a batch of tasks with their texts.
+#: Maximum size of a request in bytes; a request contains a batch of tasks with their texts.
 MAX_BYTES = 50_000_000
-#: Number of samples that are ordered by `suggest`. The others follow, least certain first.
+#: Number of unlabelled samples that `suggest` orders. The others follow with increasing certainty.
 ORDERED = 200
 CREATED, UPDATED, DELETED = "ANNOTATION_CREATED", "ANNOTATION_UPDATED", "ANNOTATIONS_DELETED"
 
 
 class Choices(NamedTuple):
-    """The control tag of a labelling configuration with which users choose the class."""
+    """The "Choices" tag of a labelling configuration, in which users choose a class."""
 
     from_name: str
     to_name: str
@@ -42,7 +42,7 @@ class Choices(NamedTuple):
 
     @classmethod
     def parse(cls, config: Any) -> Choices:
-        """Return the first Choices tag of a labelling configuration."""
+        """Return the first "Choices" tag of a labelling configuration in XML."""
         if not isinstance(config, str) or "<!" in config.replace("<!--", ""):
             raise ValueError("label_config must be XML without a document type.")
         try:
@@ -56,7 +56,10 @@ class Choices(NamedTuple):
         return cls(tag.attrib["name"], tag.attrib["toName"], frozenset(values))
 
     def region(self, label: str, probability: float) -> list[dict[str, Any]]:
-        """Return the result for one label; empty if the project has no choice of this name."""
+        """Return the prediction of one label in Label Studio's format.
+
+        The list is empty if the project has no choice of this name.
+        """
         if self.values and label not in self.values:
             return []
         names = {"from_name": self.from_name, "to_name": self.to_name, "type": "choices"}
@@ -64,7 +67,10 @@ class Choices(NamedTuple):
 
 
 class Backend:
-    """Predictions for tasks and labels from annotations, in the workspace of a project."""
+    """Endpoints of the backend for one studio workspace.
+
+    They return predictions for tasks, and store labels from annotations.
+    """
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
@@ -76,11 +82,11 @@ class Backend:
 
     @property
     def version(self) -> str:
-        """The version of the current model, which changes with every label."""
+        """Version of the current model, which changes with every label."""
         return f"partwise-{__version__}-{self.workspace.start}-{self.workspace.version}"
 
     def setup(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Check and store the labelling configuration of the project."""
+        """Check and store the labelling configuration that Label Studio sends."""
         if body.get("schema"):
             self._choices = Choices.parse(body["schema"])
         return {"model_version": self.version}
@@ -97,10 +103,14 @@ class Backend:
             self._choices = Choices.parse(body["label_config"])
         if self._choices is None:
             raise ValueError("label_config is missing, and /setup was not called.")
-        with self.workspace.lock:  # a review that ends now must not change the model between tasks
+        with self.workspace.lock:  # a review that ends now must not change the model meanwhile
             return {"results": [self._prediction(self._find(task)) for task in tasks]}
 
     def _prediction(self, row: int | None) -> dict[str, Any]:
+        """Return the prediction for one sample in Label Studio's format.
+
+        ``row`` is None if the task has no sample.
+        """
         if row is None:
             return {"result": [], "score": 1.0, "model_version": self.version}
         now, choices = self.workspace.predictions, self._choices
@@ -126,7 +136,7 @@ class Backend:
         return ranks
 
     def _find(self, task: Any) -> int | None:
-        """Return the row of the sample that a task shows, or None."""
+        """Return the row of the sample that a task shows, or None if there is none."""
         data = task.get("data") if isinstance(task, dict) else None
         if not isinstance(data, dict):
             raise ValueError("Each task needs data.")
@@ -138,7 +148,7 @@ class Backend:
         return next((row for row in rows if row is not None), None)
 
     def webhook(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Add or remove the label of an annotation, and retrain."""
+        """Add or remove the label of an annotation, and retrain the model."""
         action = body.get("action")
         if action in (CREATED, UPDATED):
             return self._annotated(body)
@@ -148,6 +158,7 @@ class Backend:
         return {"model_version": self.version}
 
     def _annotated(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Store the label of a new or changed annotation."""
         annotation = body.get("annotation") or {}
         row = self._find(body.get("task"))
         if row is None:
@@ -174,15 +185,17 @@ class Backend:
 
 
 def _window(annotation: Mapping[str, Any]) -> str:
-    """Return the identifier of an annotation in the journal."""
+    """Return the identifier under which the journal stores an annotation."""
     return f"Label Studio {annotation.get('id')}"
 
 
 def make_app(workspace: Workspace) -> Starlette:
-    """Return the application with the endpoints of the backend protocol."""
+    """Return the web application with the endpoints that Label Studio calls."""
     backend = Backend(workspace)
 
     def endpoint(work: Callable[[dict[str, Any]], dict[str, Any]], status: int = 200) -> Any:
+        """Return a request handler that calls ``work`` with the JSON of the request."""
+
         async def respond(request: Request) -> Response:
             try:
                 body = json.loads(await request.body() or b"{}")
@@ -209,9 +222,10 @@ def make_app(workspace: Workspace) -> Starlette:
 
 
 class Guard:
-    """Filter that refuses requests from web pages or other hosts, and very large requests.
+    """Web application wrapper that refuses unwanted requests.
 
-    It also refuses requests with a wrong password.
+    It refuses requests from web pages or other hosts, very large requests, and requests with a
+    wrong password.
     """
 
     def __init__(self, app: ASGIApp, password: str | None) -> None:
@@ -226,6 +240,7 @@ class Guard:
         await self.app(scope, receive, send)
 
     def _refusal(self, headers: Headers, scope: Scope) -> Response | None:
+        """Return the error response to a request, or None if the request is allowed."""
         if "origin" in headers:
             return PlainTextResponse("A web page may not use this backend.", 403)
         length = headers.get("content-length", "0")

@@ -1,4 +1,4 @@
-"""Topics of texts: parts with their words, coherence, stability, changes over time and groups."""
+"""Topic models of texts, with coherence, stability and changes over time."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from sklearn.preprocessing import normalize
 from partwise import consensus
 from partwise.io.samples import Samples
 
-#: Number of words and of representative texts that describe a topic.
+#: Number of words, and of representative texts, that describe a topic.
 WORDS, TEXTS = 10, 3
-#: Largest number of periods and of groups that are shown.
+#: Maximum number of periods, and of groups, in a report.
 PERIODS, GROUPS = 40, 12
 
 
@@ -59,6 +59,7 @@ class Topics:
         return [names[row].tolist() for row in self._top(most)]
 
     def _top(self, most: int) -> list[NDArray[np.intp]]:
+        """Return the positions of the words with the largest weights in each topic."""
         order = np.argsort(-self.parts, axis=1, kind="stable")[:, :most]
         return [row[part[row] > 0] for row, part in zip(order, self.parts, strict=True)]
 
@@ -73,25 +74,25 @@ class Topics:
         return np.array([npmi(there[:, words].toarray()) for words in self._top(WORDS)])
 
     def merged(self, most: int) -> Topics:
-        """Merge the most similar topics until ``most`` are left."""
+        """Return the topics, with the most similar ones merged until ``most`` are left."""
         if most >= len(self.parts):
             return self
         groups = cut_tree(self.tree(), n_clusters=most).ravel()
         member = np.eye(groups.max() + 1)[groups]
         used = self.weights.sum(axis=0)
-        # The parts of a merged topic are weighted by how much the texts use them.
+        # The word weights of merged topics are averaged by the topics' total weight in the texts.
         shares = member * used[:, None] / np.maximum(used @ member, 1e-300)
         stability = np.where(np.isnan(self.stability), 0, self.stability) @ shares
         return ordered(shares.T @ self.parts, self.weights @ member, stability, self.samples)
 
     def tree(self) -> NDArray[Any]:
-        """Return the hierarchy of topics, as `scipy.cluster.hierarchy.linkage` does."""
+        """Return the hierarchical clustering of topics as a scipy linkage matrix."""
         return np.asarray(linkage(self.parts, method="average", metric="cosine"))
 
     def over(self, labels: Sequence[Any]) -> pd.DataFrame:
         """Return the mean share of each topic per period or group.
 
-        Texts without a period or group are left out. The column ``texts`` holds the number of
+        Texts without a period or group are left out. The column ``texts`` contains the number of
         texts.
         """
         names = [f"topic_{j + 1}" for j in range(len(self.parts))]
@@ -119,7 +120,7 @@ def npmi(there: NDArray[Any]) -> float:
 
 
 def ordered(parts: Any, weights: Any, stability: Any, samples: Samples) -> Topics:
-    """Return topics in the order of their total share."""
+    """Return topics in decreasing order of their total share in the texts."""
     found = Topics(parts, weights, stability, samples)
     order = np.argsort(-found.shares.sum(axis=0), kind="stable")
     return replace(found, parts=parts[order], weights=weights[:, order], stability=stability[order])
@@ -151,7 +152,7 @@ def find_topics(samples: Samples, n_topics: int, *, n_runs: int = 20, seed: int 
     if not 2 <= n_topics <= min(samples.X.shape):
         n, p = samples.X.shape
         raise ValueError(f"--topics must be from 2 to {min(n, p)} for {n} texts; got {n_topics}.")
-    # tf-idf has weighted the words; unit_variance would give rare words the same weight again.
+    # Words already have tf-idf weights; scaling to unit variance would remove these weights.
     found = consensus(
         samples.X, n_topics, n_runs=n_runs, unit_variance=False, density_threshold=2.0,
         random_state=seed,
@@ -160,7 +161,7 @@ def find_topics(samples: Samples, n_topics: int, *, n_runs: int = 20, seed: int 
 
 
 def source_column(samples: Samples, name: str, option: str) -> pd.Series:
-    """Return a column of the table that the texts came from, one entry per text."""
+    """Return a column of the table that contains the texts, with one entry per text."""
     if samples.table is None:
         raise ValueError(f"{option} needs a table; {samples.source} is none.")
     if name not in samples.table:
@@ -174,7 +175,8 @@ def source_column(samples: Samples, name: str, option: str) -> pd.Series:
 def periods(column: pd.Series, option: str = "--time-column") -> pd.Series:
     """Return the first day of the period of each date.
 
-    Periods are days, weeks, months, quarters or years: the shortest that give at most `PERIODS`.
+    Periods are days, weeks, months, quarters or years. The shortest unit that gives at most
+    `PERIODS` periods is used.
     """
     text = column.astype("string").str.strip().str.removesuffix(".0")
     years = text.str.fullmatch(r"(1[5-9]|20)\d\d").fillna(False)
@@ -193,7 +195,7 @@ def periods(column: pd.Series, option: str = "--time-column") -> pd.Series:
 
 
 def groups(column: pd.Series) -> pd.Series:
-    """Return the group of each text; rare groups become "other"."""
+    """Return the group of each text; all rare groups become "other"."""
     text = column.astype("string").str.strip().replace("", pd.NA)
     common = text.value_counts().index[: GROUPS - 1 if text.nunique() > GROUPS else GROUPS]
     return text.where(text.isin(common) | text.isna(), "other")

@@ -1,1 +1,1 @@
-"""Evaluation: the clustering protocol of the papers, and scores."""
+"""Evaluation: clusters of part weights, held-out data and scores."""

@@ -1,7 +1,8 @@
-"""Clusters of the part weights, and predicted labels if there are labels of two or more classes.
+"""Clusters of part weights, and labels that logistic regression predicts.
 
-Results are computed on first access. Seeds are drawn during the fit, so results do not depend on
-the order of access, pickling or saving.
+Labels are predicted if y has labels of two or more classes. Results are computed on first access.
+Random seeds are drawn during the fit, so results do not depend on the order of access, pickling or
+saving.
 """
 
 from __future__ import annotations
@@ -20,43 +21,49 @@ from partwise.knowledge.doubts import Doubt, doubts
 from partwise.knowledge.labels import Labels
 from partwise.knowledge.links import Links
 
-#: Number of folds in which labels are held out to find doubtful ones; more take longer.
+#: Number of cross-validation folds that find doubtful labels; a larger number takes longer.
 FOLDS = 5
-#: A label with class probabilities counts for the classes above this probability. Smaller values
-#: cost time and change little.
+#: If a label consists of class probabilities, classes below this probability are ignored. A smaller
+#: value takes more time and changes little.
 MIN_PROBABILITY = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
 class GroupProbabilities:
-    """Class probabilities softmax(f W + b) for the `features` f of part weights."""
+    """Logistic regression that gives class probabilities softmax(f W + b).
+
+    Here f are the `features` of a sample's part weights.
+    """
 
     weights: NDArray[np.float64]  # (2k, classes)
     intercept: NDArray[np.float64]  # (classes,)
 
     def check(self) -> None:
-        """Raise ValueError if arrays from a file are not a classifier of two or more classes."""
+        """Raise ValueError if loaded arrays are not a classifier of two or more classes."""
         check_array(self.weights, "f", 2)
         check_array(self.intercept, "f", 1)
         if not self.weights.shape[1] == self.intercept.size > 1:
             raise ValueError("the coefficients of the classifier do not fit each other")
 
     def probabilities(self, V: Any) -> NDArray[np.float64]:
-        """Return the class probabilities for part weights V."""
+        """Return the class probabilities of samples with part weights V."""
         scores = features(V) @ self.weights + self.intercept
         shares = np.exp(scores - scores.max(axis=1, keepdims=True))
         return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
 
 def unit_rows(V: Any) -> NDArray[np.float64]:
-    """Scale rows to unit length; rows of zeros stay."""
+    """Return V with each row scaled to length one; rows of zeros stay zero."""
     V = np.asarray(to_numpy(V), dtype=np.float64)
     length = np.linalg.norm(V, axis=1, keepdims=True)
     return np.asarray(V / np.where(length > 0, length, 1.0))
 
 
 def features(V: Any) -> NDArray[np.float64]:
-    """Return rows of V at unit length, followed by V: the size of a sample can be informative."""
+    """Return part weights scaled to length one, followed by the part weights V.
+
+    V is included because the size of the part weights can also be informative.
+    """
     return np.hstack([unit_rows(V), np.asarray(to_numpy(V), dtype=np.float64)])
 
 
@@ -65,9 +72,9 @@ def fit_head(
 ) -> GroupProbabilities:
     """Fit logistic regression to class probabilities P of some rows of V.
 
-    Both halves of the features are centred and scaled to a common spread first. A strong graph
-    makes all part weights similar; without the scaling, the penalty of the regression would hide
-    their differences.
+    Both halves of the features are first centred and scaled to the same spread. A strong graph
+    penalty makes all part weights similar. Without the scaling, the penalty of the regression would
+    then suppress their differences.
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
@@ -79,12 +86,13 @@ def fit_head(
     spread = np.repeat([float(np.sqrt(v.mean())) or 1.0 for v in (variance[:k], variance[k:])], k)
     with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         model = LogisticRegression(C=10.0, tol=1e-8, max_iter=1000)
-        # a label with probabilities counts for each of its classes; each class counts at least once
+        # A label with probabilities is a weighted sample of each of its classes. Each class has at
+        # least one sample.
         at, codes = np.nonzero((P > MIN_PROBABILITY) | (P == P.max(axis=0)))
         each, votes = rows[at], np.maximum(P[at, codes], MIN_PROBABILITY)
         model.fit((F[each] - mean) / spread, codes, sample_weight=weights[each] * votes)
     W, b = model.coef_.T / spread[:, None], model.intercept_
-    if W.shape[1] == 1:  # for two classes scikit-learn stores the difference of their scores
+    if W.shape[1] == 1:  # scikit-learn stores one score for two classes
         W, b = np.hstack([-W / 2, W / 2]), np.concatenate([-b / 2, b / 2])
     return GroupProbabilities(W, b - mean @ W)
 
@@ -98,12 +106,12 @@ class Groups:
     n_clusters, seed : int
         Number of clusters and seed of k-means on V.
     labels : Labels or None
-        The given labels.
+        The class labels that the user gave.
     labelled : ndarray of shape (n_labelled, k) or None
-        Part weights of the labelled samples that do not depend on their labels; None if V has
-        them already.
+        Part weights of the labelled samples as `transform` computes them without labels; None if V
+        has them already.
     owners : ndarray of shape (k,) or None
-        The class that each component belongs to, -1 for none.
+        Index of the class that each component belongs to, -1 for none.
     weights : ndarray of shape (n,) or None
         Weights of the samples in the classifier, as in the loss; k-means ignores them. A model file
         does not store them, because it stores the classifier.
@@ -113,7 +121,7 @@ class Groups:
     unit : bool
         If True, clusters use part weights at unit length.
     given : ndarray of shape (n,) or None
-        Samples with a label from the user, if ``labels`` were spread to others.
+        True for samples that the user labelled, if labels were propagated to other samples.
     """
 
     n_clusters: int
@@ -129,7 +137,7 @@ class Groups:
     given: NDArray[np.bool_] | None = None
 
     def check(self) -> None:
-        """Raise ValueError if the content of a file cannot be the groups of a fit."""
+        """Raise ValueError if loaded attributes have wrong types or shapes."""
         if not (type(self.n_clusters) is type(self.seed) is int and self.n_clusters > 0):
             raise ValueError("n_clusters and seed must be integers")
         kinds = ((self.labels, Labels), (self.found, Clustering), (self.head, GroupProbabilities))
@@ -145,7 +153,7 @@ class Groups:
             raise ValueError("there is a classifier without labels")
 
     def _check_sizes(self, labels: Labels) -> None:
-        """Raise ValueError if the classifier cannot be one of these labels."""
+        """Raise ValueError if the sizes of the classifier do not match the labels."""
         own, c = self.owners, labels.n_classes
         if (
             (self.given is not None and self.given.shape != labels.codes.shape)
@@ -156,7 +164,7 @@ class Groups:
             raise ValueError("the labels and the classifier do not fit each other")
 
     def fits(self, n: int | None, k: Any) -> bool:
-        """Return True if these can be groups of ``n`` samples with ``k`` part weights each."""
+        """Return whether the sizes match ``n`` samples with ``k`` part weights each."""
         found, head, labelled, owners = self.found, self.head, self.labelled, self.owners
         return (
             (found is None or (found.centers.shape[1] == k and found.labels.size == n))
@@ -168,23 +176,27 @@ class Groups:
 
     @property
     def decides(self) -> bool:
-        """True if there are labels of two or more classes."""
+        """True if labels of two or more classes exist, so that a classifier is used."""
         return self.labels is not None and self.labels.n_classes > 1
 
     def settle(self, V: Any) -> None:
-        """Compute clusters and classifier now instead of on first access."""
+        """Compute clusters and classifier now instead of on first access.
+
+        Saving needs this.
+        """
         self.clustering(V, quiet=True)
         if self.decides:
             self.decision(V)
 
     def clustering(self, V: Any, *, quiet: bool = False) -> Clustering:
-        """Return k-means clusters of V, matched one to one with classes.
+        """Return k-means clusters of V, each matched with at most one class.
 
-        With links, the clusters are agglomerative.
+        With links, agglomerative clustering is used instead of k-means.
         """
         if self.found is None:
             V = np.asarray(to_numpy(V))
-            unit = self.unit or self.links is not None  # links do not depend on a sample's size
+            # for links, only the directions of part weights count
+            unit = self.unit or self.links is not None
             self.found = cluster_representation(
                 V, min(self.n_clusters, len(V)), labels=self.labels, links=self.links, unit=unit,
                 random_state=self.seed,
@@ -194,7 +206,7 @@ class Groups:
         return self.found
 
     def _warn_of_lost_classes(self, found: Clustering) -> None:
-        """Warn if clusters lost classes."""
+        """Warn if some classes were not matched with a cluster."""
         names = {str(name) for name in found.names}
         classes = [] if self.labels is None else [str(c) for c in self.labels.classes]
         lost = [c for c in classes if c not in names]
@@ -217,14 +229,17 @@ class Groups:
         return self.head
 
     def _alike(self, V: Any) -> NDArray[Any]:
-        """Return V, where labelled samples have part weights that do not depend on labels."""
+        """Return V with the label-free part weights in the rows of labelled samples."""
         Z = np.array(to_numpy(V))
         if self.labelled is not None and self.labels is not None:
             Z[self.labels.mask] = self.labelled
         return Z
 
     def _chosen(self, P: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the most probable class; labelled samples keep certain labels."""
+        """Return the index of each sample's most probable class.
+
+        Labelled samples keep their label if it is certain.
+        """
         labels = self.labels
         assert labels is not None
         if labels.shares is not None:
@@ -233,7 +248,7 @@ class Groups:
         return best if labels.doubtful else np.where(labels.mask, labels.codes, best)
 
     def doubts(self, V: Any) -> list[Doubt]:
-        """Return given labels that the labels of other folds contradict."""
+        """Return the labels that a classifier trained on other folds contradicts."""
         labels = self.labels
         if labels is None or not self.decides:
             return []
@@ -242,7 +257,7 @@ class Groups:
         held, fold = np.zeros_like(P), _folds(codes, np.random.RandomState(self.seed))
         for part in range(FOLDS):
             rest, out = fold != part, rows[fold == part]
-            there = (P[rest] > 0).any(axis=0)  # leaves out a class whose only label is held out
+            there = (P[rest] > 0).any(axis=0)  # excludes a class whose only label is held out
             if out.size and there.sum() > 1:
                 head = fit_head(Z, rows[rest], P[rest][:, there], self.weights)
                 held[np.ix_(fold == part, there)] = head.probabilities(Z[out])
@@ -285,7 +300,10 @@ class Groups:
         return margins(P, P.argmax(axis=1))
 
     def part_classes(self, V: Any) -> NDArray[Any] | None:
-        """Return the class of each component, or the class that uses it most; None for no class."""
+        """Return the class of each component, or the class that uses it most.
+
+        A component without a class is None. Without labels, the result is None.
+        """
         if self.labels is None or not self.labels.n_classes:
             return None
         owners = self.owners
@@ -298,7 +316,7 @@ class Groups:
 
 
 def _folds(codes: NDArray[np.int64], rng: np.random.RandomState) -> NDArray[np.int64]:
-    """Return a fold for each label, stratified by class."""
+    """Return the cross-validation fold of each label, stratified by class."""
     fold = np.empty(len(codes), dtype=np.int64)
     order = np.lexsort((rng.permutation(len(codes)), codes))
     fold[order] = np.arange(len(codes)) % FOLDS
@@ -306,7 +324,7 @@ def _folds(codes: NDArray[np.int64], rng: np.random.RandomState) -> NDArray[np.i
 
 
 def margins(P: NDArray[np.float64], chosen: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the lead of the chosen class over the next one; 0 if it does not lead."""
+    """Return the chosen class's probability minus that of the next class, at least 0."""
     rows = np.arange(len(P))
     own = P[rows, chosen]
     others = P.copy()

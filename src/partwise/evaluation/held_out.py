@@ -1,4 +1,4 @@
-"""Held-out entries of X and held-out labels, for scores on data that a model did not see."""
+"""Held-out entries of X and held-out labels, to measure predictions."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from partwise.backends import in_memory_or_dask
 from partwise.backends.arrays import AnyArray, is_missing, to_numpy
 from partwise.model.losses import beta_of
 
-#: Number of entries that are computed at a time.
+#: Maximum number of array entries that are computed at a time, to save memory.
 PIECE = 1_000_000
 
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """The entries that `hold_out` hid.
+    """The entries of X that `hold_out` hid from a fit.
 
     For a Dask array, all of these are Dask arrays, computed chunk by chunk.
 
@@ -87,7 +87,7 @@ class HeldOut:
     def _totals(self) -> tuple[int, float]:
         """Number of hidden entries, and the sum of their values."""
         count, total = (self.rows >= 0).sum(), self.values.sum(dtype=np.float64)
-        return int(count), float(total)  # of Dask arrays, this computes the sums
+        return int(count), float(total)  # computes the sums of Dask arrays
 
     def _losses(self, V: Any, H: AnyArray, least: float | None) -> list[tuple[float, float]]:
         """Return the sums of `_loss` for each block of rows."""
@@ -112,7 +112,8 @@ def _loss(
 ) -> tuple[float, float]:
     """Return the weighted sum of the losses at some entries, and the sum of the weights.
 
-    The entries are rows, columns, values and weights; ``first`` is the row of X that V begins with.
+    ``entries`` contains rows, columns, values and weights. ``first`` is the row of X at which V
+    begins.
     """
     rows, columns, values, weights = entries
     rows = rows - first
@@ -127,7 +128,9 @@ def _loss(
         else:
             y = np.maximum(y, least)
             logs, off = np.log(x / y, out=np.zeros_like(x), where=x > 0), y - x
-            near = np.abs(off) < 0.5 * x  # the terms cancel there, so start from the difference
+            # Near 0 the terms would cancel in rounding, so the loss is computed from the
+            # difference.
+            near = np.abs(off) < 0.5 * x
             logs[near] = -np.log1p(off[near] / x[near])
             loss = np.maximum(x * logs + off, 0)
         total += float(loss.sum() if weights is None else loss @ weights[at])
@@ -149,7 +152,7 @@ def hold_out(
     stored entries and as many others are hidden, since zeros alone are little information; with
     ``missing_values=0`` or a sparse ``entry_weight`` only observed entries are hidden. At least
     one observed entry of each sample and of each feature remains. In a Dask array, each chunk is
-    processed separately, and one observed entry of each feature remains in each chunk.
+    processed separately, and keeps one observed entry of each feature.
 
     Parameters
     ----------
@@ -200,6 +203,7 @@ def hold_out(
 
 
 def _weights(weight: Any, shape: tuple[int, ...], name: str) -> Any:
+    """Return the checked weights as a numpy or CSR array, or None."""
     if weight is None:
         return None
     weight = sp.csr_array(weight) if sp.issparse(weight) else np.asarray(to_numpy(weight))
@@ -215,7 +219,7 @@ def _from_dask(
     X: Any, share: float, mark: float, missing: float | None, by_sample: Any, by_entry: Any,
     seed: int,
 ) -> HeldOut:  # fmt: skip
-    """Hide entries of each chunk of rows, when the chunk is computed."""
+    """Return a Dask array's held-out entries, chosen when each chunk is computed."""
     import dask
     import dask.array as da
 
@@ -231,6 +235,7 @@ def _from_dask(
         start += size
 
     def joined(at: int, dtype: Any) -> Any:
+        """Return one result of all chunks as one Dask array."""
         return da.concatenate([da.from_delayed(part[at], (np.nan,), dtype) for part in parts])
 
     weighted = by_sample is not None or by_entry is not None
@@ -244,9 +249,9 @@ def _hidden(
     X: Any, start: int, number: int, share: float, missing: float | None, by_sample: Any,
     by_entry: Any, seed: int,
 ) -> tuple[AnyArray, AnyArray, AnyArray, Any]:  # fmt: skip
-    """Choose the hidden entries of a block of rows: row, column, value and weight of each.
+    """Return row, column, value and weight of the entries to hide in a block of rows.
 
-    ``start`` is the position of its first row in X, and ``number`` that of the block.
+    ``start`` is the position of the block's first row in X, and ``number`` the number of the block.
     """
     if sp.issparse(X) or hasattr(X, "tocsr"):
         X = _canonical(X)
@@ -256,7 +261,7 @@ def _hidden(
         seen = np.ones(X.shape, bool) if missing is None else ~is_missing(X, missing)
         if by_entry is not None:
             seen &= (by_entry.toarray() if sp.issparse(by_entry) else by_entry) > 0
-        # one number per entry of X in order, so that chunks change nothing
+        # Each entry of X has its own random number, so the result does not depend on the chunks.
         rng = np.random.Generator(np.random.PCG64(seed).advance(start * X.shape[1]))
         rows, columns = _dense_places(seen, rng, share, alone=start == 0)
     values, weights = _at(X, rows, columns), None
@@ -268,20 +273,20 @@ def _hidden(
 
 
 def _at(X: Any, rows: AnyArray, columns: AnyArray) -> AnyArray:
-    """Return entries of X; scipy returns something else for none."""
+    """Return some entries of X; scipy would return a matrix if there are none."""
     return np.asarray(X[rows, columns]).ravel() if len(rows) else np.empty(0, X.dtype)
 
 
 def _dense_places(
     seen: AnyArray, rng: np.random.Generator, share: float, *, alone: bool
 ) -> tuple[AnyArray, AnyArray]:
-    """Return rows and columns of a share of the observed entries."""
+    """Return rows and columns of a random share of the observed entries."""
     hidden = seen & (rng.random(seen.shape) < share)
-    for axis in (1, 0):  # one observed entry of each row, then of each column, stays
+    for axis in (1, 0):  # keep one observed entry of each row, then of each column
         lost = np.flatnonzero(hidden.any(axis) & ~(seen & ~hidden).any(axis))
         first = hidden.argmax(axis)[lost]
         hidden[(lost, first) if axis == 1 else (first, lost)] = False
-    if alone and not hidden.any():  # hide at least one of very few entries
+    if alone and not hidden.any():  # hide at least one entry, also of a very small X
         spare = seen & (seen.sum(1) > 1)[:, None] & (seen.sum(0) > 1)
         if spare.any():
             hidden.flat[rng.choice(np.flatnonzero(spare))] = True
@@ -290,6 +295,7 @@ def _dense_places(
 
 
 def _canonical(X: Any) -> sp.csr_array:
+    """Return a CSR copy of X without duplicates and stored zeros."""
     X = sp.csr_array(X.tocsr(), copy=True)
     X.sum_duplicates()
     X.eliminate_zeros()
@@ -299,7 +305,7 @@ def _canonical(X: Any) -> sp.csr_array:
 def _sparse_places(
     X: sp.csr_array, rng: np.random.Generator, share: float, missing: float | None, weight: Any
 ) -> tuple[AnyArray, AnyArray]:
-    """Return places of a share of the stored entries, and of as many zeros."""
+    """Return rows and columns of some stored entries, and of as many zeros."""
     n, p = X.shape
     stored = _flat(X)
     gone = stored[is_missing(X.data, missing)] if missing else stored[:0]
@@ -327,30 +333,34 @@ def _sparse_places(
 
 
 def _flat(X: sp.csr_array) -> AnyArray:
-    """Return the position of each stored entry in the flat array, in their order."""
+    """Return the positions of stored entries in X flattened by rows."""
     rows = np.repeat(np.arange(X.shape[0], dtype=np.int64), np.diff(X.indptr))
     return rows * X.shape[1] + X.indices
 
 
 def _without_lost(places: AnyArray, owner: AnyArray, observed: AnyArray) -> AnyArray:
-    """Leave out one place of each row or column of which every observed entry was chosen."""
+    """Return the positions to hide, leaving one observed entry in each row or column.
+
+    ``owner`` is the row or column of each position, and ``observed`` the number of observed
+    entries.
+    """
     owners, first, counts = np.unique(owner, return_index=True, return_counts=True)
     return np.delete(places, first[counts >= observed[owners]])
 
 
 def _zeros(stored: AnyArray, size: int, wanted: int, rng: np.random.Generator) -> AnyArray:
-    """Draw places that are not stored."""
+    """Return random positions of entries that a sparse matrix does not store."""
     wanted = min(wanted, (size - len(stored)) // 2)
     if size <= PIECE:
         drawn = np.arange(size)
-    else:  # twice as many as are needed, since some are drawn twice and some are stored
+    else:  # draw twice as many as needed, because of duplicates and stored entries
         often = 2 * wanted * size // (size - len(stored)) + 16
         drawn = np.unique(rng.integers(size, size=often))
     return rng.permutation(np.setdiff1d(drawn, stored, assume_unique=True))[:wanted]
 
 
 def _marked(X: Any, start: int, rows: AnyArray, columns: AnyArray, mark: float) -> Any:
-    """Return a block of rows with hidden entries marked as missing."""
+    """Return a block of rows in which the hidden entries are marked as missing."""
     rows = rows - start
     if not (sp.issparse(X) or hasattr(X, "tocsr")):
         X = X.copy()
@@ -367,9 +377,10 @@ def _marked(X: Any, start: int, rows: AnyArray, columns: AnyArray, mark: float) 
 
 
 def label_folds(codes: AnyArray, n_folds: int, rng: np.random.RandomState) -> AnyArray:
-    """Return the fold in which each label is held out, with every class spread over the folds.
+    """Return the cross-validation fold in which each label is held out.
 
-    The only label of a class is never held out: its fold is -1. Folds are numbered from 0.
+    Each class is spread over the folds, which are numbered from 0. The only label of a class is
+    never held out: its fold is -1.
     """
     fold, place = np.full(len(codes), -1), 0
     for code in np.unique(codes):

@@ -1,4 +1,4 @@
-"""The papers' clustering protocol: k-means, then clusters matched with classes."""
+"""K-means clusters of part weights, matched with classes as in the papers."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from partwise.knowledge.links import Links
 
 __all__ = ["Clustering", "cluster_representation"]
 
-#: Multiplications of a k-means iteration from which several threads are faster.
+#: Number of multiplications in a k-means iteration above which several threads are faster.
 _MIN_PARALLEL_WORK = 2**25
 
 
 @dataclass(frozen=True, eq=False)
 class Clustering:
-    """Clusters of a representation, labelled by classes where these are known.
+    """Clusters of samples, labelled by classes if these are known.
 
     Parameters
     ----------
@@ -34,9 +34,9 @@ class Clustering:
     labels : ndarray of shape (n_samples,)
         The label of the cluster of each training sample.
     unit : bool
-        If True, distances are those of rows scaled to length one.
+        If True, rows are scaled to length one before distances are computed.
     lengths : ndarray of shape (n_components,) or None
-        Factors for the columns before that scaling, if components differ in length.
+        Factors that multiply the columns before that scaling, if components differ in length.
 
     Examples
     --------
@@ -101,6 +101,7 @@ class Clustering:
         return margin
 
     def _distances(self, V: ArrayLike) -> NDArray[np.float64]:
+        """Return the distance of each row of V to each cluster centre, after scaling."""
         if self.lengths is not None:
             V = _as_rows(V) * self.lengths
         return _distances(_unit(_as_rows(V)) if self.unit else V, self.centers)
@@ -128,7 +129,7 @@ def cluster_representation(
     Parameters
     ----------
     V : array-like of shape (n_samples, n_components)
-        The representation.
+        The part weights, or another representation of the samples.
     n_clusters : int
         Fewer clusters are returned if V has fewer distinct rows.
     labels : Labels, optional
@@ -172,7 +173,8 @@ def cluster_representation(
     if links is None:
         centers = _kmeans(V, size, n_init, random_state)
         closest = _distances(V, centers).argmin(axis=1)
-        used, closest = np.unique(closest, return_inverse=True)  # duplicate centres have no rows
+        # remove duplicate centres, which have no rows
+        used, closest = np.unique(closest, return_inverse=True)
         centers = centers[used]
     else:
         closest = linked_clusters(V, size, links, random_state=random_state)
@@ -185,6 +187,7 @@ def cluster_representation(
 
 
 def _unit(V: NDArray[Any]) -> NDArray[Any]:
+    """Return V with each row scaled to length one; rows of zeros stay zero."""
     length = np.linalg.norm(V, axis=1, keepdims=True)
     return V / np.where(length > 0, length, 1)
 
@@ -192,12 +195,14 @@ def _unit(V: NDArray[Any]) -> NDArray[Any]:
 def _kmeans(
     V: NDArray[Any], n_clusters: int, n_init: int, random_state: int | np.random.RandomState | None
 ) -> NDArray[Any]:
+    """Return the cluster centres of scikit-learn's k-means."""
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
     from threadpoolctl import threadpool_limits
 
     model = KMeans(n_clusters, n_init=n_init, random_state=random_state)
-    # starting threads takes longer than a small iteration, and one thread sums in a fixed order
+    # A small iteration takes less time than starting threads. With one thread, sums also have a
+    # fixed order.
     threads = 1 if V.size * n_clusters < _MIN_PARALLEL_WORK else None
     # if rows repeat, the caller drops clusters without members
     quiet = warnings.catch_warnings(action="ignore", category=ConvergenceWarning)
@@ -206,7 +211,10 @@ def _kmeans(
 
 
 def _match(labels: Labels, closest: NDArray[np.int64], n_clusters: int) -> NDArray[np.int64]:
-    """Return the class of each cluster in the best one-to-one match; -1 for none."""
+    """Return the class of each cluster in the best one-to-one matching.
+
+    -1 for no class.
+    """
     from scipy.optimize import linear_sum_assignment
 
     table = np.zeros((labels.n_classes, n_clusters), dtype=np.int64)
@@ -219,7 +227,7 @@ def _match(labels: Labels, closest: NDArray[np.int64], n_clusters: int) -> NDArr
 
 
 def _names(classes: NDArray[Any], owner: NDArray[np.int64]) -> NDArray[Any]:
-    """Return labels of the clusters: their classes, and new labels for the others."""
+    """Return the label of each cluster: its class, or a new label without a class."""
     if classes.size == 0:
         return np.arange(owner.size)
     kind, free = classes.dtype.kind, np.flatnonzero(owner < 0)
@@ -237,6 +245,7 @@ def _names(classes: NDArray[Any], owner: NDArray[np.int64]) -> NDArray[Any]:
 
 
 def _as_rows(V: ArrayLike) -> NDArray[Any]:
+    """Return V as a matrix of floats, after checking its values and shape."""
     rows = np.asarray(V)
     if rows.dtype.kind not in "biuf":
         raise TypeError(f"V must hold real numbers, got dtype {rows.dtype}.")
@@ -250,7 +259,7 @@ def _as_rows(V: ArrayLike) -> NDArray[Any]:
 
 
 def _distances(V: ArrayLike, centers: NDArray[Any]) -> NDArray[np.float64]:
-    """Return Euclidean distances from differences, in float64."""
+    """Return Euclidean distances between rows and centres in float64."""
     from scipy.spatial.distance import cdist
 
     rows = _as_rows(V)

@@ -1,7 +1,7 @@
-"""Agglomerative clustering that keeps must-links and cannot-links.
+"""Agglomerative clustering that respects must-links and cannot-links.
 
-k-means breaks few random pairs, so links would hardly change it. In agglomerative clustering, a
-cannot-link between two samples separates their whole groups.
+k-means violates few random links, so links would hardly change it. In agglomerative clustering, a
+cannot-link between two samples separates the whole groups that they are in.
 """
 
 from __future__ import annotations
@@ -13,19 +13,20 @@ from numpy.typing import NDArray
 
 from partwise.knowledge.links import Links
 
-#: Largest number of initial groups. Memory grows with its square; more groups follow links better.
+#: Maximum number of initial groups. Memory grows with its square. With more groups, fewer links are
+#: violated.
 MAX_GROUPS = 2000
 
 
 def linked_clusters(
     V: NDArray[Any], n_clusters: int, links: Links, *, random_state: Any = None
 ) -> NDArray[np.int64]:
-    """Return clusters of the rows of V that keep must-links and cannot-links.
+    """Return clusters of the rows of V that respect must-links and cannot-links.
 
     The initial groups are must-linked rows and single rows. Each step joins the two groups whose
-    union adds least to Σ ‖v_i - mean‖² and breaks no cannot-link, until ``n_clusters`` are left
+    union adds least to Σ ‖v_i - mean‖² and violates no cannot-link, until ``n_clusters`` are left
     (Ward's method with links; Davidson & Ravi 2005). If no union is allowed, the one that breaks
-    the fewest cannot-links is made. With more than 2,000 groups, k-means first groups the rows
+    the fewest cannot-links is chosen. With more than 2,000 groups, k-means first groups the rows
     without a link.
     """
     V = np.asarray(V, dtype=np.float64)
@@ -44,6 +45,7 @@ def linked_clusters(
 
 
 def _first_groups(V: NDArray[Any], links: Links, random_state: Any) -> NDArray[np.int64]:
+    """Return the initial group of each row, before groups are merged."""
     group = links.groups().codes.copy()
     alone = np.flatnonzero(group < 0)
     most = group.max(initial=-1) + 1
@@ -66,7 +68,7 @@ def _first_groups(V: NDArray[Any], links: Links, random_state: Any) -> NDArray[n
 def _merge(
     centers: NDArray[Any], size: NDArray[Any], apart: NDArray[Any], n_clusters: int
 ) -> NDArray[np.int64]:
-    """Return the final group of each initial group."""
+    """Return the final group of each initial group, after merging by Ward's method."""
     count = len(centers)
     squares = (centers**2).sum(axis=1)
     cost = np.maximum(squares[:, None] + squares - 2 * centers @ centers.T, 0)
@@ -83,7 +85,7 @@ def _merge(
         if not np.isfinite(least[i]):
             i, j = _fewest(cost, apart, alive)
         both, gap = size[i] + size[j], cost[i, j]
-        # Lance & Williams: the cost of a union of the new group with any other
+        # The Lance-Williams formula gives the cost of merging the new group with any other group.
         new = ((size[i] + size) * cost[i] + (size[j] + size) * cost[j] - size * gap) / (both + size)
         new[~alive] = np.inf
         new[[i, j]] = np.inf
@@ -107,7 +109,7 @@ def _merge(
 
 
 def _fewest(cost: NDArray[Any], apart: NDArray[Any], alive: NDArray[Any]) -> tuple[int, int]:
-    """Return the cheapest of the unions that break the fewest cannot-links."""
+    """Return the cheapest pair of groups whose union violates the fewest cannot-links."""
     rows = np.flatnonzero(alive)
     broken = np.where(np.isfinite(cost[np.ix_(rows, rows)]), apart[np.ix_(rows, rows)], np.inf)
     price = np.where(broken == broken.min(), cost[np.ix_(rows, rows)], np.inf)

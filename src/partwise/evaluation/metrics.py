@@ -1,6 +1,6 @@
-"""Agreement of a clustering with known classes, and sparseness of a matrix.
+"""Scores: agreement of clusters with known classes, and sparseness of a matrix.
 
-Labels may be of any hashable type, and the two sides need not share names or types.
+Classes and clusters may be any hashable values; they need not have the same names or types.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ def sparseness(
         raise ValueError("M must be finite, got NaN or infinity; remove those entries.")
     largest = stored.max(initial=0.0)
     if largest > 0:
-        values = values / largest  # so that squares neither overflow nor vanish
+        values = values / largest  # avoid overflow and underflow of squares
     first = np.asarray(values.sum(axis=axis))
     second = np.sqrt(np.asarray((values * values).sum(axis=axis)))
     root = np.sqrt(size if axis is None else values.shape[axis])
@@ -244,7 +244,7 @@ def sparseness(
 
 
 def _contingency(y_true: ArrayLike, y_pred: ArrayLike) -> sp.coo_array:
-    """Count samples in each class (row) and cluster (column), without stored zeros."""
+    """Return the number of samples in each class (row) and cluster (column)."""
     pair = _both(y_true, y_pred)
     table = sp.coo_array((np.ones(pair[0].size, dtype=np.int64), pair))
     table.sum_duplicates()
@@ -252,7 +252,7 @@ def _contingency(y_true: ArrayLike, y_pred: ArrayLike) -> sp.coo_array:
 
 
 def _both(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return integer classes and clusters, also for labels that cannot be sorted."""
+    """Return classes and clusters as integers, also if labels cannot be sorted."""
     classes, clusters = _codes(y_true, "y_true"), _codes(y_pred, "y_pred")
     if classes.size != clusters.size:
         sizes = f"{classes.size} and {clusters.size}"
@@ -261,11 +261,12 @@ def _both(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[NDArray[np.int64], NDAr
 
 
 def _codes(y: ArrayLike, name: str) -> NDArray[np.int64]:
-    """Return an integer for each label; raise if labels are unknown."""
+    """Return an integer for each label; raise an error for unknown labels."""
     import pandas as pd
 
     values = np.asarray(y)
-    if values.dtype.kind not in "biufmM":  # as objects: numpy would write None and 1 as text
+    # keep objects, since numpy would convert None and 1 to text
+    if values.dtype.kind not in "biufmM":
         values = np.asarray(y, dtype=object)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values.ravel()
@@ -273,7 +274,8 @@ def _codes(y: ArrayLike, name: str) -> NDArray[np.int64]:
         raise ValueError(f"{name} must have one label per sample, got shape {values.shape}.")
     if values.size == 0:
         raise ValueError(f"{name} must have at least one label, got none.")
-    codes = pd.factorize(values, sort=values.dtype.kind != "O")[0]  # objects may have no order
+    # objects are not sorted, as they may have no order
+    codes = pd.factorize(values, sort=values.dtype.kind != "O")[0]
     if codes.min() < 0:
         raise ValueError(f"{name} must have known labels only; it contains None or NaN.")
     return np.asarray(codes, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Bootstrap resampling of counts."""
+"""Resampling of counts for the bootstrap."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ import scipy.sparse as sp
 from partwise.backends.arrays import AnyArray
 
 KINDS = ("poisson", "multinomial")
-#: Number of entries that are checked together; larger values need more memory.
+#: Maximum number of entries that are checked together; a larger value needs more memory.
 PIECE = 2**24
 
 
 def check_counts(X: Any, estimator_name: str) -> None:
-    """Raise ValueError if X does not hold counts or NaN; tensors stay on their device."""
+    """Raise ValueError if X contains other values than counts and NaN.
+
+    Tensors are checked on their device.
+    """
     values = X.data if sp.issparse(X) else X
     step = PIECE if values.ndim == 1 else max(1, PIECE // values.shape[1])
     for start in range(0, values.shape[0], step):
@@ -27,15 +30,17 @@ def check_counts(X: Any, estimator_name: str) -> None:
 
 
 def resample(X: Any, kind: str, rng: np.random.RandomState) -> Any:
-    """Return X with each count drawn from its distribution; NaN stays.
+    """Return X with each count drawn again from its distribution.
 
-    "poisson" draws each count from a Poisson distribution with this mean. "multinomial" keeps the
-    total of each sample and distributes it by the proportions of the sample.
+    NaN entries stay NaN. "poisson" draws each count from a Poisson distribution whose mean is the
+    count. "multinomial" keeps the total of each sample and distributes it by the sample's
+    proportions.
     """
     if kind not in KINDS:
         raise ValueError(f"bootstrap must be None, 'poisson' or 'multinomial'; got {kind!r}.")
 
     def draw(row: AnyArray) -> AnyArray:
+        """Return one sample with its observed counts drawn again."""
         drawn, seen = row.copy(), ~np.isnan(row)
         counts = row[seen].astype(np.float64)
         if kind == "poisson":

@@ -312,7 +312,7 @@ def _by_links(
 def _by_labels(
     X: Any, labels: Any, n_splits: int, rng: np.random.RandomState, refits: Refits
 ) -> tuple[Trial, int]:
-    """Return a function for a model's error on held-out labels, and the fold number.
+    """Return a function for a model's held-out label error, and the number of folds.
 
     The error is the share of the labels in one fold that the model predicts wrongly.
     """

@@ -1,1 +1,1 @@
-"""Single-cell data: gene programs from counts, on arrays and on AnnData objects."""
+"""Single-cell data: gene expression programs from counts, in arrays or AnnData."""

@@ -1,8 +1,9 @@
-"""Functions that read an AnnData object and add results to it, as in scverse.
+"""Functions that read an AnnData object and add results to it.
 
-Each reads ``X`` or a layer without changing it. Part weights go to ``obsm``, parts to ``varm``, and
-method, parameters and version to ``uns``; ``key_added`` is the name of all of them.
-A SpatialData or MuData object with one table stands for this table.
+Each function reads ``X`` or a layer without changing it. As usual in scverse, part weights are
+added to ``obsm``, parts to ``varm``, and method, parameters and version to ``uns``. The argument
+``key_added`` is the name of all of them. If a SpatialData or MuData object has one table, the
+functions use this table.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from partwise.knowledge.graph.places import spatial_graph as graph_of_places
 from partwise.selection.consensus import times
 from partwise.selection.refits import Refits, dense, rows_of
 
-#: Parameters of `ConstrainedNMF` that `integrate` sets itself, or for which it has no meaning.
+#: Parameters of `ConstrainedNMF` that `integrate` refuses, because it sets them or does not use
+#: them.
 TAKEN = (
     *("beta_loss", "class_reg", "components_per_class", "fixed_components", "hard_labels"),
     *("missing_values", "seed_components", "terms", "basis_terms"),
@@ -61,7 +63,7 @@ def factorize(
         ``beta_loss="kullback-leibler"`` for counts. A Dask array is fitted chunk by chunk if the
         estimator can, and loaded into memory otherwise.
     n_components : int, default=None
-        Number of parts. None: that of ``estimator``, or 10 without one.
+        Number of parts. None uses the number of ``estimator``, or 10 without an estimator.
     estimator : estimator or class, default=None
         An estimator keeps its other parameters. None: `NMF`, or `GNMF` with a graph.
     layer : str, default=None
@@ -78,9 +80,9 @@ def factorize(
     Returns
     -------
     model : estimator
-        The fitted model. ``obsm["X_parts"]`` holds the part weights, ``varm["parts"]`` the parts,
-        one per column, and ``uns["parts"]`` the method, its parameters, the version and the marker
-        genes of each part.
+        The fitted model. ``obsm["X_parts"]`` contains the part weights, ``varm["parts"]`` the
+        parts, one per column, and ``uns["parts"]`` the method, its parameters, the version and the
+        marker genes of each part.
 
     Examples
     --------
@@ -134,7 +136,7 @@ def consensus(
     layer : str, default=None
         The layer to use instead of ``X``.
     n_genes : int, default=2000
-        Number of genes that the runs see, the most variable ones by cNMF's rule. 0 uses all.
+        Number of genes used in the runs: the most variable ones by cNMF's rule. 0 uses all genes.
     n_runs : int, default=100
         Number of runs; more runs make the stability more certain.
     density_threshold, neighborhood : float
@@ -145,7 +147,8 @@ def consensus(
         A column of ``obs`` with the sample (donor, batch) of each cell. Runs are made for each
         sample and pooled; ``in_samples`` is the number of samples in which each program recurs.
     n_programmes : int, default=None
-        With ``sample_key``: number of groups that are formed of the k parts of each run. None: k.
+        With ``sample_key``: number of programs into which the k parts of each run are grouped.
+        None: k.
     device : str, default=None
         A torch device such as "cuda".
     random_state : int, default=0
@@ -156,9 +159,9 @@ def consensus(
     Returns
     -------
     programmes : Programmes
-        ``obsm["X_parts"]`` holds the usages (NaN for cells without a count), ``varm["parts"]`` the
-        programs in transcripts per million, ``varm["parts_scores"]`` the z-scores of genes,
-        ``var["parts_used"]`` the genes that runs saw, and ``uns["parts"]`` the rest.
+        ``obsm["X_parts"]`` contains the usages (NaN for cells without a count), ``varm["parts"]``
+        the programs in transcripts per million, ``varm["parts_scores"]`` the z-scores of genes,
+        ``var["parts_used"]`` marks the genes used in the runs, and ``uns["parts"]`` the rest.
 
     See Also
     --------
@@ -262,10 +265,10 @@ def integrate(
     Returns
     -------
     model : ConstrainedNMF
-        Its first parts are those of the batches. ``obsm["X_parts"]`` holds the part weights of the
-        shared parts and ``obsm["X_parts_batch"]`` the others; ``varm["parts"]`` and
-        ``varm["parts_batch"]`` hold the parts, in the units of the scaled genes.
-        ``varm["parts_scale"]`` holds the factor of each gene in each batch.
+        Its first parts are those of the batches. ``obsm["X_parts"]`` contains the part weights of
+        the shared parts and ``obsm["X_parts_batch"]`` the others; ``varm["parts"]`` and
+        ``varm["parts_batch"]`` contain the parts, in the units of the scaled genes.
+        ``varm["parts_scale"]`` contains the factor of each gene in each batch.
 
     Examples
     --------
@@ -289,11 +292,12 @@ def integrate(
     if scale:
         factors = _inverse_roots(_sums_of_squares(X, at, len(batches)), at)
     X = _scaled(X, at, factors)
-    length = np.sqrt((X * X).sum(axis=1))  # entry by entry, also of a sparse array
+    length = np.sqrt((X * X).sum(axis=1))  # `*` is an entry-wise product, also for a sparse array
     alone = own * len(batches)
     model = ConstrainedNMF(
         n_components=n_components + alone, components_per_class=own,
-        # a part of length one gains at most the length of its sample per unit of weight
+        # Using a part of length one lowers the loss by at most the sample's length per unit of
+        # weight, so with this cost no cell uses parts of another batch.
         class_reg=4.0 * float(length.max()), **{"tol": 1e-3, "random_state": 0, **parameters},
     )  # fmt: skip
     model.fit(X, batches[at])
@@ -321,13 +325,13 @@ def _sums_of_squares(X: Any, at: AnyArray, n_batches: int) -> AnyArray:
 
 
 def _inverse_roots(squares: AnyArray, at: AnyArray) -> AnyArray:
-    """Return 1 / root mean square of each gene in each batch; 0 for genes missing in a batch."""
+    """Return 1 / root mean square of each gene in each batch; 0 for unmeasured genes."""
     mean = squares / np.maximum(np.bincount(at, minlength=len(squares)), 1)[:, None]
     return np.divide(1, np.sqrt(mean), out=np.zeros_like(mean), where=mean > 0)
 
 
 def _scaled(X: Any, at: AnyArray, factors: AnyArray) -> Any:
-    """Multiply each gene by the factor of the cell's batch."""
+    """Return X with each gene multiplied by its factor for the cell's batch."""
     if not sp.issparse(X):
         return X if factors.shape[1] == 1 else X * factors[at]
     X = sp.csr_array(X, copy=True)
@@ -366,7 +370,7 @@ def classify(
     Returns
     -------
     model : PartsClassifier
-        ``obs["parts_name"]`` holds the predicted labels, ``obs["parts_name_probability"]`` their
+        ``obs["parts_name"]`` contains the predicted labels, ``obs["parts_name_probability"]`` their
         probabilities, ``obsm["parts_name_probabilities"]`` those of all classes (in the order of
         ``uns["parts_name"]["classes"]``), and ``uns["parts_name"]`` the expected accuracy.
 
@@ -426,7 +430,7 @@ def project(
     adata : AnnData
         The other cells; changed in place. A Dask array is read chunk by chunk.
     reference : AnnData
-        The object that holds the parts.
+        The object that contains the parts.
     layer : str, default=None
         The layer of ``adata`` to use; "X" is ``adata.X``. None: the layer that the parts were
         found in.
@@ -473,7 +477,11 @@ def project(
 
 
 class _SharedGenes:
-    """Genes of known parts that other cells have: ``rows`` of reference, ``columns`` of adata."""
+    """Genes that both the reference with the parts and the other cells have.
+
+    ``rows`` are their positions in the reference, and ``columns`` those in the other cells'
+    ``adata``.
+    """
 
     def __init__(self, adata: Any, reference: Any, key: str, least: float) -> None:
         H = np.asarray(reference.varm[key]).T
@@ -497,14 +505,14 @@ class _SharedGenes:
             )
 
     def parts(self, reference: Any, key: str) -> AnyArray:
-        """Return the parts of the reference at these genes."""
+        """Return the parts of the reference, restricted to the shared genes."""
         return np.ascontiguousarray(np.asarray(reference.varm[key])[self.rows].T)
 
 
 def _programs(
     adata: Any, reference: Any, layer: str | None, key: str, genes: _SharedGenes, info: Any
 ) -> AnyArray:
-    """Return the usages on counts of the parts that `consensus` found."""
+    """Return usages of the programs that `consensus` found, for counts of other cells."""
     scale = 1 / np.asarray(reference.var[f"{key}_deviation"])[genes.rows]
     H = genes.parts(reference, key) * scale
     refits = Refits(NMF(beta_loss=_plain(info["parameters"]["beta_loss"])), "project")
@@ -531,7 +539,7 @@ def _estimated(
 def _shared_parts(
     adata: Any, reference: Any, layer: str | None, key: str, genes: _SharedGenes, info: Any
 ) -> AnyArray:
-    """Return part weights of the shared parts of `integrate`, and of each batch's own."""
+    """Return part weights of other cells for the shared parts that `integrate` found."""
     settings, known = info["parameters"], [str(name) for name in info["batches"]]
     names = _column(adata, str(settings["batch_key"]))
     new = sorted(set(names) - set(known))
@@ -565,14 +573,14 @@ def _shared_parts(
 def score_markers(adata: Any, markers: Mapping[str, Sequence[str]], *, key: str = "parts") -> Any:
     """Score sets of marker genes in each part.
 
-    A score is the mean score of the genes of a set minus that of all genes, in standard errors of a
+    A set's score is the mean score of its genes minus that of all genes, in standard errors of a
     mean of as many random genes: scores above 3 are hardly due to chance. Gene scores are the
     z-scores of `consensus`, or how specific a gene is for a part of `factorize`.
 
     Parameters
     ----------
     adata : AnnData
-        With parts; ``uns[key]["marker_scores"]`` is added.
+        An object with parts, to which ``uns[key]["marker_scores"]`` is added.
     markers : mapping of str to sequence of str
         Names of the sets and their genes. Unknown genes are left out, and a set without known genes
         gets NaN.
@@ -686,7 +694,10 @@ def spatial_graph(
 
 
 def _values(adata: Any, layer: str | None, model: Any) -> Any:
-    """Return a Dask array for an estimator that can fit it, else an array in memory."""
+    """Return X or a layer of an AnnData object.
+
+    It is a Dask array if the estimator can fit one, else an array in memory.
+    """
     values, _ = layer_of(adata, layer)
     missing = getattr(model, "missing_values", None)
     if hasattr(values, "to_delayed") and model._describe().local:
@@ -699,7 +710,7 @@ def _values(adata: Any, layer: str | None, model: Any) -> Any:
 def _blocks(
     adata: Any, layer: str | None, missing: float | None = None
 ) -> Iterator[tuple[int, Any]]:
-    """Yield the first cell and the values of each block of cells."""
+    """Yield the position of the first cell, and the values, of each block of cells."""
     values, _ = layer_of(adata, layer)
     if not hasattr(values, "to_delayed"):
         X = from_anndata(adata, layer=layer).X if missing is None else in_memory(values, missing)
@@ -716,7 +727,7 @@ def _blocks(
 def _fill(
     adata: Any, key: str, V: AnyArray, H: AnyArray | None, layer: str | None, info: dict[str, Any]
 ) -> None:
-    """Add part weights, parts, and how they were made."""
+    """Add part weights, parts, and the method and parameters to an AnnData object."""
     adata.obsm[f"X_{key}"] = V
     if H is not None and H.shape[1] == adata.n_vars:
         adata.varm[key] = np.ascontiguousarray(H.T)
@@ -726,15 +737,20 @@ def _fill(
 
 
 def _numbered(lists: list[list[str]]) -> dict[str, list[str]]:
+    """Return the lists as a dictionary with the keys "part 1", "part 2", ..."""
     return {f"part {j + 1}": names for j, names in enumerate(lists)}
 
 
 def _made_of(layer: str | None) -> dict[str, str]:
+    """Return the layer and the version of Partwise, which are stored with the results."""
     return {"layer": layer or "X", "partwise_version": __version__}
 
 
 def _parameters(model: Any) -> dict[str, Any]:
-    """Return parameters as an .h5ad file can hold them; those that are None are left out."""
+    """Return an estimator's parameters as values that an .h5ad file can store.
+
+    Parameters that are None are left out.
+    """
     found: dict[str, Any] = {}
     for name, value in model.get_params(deep=False).items():
         if isinstance(value, list | tuple | np.ndarray) and np.asarray(value).dtype.kind in "bif":
@@ -760,17 +776,19 @@ def _stored_model(method: str, stored: Mapping[str, Any]) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of ``uns`` as it was before it was written to a file."""
+    """Return a value of ``uns`` as the Python type that it had before it was stored."""
     if isinstance(value, np.ndarray) and value.ndim == 1:
         return tuple(value.tolist())
     return value.item() if isinstance(value, np.generic) else value
 
 
 def _source(layer: str | None) -> str:
+    """Return the name of the data in error messages."""
     return "adata.X" if layer is None else f"layer {layer!r}"
 
 
 def _obsp(adata: Any, name: str) -> sp.csr_array:
+    """Return a graph in ``obsp``, made symmetric and checked."""
     if name not in adata.obsp:
         names = ", ".join(map(str, adata.obsp)) or "none"
         raise ValueError(f"adata.obsp has no graph {name!r}; it has {names}.")
@@ -779,7 +797,7 @@ def _obsp(adata: Any, name: str) -> sp.csr_array:
 
 
 def _column(adata: Any, name: str) -> AnyArray:
-    """Return a column of ``obs`` as text; raise if it is missing for some cells."""
+    """Return a column of ``obs`` as text; raise an error if a cell has no value."""
     found = labels_of(adata, name)
     missing = [str(cell) for cell, label in zip(adata.obs_names, found) if label is None]
     if missing:

@@ -1,4 +1,8 @@
-"""Gene programs from counts by the steps of cNMF: variable genes, runs, consensus, gene scores."""
+"""Gene expression programs from counts, by the steps of cNMF.
+
+The steps are the choice of variable genes, many runs, the consensus of their parts, and gene
+scores.
+"""
 
 from __future__ import annotations
 
@@ -33,24 +37,25 @@ from partwise.selection.refits import Refits
 from partwise.solvers.many_starts import ARRAYS, ROOM, group_size
 from partwise.solvers.steps import solve_quadratic
 
-#: Counts of a cell after scaling to transcripts per million.
+#: Sum of a cell's counts after scaling to transcripts per million.
 TOTAL = 1e6
 
 
 @dataclass(frozen=True, eq=False)
 class PreparedCounts:
-    """Counts of cells, prepared for the runs.
+    """Counts of cells, scaled for the runs of cNMF.
 
     Attributes
     ----------
     seen : array of shape (n_cells, n_kept)
-        What the runs see: counts of the most variable genes, each over its standard deviation.
+        Input of the runs: counts of the most variable genes, each divided by its standard
+        deviation.
     tpm : array of shape (n_cells, n_genes)
-        Counts of all genes, each cell scaled to a million.
+        Counts of all genes in transcripts per million.
     mean, deviation : ndarray of shape (n_genes,)
         Mean and standard deviation of the columns of ``tpm``.
     kept : ndarray of int
-        The genes of ``seen``.
+        Positions of the genes of ``seen``.
     cells, genes : list of str
         Names of the cells and of all genes.
     notes : tuple of str
@@ -68,24 +73,25 @@ class PreparedCounts:
 
     @property
     def kept_genes(self) -> list[str]:
+        """Names of the genes that the runs use."""
         return [self.genes[j] for j in self.kept]
 
 
 @dataclass(frozen=True, eq=False)
 class Programmes:
-    """Gene programs that recur in the runs of one k, for all genes.
+    """Gene expression programs that recur in many runs, with values for all genes.
 
     Attributes
     ----------
     found : Consensus
-        ``parts`` are in transcripts per million, for all genes; ``usages`` are fitted to them.
+        The consensus parts in transcripts per million for all genes, with usages fitted to them.
     scores : ndarray of shape (k, n_genes)
         Regression coefficients of each gene's z-scores on the usages: by how many standard
         deviations a gene rises with the usage of a program.
     stability : float
         Mean silhouette of the parts of all runs in k groups, with outliers; NaN for k = 1.
     error : float
-        ‖X' - V S‖² for X' as the runs saw it, with the spectra S.
+        ‖X' - V S‖², where X' is the input of the runs and S are the spectra.
     genes : list of str
         Names of all genes.
     per_run : int
@@ -107,6 +113,7 @@ class Programmes:
 
     @property
     def k(self) -> int:
+        """Number of programs."""
         return len(self.scores)
 
     @property
@@ -117,7 +124,7 @@ class Programmes:
         return np.asarray((self.samples >= 0.5).sum(axis=1))
 
     def top_genes(self, most: int = 20) -> list[list[str]]:
-        """Return the genes with the highest scores of each program."""
+        """Return for each program the genes with the highest positive scores."""
         order = np.argsort(-self.scores, axis=1, kind="stable")[:, :most]
         pairs = zip(order, self.scores, strict=True)
         return [[self.genes[j] for j in row if score[j] > 0] for row, score in pairs]
@@ -131,9 +138,9 @@ def prepare(
     genes: Sequence[str] | None = None,
     source: str = "counts",
 ) -> PreparedCounts:
-    """Prepare counts: choose the most variable genes by cNMF's rule, and scale them.
+    """Return scaled counts of the most variable genes, chosen by cNMF's rule.
 
-    Cells without a count of those genes are left out, with a note that names them.
+    Cells without a count of those genes are left out; a note lists them.
     """
     n, p = counts.shape
     hint = "Scaled or logarithmic values are not counts: pass the layer that holds counts."
@@ -167,7 +174,10 @@ def prepare(
 
 
 def counted(X: Any, source: str, purpose: str, hint: str) -> Any:
-    """Return counts in single precision, on their device; refuse other values with a hint."""
+    """Return counts in single precision; raise an error for other values.
+
+    Tensors stay on their device. ``hint`` is added to the error message.
+    """
     try:
         check_counts(X, purpose)
     except ValueError as error:
@@ -184,7 +194,7 @@ def moments(X: Any) -> tuple[AnyArray, AnyArray]:
 
 
 def per_total(counts: Any) -> Any:
-    """Scale each cell to a million counts, in single precision; cells without counts stay."""
+    """Return counts scaled to a million per cell; cells without counts stay zero."""
     data = as_data(counts)
     total = to_numpy(data.row_sums())
     scale = np.divide(TOTAL, total, out=np.zeros_like(total), where=total > 0).astype(np.float32)
@@ -194,7 +204,7 @@ def per_total(counts: Any) -> Any:
 
 
 def check_names(genes: Sequence[str], p: int, source: str) -> None:
-    """Raise if genes do not have one unique name each."""
+    """Raise an error if the names of the genes are not unique or not complete."""
     if len(genes) != p:
         raise ValueError(f"{source}: {p} genes need {p} names, got {len(genes)}.")
     if len(set(genes)) < p:
@@ -204,10 +214,14 @@ def check_names(genes: Sequence[str], p: int, source: str) -> None:
 
 
 def on_device(prepared: PreparedCounts, device: str) -> PreparedCounts:
-    """Move counts to a device, as dense tensors if there is room, else as sparse ones."""
+    """Return the counts as tensors on a device.
+
+    The tensors are dense if the device has enough memory, else sparse.
+    """
     import torch
 
     def moved(X: Any, room: float) -> Any:
+        """Return X as a tensor on the device, or None if ``room`` bytes are too few."""
         if isinstance(X, torch.Tensor):
             return X
         if 4.0 * X.shape[0] * X.shape[1] < room:
@@ -229,12 +243,15 @@ def on_device(prepared: PreparedCounts, device: str) -> PreparedCounts:
 
 
 def model_of_runs(loss: str | float = "frobenius", max_iter: int = 200) -> NMF:
-    """Return the model of a run, with the tolerance of `partwise.consensus`."""
+    """Return the unfitted NMF of each run, with the tolerance of `consensus`."""
     return NMF(tol=1e-3, beta_loss=loss, max_iter=max_iter, init="random")
 
 
 def at_once(prepared: PreparedCounts) -> int:
-    """Return the number of k that are run in parallel: few need less memory, many use all cores."""
+    """Return how many values of k are computed in parallel.
+
+    A smaller number needs less memory, and a larger number uses all cores.
+    """
     if back_end(prepared.seen) is not None:
         return 1
     data = as_data(prepared.seen)
@@ -243,7 +260,10 @@ def at_once(prepared: PreparedCounts) -> int:
 
 
 def groups_of_runs(prepared: PreparedCounts, k: int, runs: Sequence[int]) -> list[list[int]]:
-    """Divide the runs of one k into groups that run side by side, whatever the number of cores."""
+    """Return the runs of one k, divided into groups that are computed together.
+
+    The division does not depend on the number of cores.
+    """
     alone = back_end(prepared.seen) is not None
     size = len(runs) if alone else group_size(as_data(prepared.seen), k)
     return [list(runs[lo : lo + size]) for lo in range(0, len(runs), size)]
@@ -252,10 +272,10 @@ def groups_of_runs(prepared: PreparedCounts, k: int, runs: Sequence[int]) -> lis
 def each_run(
     X: Any, k: int, n_runs: int, *, model: Any, seed: int, only: Sequence[int]
 ) -> Iterator[tuple[int, AnyArray]]:
-    """Yield (number, parts) of the runs in ``only``, as they end.
+    """Yield the number and the parts of each run in ``only``, as soon as it ends.
 
-    The start of a run depends only on seed, k and its number, so an interrupted command ends with
-    the same results.
+    The initial values of a run depend only on seed, k and its number. An interrupted command
+    therefore continues with the same results.
     """
     one = clone(model).set_params(
         n_components=k, n_init=max(n_runs, 2), random_state=(seed + 7919 * k) % 2**32
@@ -276,9 +296,10 @@ def programmes_of(
     loss: str | float = "frobenius",
     seed: int = 0,
 ) -> Programmes:
-    """Compute the programs that recur in the runs of one k, for all genes, as cNMF does.
+    """Return the programs that recur in the runs of one k, with values for all genes.
 
-    ``n_runs`` is the number of runs in which a part can recur; None: all.
+    The steps are those of cNMF. ``n_runs`` is the number of runs in which a part can recur; None
+    means all runs.
     """
     per_run = k if per_run is None else per_run
     rng = np.random.RandomState((seed + k) % 2**32)
@@ -286,11 +307,12 @@ def programmes_of(
     refits = Refits(NMF(beta_loss=loss), "consensus")
 
     def for_all_genes(V: AnyArray) -> AnyArray:
+        """Return the parts for all genes, given the usages, and store the gene scores."""
         tables["first"] = V
         tables["scores"] = _scores(prepared, V)
         return refits.parts(prepared.tpm, over_sums(V))
 
-    with one_blas_thread:  # several k run in parallel
+    with one_blas_thread:  # several values of k are computed in parallel
         found = from_runs(
             pooled, prepared.seen, k, for_all_genes, n_runs=n_runs or len(pooled) // per_run,
             neighborhood=neighborhood, density_threshold=density_threshold, refits=refits, rng=rng,
@@ -313,10 +335,11 @@ def across_samples(
     seed: int = 0,
     **common: Any,
 ) -> Programmes:
-    """Compute programs of several donors or batches from runs for each, pooled and grouped.
+    """Return programs of several donors or batches, from separate runs for each.
 
-    A part of one sample alone recurs in its own runs and is kept; ``samples`` of the result shows
-    which samples have it. ``n_programmes`` is the number of groups, ``k`` by default.
+    The parts of all runs are pooled and grouped. A part that recurs only in the runs of one sample
+    is kept; ``samples`` of the result shows which samples have it. ``n_programmes`` is the number
+    of groups, ``k`` by default.
     """
     names = np.asarray(samples).astype(str)
     if names.shape != (len(prepared.cells),):
@@ -344,7 +367,7 @@ def across_samples(
 
 
 def _scores(prepared: PreparedCounts, V: AnyArray) -> AnyArray:
-    """Return regression coefficients of each gene's z-scores on the usages."""
+    """Return the regression coefficients of each gene's z-scores on the usages."""
     data = as_data(prepared.tpm)
     V = V.astype(np.float64)
     sums = to_numpy(data.tdot(data.rows(V.astype(data.dtype)))).T.astype(np.float64)
@@ -355,7 +378,7 @@ def _scores(prepared: PreparedCounts, V: AnyArray) -> AnyArray:
 
 
 def _usages(prepared: PreparedCounts, parts: AnyArray, loss: str | float) -> AnyArray:
-    """Fit usages to the kept genes, each divided by its standard deviation."""
+    """Return usages fitted to the variable genes, scaled to unit variance."""
     kept = prepared.kept
     deviation = np.where(prepared.deviation > 0, prepared.deviation, 1)
     H = parts[:, kept] / deviation[kept]
@@ -373,7 +396,7 @@ def _usages(prepared: PreparedCounts, parts: AnyArray, loss: str | float) -> Any
 
 
 def squared_error(X: Any, V: AnyArray, H: AnyArray) -> float:
-    """Return ‖X - V H‖², from products with X."""
+    """Return ‖X - V H‖² from products with X, without building the residual."""
     data = as_data(X)
     sums = to_numpy(data.tdot(data.rows(V.astype(data.dtype)))).T.astype(np.float64)
     V64 = V.astype(np.float64)
@@ -383,12 +406,12 @@ def squared_error(X: Any, V: AnyArray, H: AnyArray) -> float:
 
 # -- expected time and memory ---------------------------------------------------------------------
 
-#: Number of iterations of a run that the estimate assumes.
+#: Number of iterations per run that the estimate of the running time assumes.
 ITERATIONS = 60
 
 
 def memory_of(prepared: PreparedCounts, k: int) -> float:
-    """Return an upper bound on memory in bytes: counts, and factors of the parallel runs."""
+    """Return an upper bound on the memory in bytes for counts and parallel runs."""
     n, p = prepared.seen.shape
     counts = (prepared.seen, prepared.tpm)
     held = sum(8 * X.nnz if sp.issparse(X) else 4 * X.shape[0] * X.shape[1] for X in counts)
@@ -404,7 +427,10 @@ def seconds_of(
     model: Any,
     clock: Callable[[], float],
 ) -> float:
-    """Estimate the seconds of the runs from a few iterations; the first of them compile kernels."""
+    """Return an estimate of the seconds that all runs take, from a few iterations.
+
+    The first measurement is discarded, because it includes the compilation of kernels.
+    """
     k = sorted(numbers)[len(numbers) // 2]
     some = min(n_runs, max(2, 60 // k))
     short = clone(model).set_params(tol=0.0)

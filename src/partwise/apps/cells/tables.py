@@ -1,4 +1,7 @@
-"""The AnnData tables of SpatialData and MuData objects, whose packages are never imported."""
+"""AnnData tables of SpatialData and MuData objects.
+
+The packages of these objects need not be installed.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,8 @@ T = TypeVar("T")
 
 
 def table_of(data: Any) -> Any:
-    """Return an AnnData as it is, and the only table of a SpatialData or a MuData."""
-    for name in ("tables", "mod"):  # of SpatialData, and of MuData
+    """Return the only table of a SpatialData or MuData object; keep an AnnData."""
+    for name in ("tables", "mod"):  # attributes of SpatialData and of MuData
         tables = getattr(data, name, None)
         if not isinstance(tables, Mapping):
             continue
@@ -26,7 +29,7 @@ def table_of(data: Any) -> Any:
 
 
 def on_tables(function: Callable[P, T]) -> Callable[P, T]:
-    """Let a function of AnnData objects also take SpatialData and MuData with one table."""
+    """Return an AnnData function that also takes SpatialData and MuData objects."""
 
     @wraps(function)
     def call(*args: P.args, **given: P.kwargs) -> T:

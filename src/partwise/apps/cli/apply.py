@@ -31,6 +31,7 @@ CODES = (".csv", ".npy")
 
 
 def _load(asked: Asked, bar: Bar) -> tuple[Any, Samples]:
+    """Return the estimator of a model file, and new samples prepared for it."""
     model, new = asked.model, asked.new
     bar.start("loading the model")
     estimator, recipe = saving.read(model)
@@ -131,7 +132,7 @@ def _facts(samples: Samples, notes: list[str], out: Path | None) -> dict[str, An
 def _with_skipped(
     heading: list[str], rows: list[list[Any]], samples: Samples
 ) -> tuple[list[str], list[list[Any]]]:
-    """Return rows in the order of the source, including skipped samples with the reason."""
+    """Return table rows that include skipped samples with the reason, in file order."""
     if not samples.skipped:
         return heading, rows
     blank = [[name, *([""] * (len(heading) - 1)), why] for name, why in samples.skipped]
@@ -144,6 +145,7 @@ def _with_skipped(
 
 
 def _say(summary: dict[str, Any], line: str, asked: Asked) -> None:
+    """Print the summary as JSON, or its notes and one line."""
     if asked.as_json:
         print(outputs.as_json(summary))
         return

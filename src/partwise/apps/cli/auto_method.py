@@ -1,4 +1,4 @@
-"""``--method auto``: which method for which data."""
+"""Choice of a method from properties of the data, for ``--method auto``."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ import numpy as np
 from partwise.io._common import lowest
 from partwise.knowledge.labels import encode_labels
 
-#: Beyond this many samples the neighbour graph takes longer than the factorization.
+#: Number of samples above which no graph is used, because it takes longer than the factorization.
 GRAPH_SAMPLES = 20_000
-#: With fewer samples, five neighbours are no neighbourhood.
+#: Number of samples below which no graph is used, because five neighbours are too large a share of
+#: them.
 FEW_SAMPLES = 30
-#: Share of labelled samples whose closest labelled sample is of their class, below which the
-#: neighbours of a sample are not taken to be alike. It is 0.13 on Yale with two labels a class,
-#: where a graph costs 11 points of accuracy, and 0.33 to 1 on digits, COIL20, iris, wine and
-#: breast cancer, where it gains up to 16 or costs nothing.
+#: Lowest agreement of neighbours for which a graph is used. It is the share of labelled samples
+#: whose closest labelled sample has the same class. On Yale with two labels per class it is 13%,
+#: and a graph lowers the accuracy by 11 points. On digits, COIL20, iris, wine and breast cancer it
+#: is 33% to 100%, and a graph gains up to 16 points or costs nothing.
 ALIKE = 0.3
-#: Samples a class below which five neighbours reach into other classes: on ORL (10 a class) a graph
-#: costs 8 to 13 points, however alike the labelled samples are.
+#: Number of samples per class below which no graph is used, because neighbours then belong to other
+#: classes. On ORL (10 per class) a graph lowers the accuracy by 8 to 13 points.
 CLASS_SIZE = 15
 
 
@@ -30,25 +31,26 @@ class Profile:
 
     n_samples: int
     n_features: int
-    kind: str = "table"  # or images, texts, counts
-    lowest: float = 0.0  # the least value, 0 where none is negative
+    kind: str = "table"  # "images", "texts", "table" or "counts"
+    lowest: float = 0.0  # smallest value of X, or 0 if no value is negative
     n_labelled: int = 0
     n_classes: int = 0
-    alike: float | None = None  # share whose closest labelled sample has their label; None: unknown
+    # share of labelled samples whose closest labelled sample has their class, or None
+    alike: float | None = None
 
 
 @dataclass(frozen=True)
 class MethodChoice:
-    """The name of a method, and the reason in one sentence."""
+    """Chosen method, with the reason in one sentence."""
 
     method: str
     reason: str
 
 
 def choose(profile: Profile, k: int | None = None) -> MethodChoice:
-    """Return the method for some data, from its profile alone.
+    """Return the method that suits data with this profile.
 
-    With labels samples are named by their class, unless more clusters than classes are wanted.
+    With labels, a classifier is chosen unless the user asks for more clusters than classes.
 
     Examples
     --------
@@ -107,6 +109,7 @@ def _against_graph(p: Profile) -> str:
 
 
 def _labels(p: Profile) -> str:
+    """Return the numbers of labels and classes in words."""
     if not p.n_labelled:
         return "no labels"
     a, b = ("s" if p.n_labelled != 1 else ""), ("es" if p.n_classes != 1 else "")
@@ -114,7 +117,7 @@ def _labels(p: Profile) -> str:
 
 
 def profile(X: Any, y: Any = None, *, kind: str = "table") -> Profile:
-    """Look at data and labels, which are None where unknown."""
+    """Return the properties of X and of the labels y, in which None means unknown."""
     labels = encode_labels(y, X.shape[0])
     known = None if labels is None or not labels.n_labelled else labels
     return Profile(
@@ -129,7 +132,10 @@ def profile(X: Any, y: Any = None, *, kind: str = "table") -> Profile:
 
 
 def _alike(X: Any, labels: Any, most: int = 2000) -> float | None:
-    """Return how often the closest labelled sample, by angle, has the same label."""
+    """Return how often the closest labelled sample of a sample has its class.
+
+    Similarity is measured by the cosine. At most ``most`` labelled samples are compared.
+    """
     from sklearn.metrics.pairwise import cosine_similarity
 
     shared = labels.mask & np.isin(labels.codes, np.flatnonzero(labels.counts > 1))

@@ -1,4 +1,4 @@
-"""The command ``choose``, and ``-k auto`` of the other commands."""
+"""The command ``choose``, and the option ``-k auto`` of other commands."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ from partwise.persistence.atomic import sweep, write_whole
 from partwise.selection.parameters import select
 from partwise.selection.rank import choose_k
 
-#: Iterations of a fit unless --max-iter asks for others.
+#: Maximum number of iterations per fit, unless --max-iter sets another number.
 DEFAULT_ITERATIONS = 200
-#: Files in the folder of a search. The first is written during the search, the others at the end.
+#: Files in the result folder of a search. The first is written during the search, the others at its
+#: end.
 FILES = ("results.jsonl", "choice.csv", "choice.json", "choice.html")
 
 
 def run_choose(asked: Asked) -> None:
-    """Choose the number of parts or a grid of parameters, and write the folder of results."""
+    """Choose the number of parts, or parameters in a grid, and write a result folder."""
     began, out = time.perf_counter(), asked.out
     numbers, grid = _candidates(asked)
     hidden = [p.name for p in out.iterdir() if p.name[0] == "."] if out.is_dir() else []
@@ -111,16 +112,14 @@ def _chosen(
         task.notes.append(f"{of}, so --range ends there.")
         numbers = range(numbers[0], most + 1)
     model = _plain_model(task, asked, strict=strict)
-    with warnings.catch_warnings():  # the page and the output contain the same remark
+    # This warning is suppressed, because the page and the printed result contain the same remark.
+    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The lowest error is at")
         return choose_k(X, numbers, estimator=model, **common)
 
 
 def _plain_model(task: work.Task, asked: Asked, *, strict: bool) -> Any:
-    """Return NMF with the method's loss and the task's settings; None for the default model.
-
-    ``strict`` is for the command `choose`, to which --max-iter applies.
-    """
+    """Return NMF with the method's loss and the user's settings; None for the default."""
     method, known = asked.method, NMF().get_params()
     own = {} if method == "auto" else work.find_method(method).settings
     settings = dict(task.settings)
@@ -144,12 +143,17 @@ def _plain_model(task: work.Task, asked: Asked, *, strict: bool) -> Any:
 
 
 def auto_k(task: work.Task, asked: Asked, bar: Bar) -> Any:
-    """Choose the number for ``-k auto``, without the runs for stability, which take longest."""
+    """Return the chosen number of parts for ``-k auto``.
+
+    The runs that measure stability are left out, because they take longest.
+    """
     progress = _progress(bar, {})
     return _chosen(task, asked, None, n_runs=0, random_state=asked.seed, progress=progress)
 
 
 def _progress(bar: Bar, state: dict[str, int]) -> Any:
+    """Return a callback that shows the progress of a search in the progress bar."""
+
     def progress(done: int, total: int, what: str) -> None:
         state.update(done=done, total=total)
         name = "choosing the number of parts" if what.startswith("k = ") else "comparing the grid"
@@ -159,6 +163,7 @@ def _progress(bar: Bar, state: dict[str, int]) -> Any:
 
 
 def _selected(task: work.Task, asked: Asked, grid: dict[str, list[Any]], **common: Any) -> Any:
+    """Return the result of `select` for the grid of parameters that the user passed."""
     size = asked.parts or len(task.classes) or None
     if size is None and "n_components" not in grid:
         raise ValueError("Without labels, --grid needs --parts, the number of parts.")
@@ -175,6 +180,7 @@ def _selected(task: work.Task, asked: Asked, grid: dict[str, list[Any]], **commo
 
 
 def _summary(found: Any, task: work.Task, command: str, seconds: float) -> dict[str, Any]:
+    """Return the content of choice.json."""
     rows = rows_of(found)
     return {
         "command": command,
@@ -193,6 +199,7 @@ def _summary(found: Any, task: work.Task, command: str, seconds: float) -> dict[
 
 
 def _write(found: Any, task: work.Task, summary: dict[str, Any], asked: Asked) -> None:
+    """Write the table, the JSON and the page of a search to its folder."""
     rows = summary["tried"]
     cells = [["" if value is None else value for value in row.values()] for row in rows]
     title = "How many parts" if "k" in summary["answer"] else "Which parameters"
@@ -214,6 +221,7 @@ def _write(found: Any, task: work.Task, summary: dict[str, Any], asked: Asked) -
 
 
 def _print(found: Any, summary: dict[str, Any], asked: Asked) -> None:
+    """Print the result of a search, as a table or as JSON."""
     if asked.as_json:
         print(outputs.as_json({**summary, "out": str(asked.out)}))
         return

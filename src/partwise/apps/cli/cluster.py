@@ -25,16 +25,19 @@ from partwise.io.sheets import csv_text
 from partwise.io.write_back import SUFFIXES, named_table
 from partwise.persistence.atomic import check_target, write_whole
 
-#: The representation as text only up to this many numbers.
+#: Maximum number of part weights that are also written as text, in representation.csv.
 MAX_TEXT = 2_000_000
-#: Number of runs with other seeds, if one takes less than so many seconds.
+#: Default number of runs with other seeds, and the seconds per run above which they are left out.
 RUNS, RUN_SECONDS = 5, 6.0
-#: Number of clusters, and of columns of a table, that are printed.
+#: Maximum number of clusters, and of table columns, that are printed.
 MOST_ROWS = 30
 
 
 def run_classify(asked: Asked) -> None:
-    """Run the command ``classify``; refuse data without labels before they are read."""
+    """Run the command ``classify``.
+
+    Raise an error before reading if there are no labels.
+    """
     sources = (asked.reading["labels"], asked.reading["label_column"], asked.label_share)
     if all(source is None for source in sources):
         raise ValueError(
@@ -52,7 +55,7 @@ def run_classify(asked: Asked) -> None:
 
 
 def run_cluster(asked: Asked) -> None:
-    """Run the command ``cluster``; refuse labels and name the command that takes them."""
+    """Run the command ``cluster``; raise an error if the user passes labels."""
     given = {**asked.reading, "label_share": asked.label_share}
     for name in ("labels", "label_column", "label_share"):
         if given[name] is not None:
@@ -64,7 +67,10 @@ def run_cluster(asked: Asked) -> None:
 
 
 def _run(asked: Asked) -> None:
-    """Read, fit and write the results; the folder appears at the end, complete."""
+    """Read the data, fit a model and write the results.
+
+    The result folder appears at the end, when it is complete.
+    """
     began = time.perf_counter()
     check_folder(asked.out, force=asked.force)
     kind = Path(asked.data).suffix.lower()
@@ -104,9 +110,9 @@ def run_fit(asked: Asked) -> None:
 
 
 def _fitted(asked: Asked, bar: Bar) -> tuple[work.Task, work.Fitted]:
-    """Read the data and fit the model."""
+    """Return the data and the fitted model of a command."""
     if asked.method != "auto":
-        work.find_method(asked.method)  # an unknown method is reported before anything is read
+        work.find_method(asked.method)  # an unknown method raises an error before the data is read
     task = work.read_task(asked, bar)
     k = work.n_clusters(task, asked, bar, k=work.know(task, asked))
     model, name, reason = work.build(task, asked.method, asked, k)
@@ -121,6 +127,7 @@ def _fitted(asked: Asked, bar: Bar) -> tuple[work.Task, work.Fitted]:
 
 
 def _summary(task: work.Task, fitted: work.Fitted, command: str) -> dict[str, Any]:
+    """Return the content of summary.json, without files and total time."""
     samples, model = task.samples, fitted.model
     names = np.array([str(name) for name in model.labels_])
     sizes = Counter(names.tolist())
@@ -164,16 +171,16 @@ def _summary(task: work.Task, fitted: work.Fitted, command: str) -> dict[str, An
 
 
 def result_columns(model: Any) -> tuple[str, str]:
-    """Return the headings of the two result columns: the group of a sample, and its certainty."""
+    """Return the two column headings for labels or clusters, and their certainty."""
     if names_classes(model):
         return "predicted_label", "probability"
     return "cluster", "confidence"
 
 
 def _means(model: Any, names: Any) -> dict[str, float | None]:
-    """Return the mean confidence of each cluster; for classes without the given labels.
+    """Return the mean confidence of each cluster or class.
 
-    None where nothing is left, or nothing is known.
+    For classes, samples with given labels do not count. A mean over no sample is None.
     """
     sure = np.asarray(model.label_confidence_, dtype=float)
     counted = np.isfinite(sure)
@@ -194,14 +201,16 @@ def _tried(choice: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
+    """Return a parameter's value for JSON; other types become text."""
     if isinstance(value, np.ndarray):
         return f"array of shape {value.shape}"
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
 def _stability(task: work.Task, fitted: work.Fitted, bar: Bar, runs: int | None) -> Any:
-    """Compare runs with other seeds; by default only if they are quick."""
-    if task.links or task.samples.also is not None:  # further runs would not use them
+    """Return the agreement of runs with other seeds; by default only if runs are fast."""
+    # further runs would use neither links nor embeddings
+    if task.links or task.samples.also is not None:
         return None
     if runs is None:
         runs = RUNS if fitted.computing < RUN_SECONDS else 0
@@ -222,10 +231,11 @@ def _stability(task: work.Task, fitted: work.Fitted, bar: Bar, runs: int | None)
 
 
 def own_columns(model: Any, samples: Samples, *, new: bool = False) -> dict[str, list[Any]]:
-    """Return the columns that --write-back adds: predicted label, probability, second label, doubt.
+    """Return the columns that --write-back adds to the user's table.
 
-    A label is doubtful if its probability is below a half, or if it was given and the other samples
-    contradict it. A given label has probability one, as in assignments.csv.
+    For a classifier they are the label, its probability, the second label, and doubt. A label is
+    doubtful if its probability is below 50%, or if it was given and other samples contradict it. A
+    given label has probability one, as in assignments.csv.
     """
     names, sure = predicted(model, samples) if new else (model.labels_, model.label_confidence_)
     shares = [None if np.isnan(value) else round(float(value), 4) for value in sure]
@@ -250,14 +260,15 @@ def own_columns(model: Any, samples: Samples, *, new: bool = False) -> dict[str,
 
 
 def _probabilities(model: Any, samples: Samples) -> Any:
+    """Return the class probabilities of new samples."""
     return model.predict_proba(samples.X, **work.beside(model, samples))
 
 
 def predicted(estimator: Any, samples: Samples) -> tuple[Any, Any]:
-    """Return the predicted label or cluster of new samples, and its probability or confidence."""
+    """Return labels or clusters of new samples, and their probability or confidence."""
     if names_classes(estimator):
         p = _probabilities(estimator, samples)
-        if hasattr(estimator, "thresholds_"):  # several labels per sample
+        if hasattr(estimator, "thresholds_"):  # the model predicts several labels per sample
             chosen = p >= estimator.thresholds_
             names = [";".join(map(str, estimator.classes_[row])) for row in chosen]
             own = np.where(chosen, p, 1 - p)
@@ -272,7 +283,7 @@ def predicted(estimator: Any, samples: Samples) -> tuple[Any, Any]:
 
 
 def assignment_rows(ids: list[str], names: Any, confidence: Any, given: Any) -> list[list[Any]]:
-    """Return rows of assignments.csv."""
+    """Return the rows of assignments.csv: id, label, certainty and given label."""
     labels = [""] * len(ids) if given is None else ["" if v is None else v for v in given]
     return [
         [name, str(cluster), "" if np.isnan(share) else f"{share:.4f}", label]
@@ -288,9 +299,10 @@ def _write_results(
     asked: Asked,
     bar: Bar,
 ) -> None:
-    """Write all files but summary.json; measure the stability if it was asked for."""
+    """Write assignments, part weights and the list of skipped samples."""
     model, ids = fitted.model, task.samples.ids
-    named = summary["naming"] is not None  # held-out labels measure the accuracy
+    # a classifier is evaluated by held-out labels instead of stability
+    named = summary["naming"] is not None
     stable = None
     if not named and (asked.runs or asked.report):
         stable = _stability(task, fitted, bar, asked.runs)
@@ -321,12 +333,17 @@ def _write_results(
 
 
 def _save(model: Any, path: Path, task: work.Task, asked: Asked) -> None:
-    settings = {"for_predict": True} if asked.for_predict else {}  # of PartsClassifier alone
+    """Write the model with the preparation of its data."""
+    # only PartsClassifier has this option
+    settings = {"for_predict": True} if asked.for_predict else {}
     model.save(path, recipe=task.samples.recipe, **settings)
 
 
 def _next_rows(found: dict[str, Any], samples: Any) -> tuple[list[str], list[list[Any]]]:
-    """Return label_next.csv: its column label is empty, to be filled in for --labels."""
+    """Return heading and rows of label_next.csv, the samples to label next.
+
+    The user fills in its empty column ``label`` and passes the file with --labels.
+    """
     heading = ["id", "label", "looks_like", "probability"]
     rows = [[row.get(name, "") for name in heading] for row in found["label_next"]]
     if samples.texts is None:
@@ -336,7 +353,7 @@ def _next_rows(found: dict[str, Any], samples: Any) -> tuple[list[str], list[lis
 
 
 def codes_text(ids: list[str], V: np.ndarray) -> str:
-    """Return part weights as CSV: the id, then one column per part."""
+    """Return part weights as CSV text: an id column, then one column per part."""
     heading = ["id", *(f"part_{j + 1}" for j in range(V.shape[1]))]
     lines = ([name, *(f"{value:.6g}" for value in row)] for name, row in zip(ids, V))
     return csv_text(heading, lines)
@@ -345,6 +362,7 @@ def codes_text(ids: list[str], V: np.ndarray) -> str:
 def _write_report(
     path: Path, task: work.Task, fitted: work.Fitted, command: str, stable: Any
 ) -> None:
+    """Write report.html, or add a note if a package for it is not installed."""
     from partwise.apps.view.report import write_report
 
     model, samples = fitted.model, task.samples
@@ -379,7 +397,7 @@ def _write_report(
 
 
 def _say(summary: dict[str, Any], task: work.Task, asked: Asked) -> None:
-    """Print the result, its expected accuracy, the files, and the next step."""
+    """Print the result, its expected accuracy, the written files and the next step."""
     summary["out"] = str(asked.out)
     if asked.as_json:
         print(outputs.as_json(summary))

@@ -1,4 +1,4 @@
-"""The commands: for each, its help text, its options, and the function that does the work."""
+"""Declaration of all commands, with their help texts and options."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import typer
 
 from partwise.apps.cli.options import NEW, READS, command
 
-#: The options that people use first, then those of the model, then those for reading the data.
+#: Options in the order of the help: first the most used ones, then those of the model, then those
+#: for reading data.
 FIRST = "data label_column labels label_share text_column out method write_back as_json force"
 GROUPS = "data k method text_column out write_back as_json force"
 MODEL = "parts set components_per_class known seed_words links seed max_iter"

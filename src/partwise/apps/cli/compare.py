@@ -26,23 +26,23 @@ from partwise.io.sheets import csv_text
 from partwise.knowledge.labels import encode_labels
 from partwise.persistence.atomic import check_target, write_whole
 
-#: Columns of the table for methods that cluster, and for methods that classify.
+#: Columns of the comparison table, for clustering methods and for classifiers.
 COLUMNS: tuple[str, ...] = (
     "method", "matched_accuracy", "nmi", "ari", "stability", "seconds", "note",
 )  # fmt: skip
 CLASSIFIED: tuple[str, ...] = ("method", "accuracy", "standard_error", "seconds", "note")
-#: Number of folds of a cross-validation over given labels.
+#: Number of cross-validation folds over the given labels.
 FOLDS = 5
-#: Seconds after which the methods that were not named by --methods are left out.
+#: Seconds after which remaining methods are left out, unless --methods lists them.
 PATIENCE = 180.0
 #: Baselines that every comparison of classifiers includes.
 BASELINES = ("logistic-regression", "linear-svc", "label-spreading")
-#: Suffix of a baseline that uses the embeddings instead of the data.
+#: Suffix in the name of a baseline that uses embeddings instead of the data.
 ON_EMBEDDINGS = "-on-embeddings"
 
 
 def run_methods(asked: Asked) -> None:
-    """Print the table of methods."""
+    """Print the table of methods for the command ``methods``."""
     if asked.as_json:
         fields = {"name": "name", "estimator": "estimator", "settings": "settings"}
         fields |= {"uses_labels": "labels", "signed": "negative_values", "when": "when"}
@@ -60,7 +60,7 @@ def run_methods(asked: Asked) -> None:
 
 
 def run_datasets(asked: Asked) -> None:
-    """Print the table of data sets."""
+    """Print the table of public data sets for the command ``datasets``."""
     from partwise.io.datasets import available
     from partwise.io.datasets.catalogue import CATALOGUE
 
@@ -79,7 +79,7 @@ def run_datasets(asked: Asked) -> None:
 
 
 def run_compare(asked: Asked) -> None:
-    """Compare methods by accuracy on held-out labels, or without labels by stability."""
+    """Compare methods by accuracy on held-out labels, or by stability without labels."""
     if asked.out is not None:
         check_target(asked.out, force=asked.force)
     with Bar(Console(stderr=True)) as bar:
@@ -119,7 +119,7 @@ def run_compare(asked: Asked) -> None:
 
 
 def _names(methods: str | None, task: work.Task) -> list[str]:
-    """Return the names in --methods, or all methods that can use the data."""
+    """Return the methods listed in --methods, or all methods that accept the data."""
     if methods is None:
         negative = lowest(task.samples.X) < 0
         fits = ["k-means"]
@@ -138,7 +138,7 @@ def _names(methods: str | None, task: work.Task) -> list[str]:
 
 
 def _unscored(task: work.Task) -> str:
-    """Describe the scores of methods that cluster."""
+    """Return a sentence about how clustering methods are compared."""
     if task.given is None and task.samples.y is not None:
         return "Scored on all labels in the data, which the methods did not use."
     if task.n_labelled:
@@ -154,7 +154,10 @@ def _rows(
     step: Callable[[int, int, str], None],
     patience: float,
 ) -> list[dict[str, Any]]:
-    """Return a row per method with its scores, or with a note that explains why it has none."""
+    """Return one row per method with its scores, or a note about why it has no scores.
+
+    If ``patient`` is false, methods are left out after `PATIENCE` seconds.
+    """
     rows, began = [], time.perf_counter()
     for number, name in enumerate(names):
         step(number, len(names), f"comparing ({name})")
@@ -173,7 +176,7 @@ def _rows(
 
 
 def _agreement(task: work.Task, asked: Asked, k: int, name: str) -> dict[str, Any]:
-    """Return mean scores over runs with different seeds, and how well the runs agree."""
+    """Return mean scores over runs with different seeds, and their agreement."""
     found, seconds = [], []
     for run in range(asked.runs):
         began = time.perf_counter()
@@ -192,7 +195,10 @@ def _agreement(task: work.Task, asked: Asked, k: int, name: str) -> dict[str, An
 
 
 def _clusters(task: work.Task, asked: Asked, k: int, name: str, run: int) -> Any:
-    """Return the clusters of one run; later runs draw a start if the usual one is fixed."""
+    """Return the clusters of one run of a method.
+
+    ``fresh`` uses random initial values instead of deterministic ones.
+    """
     X = task.samples.X
     if name == "k-means":
         return KMeans(k, n_init=20, random_state=asked.seed + run).fit_predict(X)
@@ -205,6 +211,7 @@ def _clusters(task: work.Task, asked: Asked, k: int, name: str, run: int) -> Any
 def _print(
     rows: list[dict[str, Any]], columns: tuple[str, ...], scored: str, chosen: str, runs: int
 ) -> None:
+    """Print the table of methods, sorted by their main score."""
     shown = [c for c in columns if c == "method" or any(row[c] not in (None, "") for row in rows)]
     marks = {"method": "!", "note": ""}
     table = outputs.plain_table(*(f"{column}{marks.get(column, '>')}" for column in shown))
@@ -228,7 +235,11 @@ def _cell(value: Any) -> str:
 
 
 class Rounds(NamedTuple):
-    """The labels in the data, and for each round those that a method sees and is scored on."""
+    """Rounds of training labels and held-out labels, by which methods are scored.
+
+    If --label-share hid some labels from the methods, there is one round with these. Otherwise each
+    given label is held out in one round, except for the only label of a class.
+    """
 
     truth: np.ndarray
     rounds: list[tuple[np.ndarray, np.ndarray]]
@@ -264,7 +275,7 @@ def _texts(labels: Any) -> np.ndarray:
 
 
 def default_methods(names: list[str], task: work.Task) -> list[str]:
-    """Return the best method with labels, the baselines, then the other methods with labels."""
+    """Return one method with labels, the baselines, and other methods with labels."""
     ours = [name for name in names if name in METHODS and METHODS[name].uses_labels]
     second = [name + ON_EMBEDDINGS for name in BASELINES if task.samples.also is not None]
     return [*ours[:1], *BASELINES, *second, *ours[1:]]
@@ -286,13 +297,14 @@ def _predict(task: work.Task, asked: Asked, k: int, name: str, seen: Any) -> Any
 
 
 def _dense(X: Any, k: int, seed: int) -> Any:
-    """Return X, or for a sparse X the indicators of its k-means clusters."""
+    """Return X, or the indicators of k-means clusters if X is sparse."""
     if not hasattr(X, "toarray"):
         return X
     return np.eye(k)[KMeans(k, n_init=20, random_state=seed).fit_predict(X)]
 
 
 def _baseline(name: str, X: Any, seen: Any) -> Any:
+    """Return the labels that a scikit-learn baseline predicts for all samples."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.semi_supervised import LabelSpreading
     from sklearn.svm import LinearSVC
@@ -311,7 +323,7 @@ def _baseline(name: str, X: Any, seen: Any) -> Any:
 
 
 def _accuracy(rounds: Rounds, task: work.Task, asked: Asked, k: int, name: str) -> dict[str, Any]:
-    """Return accuracy, standard error, seconds, and whether each scored label was correct."""
+    """Return accuracy, standard error, seconds, and which labels were correct."""
     began = time.perf_counter()
     right = np.concatenate(
         [
@@ -329,10 +341,11 @@ def _accuracy(rounds: Rounds, task: work.Task, asked: Asked, k: int, name: str) 
 
 
 def too_close(rows: list[dict[str, Any]]) -> list[str]:
-    """Return a note if some methods do not differ significantly from the best one.
+    """Return a sentence about methods that are not significantly worse than the best.
 
-    Two methods differ if the labels that only one of them predicts correctly are divided more
-    unevenly than by a fair coin in 95% of cases.
+    The labels that only one of two methods predicts correctly are counted. The methods differ if a
+    fair coin would divide these labels more evenly in 95% of cases. The sentence is "" if there is
+    no such method.
     """
     scored = [row for row in rows if row["accuracy"] is not None]
     if not scored:

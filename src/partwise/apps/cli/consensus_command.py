@@ -1,4 +1,4 @@
-"""The command ``consensus``: gene expression programs from counts, in the layout of cnmf."""
+"""The command ``consensus``: gene expression programs, in the file layout of cnmf."""
 
 from __future__ import annotations
 
@@ -41,15 +41,18 @@ from partwise.persistence.atomic import sweep, write_whole
 from partwise.solvers.checkpoint import describe
 
 SUFFIXES = (".h5ad", ".mtx", ".npz", ".npy")
-#: Number of counts up to which they are written for cnmf by default.
+#: Maximum number of counts that are written for the cnmf package by default.
 MANY = 200_000_000
 LOSSES = ("frobenius", "kullback-leibler")
-#: Number of genes by default.
+#: Default number of variable genes.
 GENES = 2000
 
 
 def run_consensus(asked: Asked) -> None:
-    """Find gene expression programs, and write each run to disk as soon as it ends."""
+    """Find gene expression programs, and write each run to disk as soon as it ends.
+
+    An interrupted command continues from the runs on disk.
+    """
     began = time.perf_counter()
     theirs, folder, numbers = _open(asked)
     going_on = theirs is not None and theirs.home.absolute() == folder.home.absolute()
@@ -140,6 +143,7 @@ def _open(asked: Asked) -> tuple[CnmfFolder | None, CnmfFolder, list[int]]:
 
 
 def _check(numbers: Sequence[int], asked: Asked) -> None:
+    """Raise an error if an option has an invalid value."""
     threshold, share, out = asked.density_threshold, asked.neighborhood, asked.out
     if not numbers:
         raise ValueError(
@@ -155,7 +159,10 @@ def _check(numbers: Sequence[int], asked: Asked) -> None:
 
 
 def _check_folder(theirs: CnmfFolder, loss: str | None, reading: dict[str, Any]) -> None:
-    """Refuse options that a folder of cnmf has decided already; ``loss`` is that of its runs."""
+    """Raise an error for options that contradict an existing folder of cnmf.
+
+    ``loss`` is the loss of the command.
+    """
     for name in ("layer", "transpose"):
         if reading.get(name):
             raise ValueError(f"--{name}: {theirs.home} has its own counts; leave it out.")
@@ -185,7 +192,7 @@ def _device(asked: str) -> str | None:
 
 
 def _read(theirs: CnmfFolder | None, asked: Asked, bar: Bar, place: str | None) -> PreparedCounts:
-    """Read counts from a file, or as cnmf prepared them."""
+    """Return the prepared counts, from a file or from a folder that cnmf prepared."""
     reading = {**asked.reading}
     genes = reading.pop("genes")
     if theirs is not None:
@@ -203,7 +210,7 @@ def _read(theirs: CnmfFolder | None, asked: Asked, bar: Bar, place: str | None) 
             "cnmf with cnmf_tmp in it."
         )
     cells, own = _names_beside(path)
-    if cells and own and not reading.get("transpose"):  # Cell Ranger writes genes in rows
+    if cells and own and not reading.get("transpose"):  # files of Cell Ranger have genes in rows
         from scipy.io import mminfo
 
         reading["transpose"] = int(mminfo(path)[0]) == len(own) != len(cells)
@@ -228,7 +235,10 @@ def _counts(X: Any, place: str | None) -> Any:
 
 
 def _places(path: Path, cells: list[str]) -> tuple[Any, list[str]]:
-    """Return the coordinates in ``obsm["spatial"]`` of a .h5ad file; note cells without any."""
+    """Return the spatial coordinates of cells in a .h5ad file, and notes.
+
+    Coordinates are those of ``obsm["spatial"]``. A note lists cells without coordinates.
+    """
     if path.suffix.lower() != ".h5ad":
         return None, []
     adata = read_quietly(path, backed="r")
@@ -250,7 +260,7 @@ def _places(path: Path, cells: list[str]) -> tuple[Any, list[str]]:
 
 
 def _names_beside(path: Path) -> tuple[list[str], list[str]]:
-    """Return names of cells and genes of a Matrix Market file, from the tables in its folder."""
+    """Return names of cells and genes from the tables next to a Matrix Market file."""
     cells = _names(path, "barcodes")
     genes = _names(path, "features", 1) or _names(path, "genes")
     return (cells, genes) if cells and genes else ([], [])
@@ -271,7 +281,7 @@ def _names(path: Path, kind: str, column: int = 0) -> list[str]:
 
 
 def _prepared_by(folder: CnmfFolder) -> PreparedCounts:
-    """Read the counts that ``cnmf prepare``, or this command, wrote to a folder."""
+    """Return the counts that ``cnmf prepare`` or this command wrote to a folder."""
     seen, cells, kept = folder.read_counts("norm_counts")
     tpm, _, genes = folder.read_counts("tpm")
     at = {name: j for j, name in enumerate(genes)}
@@ -289,7 +299,10 @@ def _prepared_by(folder: CnmfFolder) -> PreparedCounts:
 
 
 def _claim(folder: CnmfFolder, prepared: PreparedCounts, asked: Asked) -> None:
-    """Create the folder for these counts and settings, or continue in it."""
+    """Create the result folder for these counts and settings, or continue in it.
+
+    An existing folder with other counts or settings raises an error, unless ``force`` is true.
+    """
     import hashlib
 
     settings = {"genes": asked.reading["genes"], "loss": asked.loss, "seed": asked.seed}
@@ -320,7 +333,10 @@ def _claim(folder: CnmfFolder, prepared: PreparedCounts, asked: Asked) -> None:
 
 
 def _missing(folder: CnmfFolder, k: int, runs: int) -> list[int]:
-    """Return the numbers of missing runs; none if cnmf left only the table of all runs."""
+    """Return the numbers of the runs that the folder lacks for k programs.
+
+    None are missing if cnmf merged all runs into one table.
+    """
     there = set(folder.runs(k))
     if not there and folder.path(f"spectra.k_{k}.merged.df.npz").is_file():
         return []
@@ -330,7 +346,7 @@ def _missing(folder: CnmfFolder, k: int, runs: int) -> list[int]:
 def _hand_over(
     folder: CnmfFolder, prepared: PreparedCounts, numbers: list[int], asked: Asked
 ) -> list[str]:
-    """Write the files that cnmf needs to continue from this folder, or return a note."""
+    """Write the files with which cnmf can continue; return notes if it cannot."""
     counts = asked.counts
     folder.write_prepared(
         numbers, asked.runs, seed=asked.seed, loss=asked.loss, genes=prepared.genes,
@@ -361,7 +377,7 @@ def _hand_over(
 def _estimate(
     prepared: PreparedCounts, missing: dict[int, list[int]], model: Any, place: str | None
 ) -> dict[str, Any]:
-    """Estimate seconds and bytes, with a sentence."""
+    """Return expected seconds and memory of the missing runs, with a sentence."""
     wanted = [k for k, left in missing.items() for _ in left]
     memory = memory_of(prepared, max(missing))
     if not wanted:
@@ -383,17 +399,19 @@ def _run(
     folder: CnmfFolder, prepared: PreparedCounts, missing: dict[int, list[int]],
     model: Any, asked: Asked, bar: Bar,
 ) -> None:  # fmt: skip
-    """Make the missing runs, groups of them in parallel; each is written when it ends."""
+    """Compute the missing runs, several in parallel, and write each when it ends."""
     runs, genes = asked.runs, prepared.kept_genes
     total = sum(k * runs for k in missing)
     before = total - sum(k * len(left) for k, left in missing.items())
 
     def one(k: int, only: list[int]) -> Iterator[int]:
+        """Compute and write some runs with k programs, and yield k after each."""
         for number, H in each_run(prepared.seen, k, runs, model=model, seed=asked.seed, only=only):
             folder.write_run(k, number, H, genes)
             yield k
 
     def ended(k: int) -> None:
+        """Show the progress after a run with k programs."""
         nonlocal before
         before += k
         bar.step(before, total, "runs")
@@ -401,7 +419,7 @@ def _run(
     bar.step(before, total, "runs")
     tasks = [
         (k, only)
-        for k, left in sorted(missing.items(), reverse=True)  # the slowest first
+        for k, left in sorted(missing.items(), reverse=True)  # the slowest runs first
         for only in groups_of_runs(prepared, k, left)
     ]
     spread(one, tasks, ended, at_once(prepared))
@@ -409,7 +427,7 @@ def _run(
 
 @dataclass(frozen=True)
 class Agreed:
-    """Results for one k: for the summary, the tables of numbers and genes, and the report."""
+    """Results for one number of programs k, for summary, gene table and report."""
 
     facts: dict[str, Any]
     stats: tuple[int, float, float, float]
@@ -421,13 +439,14 @@ def _agree(
     folder: CnmfFolder, prepared: PreparedCounts, numbers: Sequence[int], places: Any,
     asked: Asked, bar: Bar,
 ) -> list[Agreed]:  # fmt: skip
-    """Compute and write the programs of each k, and draw them for the report."""
+    """Compute and write the programs for each k, and draw them for the report."""
     from partwise.apps.view.report.programmes_page import drawn, programme_rows
 
     found: dict[int, Agreed] = {}
     genes = prepared.kept_genes
 
     def one(k: int) -> Iterator[Agreed]:
+        """Yield the programs for one k, after writing their files."""
         made = programmes_of(
             prepared, folder.pool(k, genes), k, density_threshold=asked.density_threshold,
             neighborhood=asked.neighborhood, loss=asked.loss, seed=asked.seed,
@@ -454,6 +473,7 @@ def _agree(
         yield Agreed(facts, stats, leading, pictures)
 
     def ended(agreed: Agreed) -> None:
+        """Store the result for one k and show the progress."""
         found[agreed.facts["k"]] = agreed
         bar.step(len(found), len(numbers), "consensus")
 
@@ -466,6 +486,7 @@ def _agree(
 
 
 def _write(folder: CnmfFolder, found: list[Agreed], summary: dict[str, Any], asked: Asked) -> None:
+    """Write statistics, gene table, summary and report to the result folder."""
     folder.write_stats(np.array([one.stats for one in found], dtype=np.float64))
     rows = [row for one in found for row in one.genes]
     heads = ["k", "programme", "rank", "gene", "score"]
@@ -487,6 +508,7 @@ def _write(folder: CnmfFolder, found: list[Agreed], summary: dict[str, Any], ask
 
 
 def _print(summary: dict[str, Any], asked: Asked) -> None:
+    """Print the stability and the error for each k, or the summary as JSON."""
     out = asked.out
     if asked.as_json:
         print(outputs.as_json({**summary, "out": str(out)}))

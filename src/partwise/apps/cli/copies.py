@@ -1,7 +1,8 @@
-"""Tasks in copies of this process, for those whose Python would wait for one interpreter.
+"""Parallel tasks in forked copies of this process.
 
-A copy (fork) has all data and imports and its own interpreter; only the results of a task are sent
-back. Threads are used where forks are not safe: on macOS, system libraries may fail in a fork.
+Threads would wait for Python's interpreter lock. A forked process has all data and imports, and its
+own interpreter; only the results of a task are sent back. On other systems than Linux, threads are
+used instead, because forks are not safe there: on macOS, system libraries may fail in a fork.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from partwise.backends.threads import allowed, one_blas_thread, side_by_side
 
 FORKS = sys.platform == "linux"
 
-#: A task is a generator of results; it can be stopped after each result.
+#: Function that yields the results of a task; the task can be stopped after each result.
 Task = Callable[..., Iterator[Any]]
 #: The function that the tasks of this copy run, and the event that stops them.
 _current: tuple[Task, Any]
@@ -33,9 +34,10 @@ def spread(
     got: Callable[[Any], None],
     most: int,
 ) -> None:
-    """Call got(item) for each item of run(*task) of each task, with at most ``most`` in parallel.
+    """Run several tasks in parallel, and call ``got`` with each of their results.
 
-    After an error or an interrupt, the other tasks end with their current item.
+    ``run(*task)`` yields the results of a task. At most ``most`` tasks run at the same time. After
+    an error or interrupt, the other tasks end after their current result.
     """
     copies = min(most, len(tasks))
     if copies < 2 or not FORKS:
@@ -44,9 +46,10 @@ def spread(
     context = get_context("fork")
     stopped = context.Event()
     with warnings.catch_warnings():
-        # Python warns about threads, but BLAS and Partwise start new threads in the copy.
+        # Python warns about forks of a process with threads. Here it is safe, because BLAS and
+        # Partwise start new threads in the copy.
         warnings.simplefilter("ignore", DeprecationWarning)
-        with one_blas_thread:  # setting it in a copy would start all threads of BLAS
+        with one_blas_thread:  # setting the limit in a copy would start all BLAS threads
             begin = (run, stopped, max(1, allowed() // copies))
             pool = ProcessPoolExecutor(copies, context, _begin, begin)
             results = [pool.submit(_whole, task) for task in tasks]

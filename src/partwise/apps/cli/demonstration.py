@@ -1,7 +1,7 @@
-"""``partwise demo``: parts of handwritten digits, by methods of the table and by others.
+"""The command ``demo``: parts of handwritten digits, by many methods.
 
-All see the same data and are scored on the same samples: where a method takes labels, those that
-nobody has labelled.
+All methods use the same data and are scored on the same samples. If a method uses labels, only
+unlabelled samples are scored.
 """
 
 from __future__ import annotations
@@ -44,7 +44,11 @@ HEADING = f"{'method':<22}{'AC':>7}{'NMI':>7}{'seconds':>9}"
 
 @dataclass(frozen=True)
 class Shown:
-    """A name, the estimator for a number of components and a seed, and what it minimises."""
+    """A method of the demonstration.
+
+    ``make`` returns its estimator for a number of components and a seed; ``loss`` describes what it
+    minimises.
+    """
 
     name: str
     make: Callable[[int, int], Any]
@@ -53,10 +57,10 @@ class Shown:
 
 
 def _ours(name: str) -> Shown:
-    """Return a method of the table."""
+    """Return a method of Partwise for the demonstration."""
     method = TABLE[name]
 
-    def make(k: int, seed: int) -> Any:  # a classifier chooses its own number of parts
+    def make(k: int, seed: int) -> Any:  # the classifier chooses its number of parts itself
         return method.make(None if method.names else k, n_clusters=k, seed=seed)
 
     loss = "KL" if method.settings.get("beta_loss") == "kullback-leibler" else "squares"
@@ -88,7 +92,10 @@ print(model.expected_accuracy_, (labels[hidden] == digits.y[hidden]).mean())
 
 @dataclass(frozen=True)
 class Result:
-    """The row of a method. `objective` is ½‖X - WH‖² or the KL divergence, with penalties."""
+    """Scores of one method.
+
+    `objective` is ½‖X - WH‖² or the KL divergence, with penalties.
+    """
 
     name: str
     accuracy: float
@@ -104,7 +111,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Score:
-    """All rows, and their common data."""
+    """Scores of all methods, with the data and settings that they share."""
 
     results: tuple[Result, ...]
     dataset: Dataset = field(repr=False)
@@ -115,7 +122,7 @@ class Score:
 
     @property
     def lead(self) -> str:
-        """Comparison of the classifier with scikit-learn's NMF; "" if either was not run."""
+        """Sentence that compares the classifier with scikit-learn's NMF, or ""."""
         ours, theirs = self._row("classify"), self._row("NMF of scikit-learn")
         if ours is None or theirs is None:
             return ""
@@ -127,7 +134,7 @@ class Score:
 
     @property
     def why(self) -> str:
-        """Reason why k-means on pixels is better than plain NMF; "" if it is not."""
+        """Sentence about why k-means on pixels is better than plain NMF, or ""."""
         pixels, plain = self._row("k-means on pixels"), self._row("nmf")
         if pixels is None or plain is None or pixels.accuracy <= plain.accuracy:
             return ""
@@ -147,11 +154,10 @@ def run(
     step: Callable[[int, str], None] = lambda done, name: None,
     seen: Callable[[Result], None] = lambda row: None,
 ) -> Score:
-    """Run every method of a list (`METHODS`).
+    """Run every method of a list, by default `METHODS`, and return the scores.
 
-    ``step`` gets the number of methods that have ended and the name of the next one, ``seen`` each
-    row. If numba may not compile, the data and the number of iterations are small, since every
-    kernel then runs as Python code.
+    `step` is called with the number of finished methods and the name of the next one. `seen` is
+    called with each result as soon as it is computed.
     """
     methods = METHODS if methods is None else methods
     slow = dataset is None and bool(numba.config.DISABLE_JIT)  # type: ignore[attr-defined]
@@ -189,13 +195,14 @@ def run(
 def _one(
     method: Shown, X: np.ndarray, y: Any, truth: np.ndarray, hidden: np.ndarray, slow: bool
 ) -> Result:
+    """Return the scores of one method."""
     model = method.make(N_COMPONENTS, SEED)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the remark mentions it
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the result's remark reports it
         if slow:
             warnings.simplefilter("ignore", RuntimeWarning)  # kernels that overflow on purpose
             model.set_params(max_iter=FEW_ITERATIONS)
-        else:  # compiles, untimed
+        else:  # compiles kernels, not timed
             method.make(N_COMPONENTS, SEED).set_params(max_iter=20).fit(X, y)
         start = time.perf_counter()
         V = model.fit_transform(X, y)
@@ -208,7 +215,7 @@ def _one(
     else:
         clusters = cluster_representation(V, N_COMPONENTS, random_state=SEED).labels
         parts = model.components_
-        # scikit-learn's error is sqrt(2 · divergence), whatever the loss
+        # scikit-learn reports sqrt(2 * divergence) for every loss
         objective = getattr(model, "objective_", None)
         objective = model.reconstruction_err_**2 / 2 if objective is None else objective
     limit = f"stopped at max_iter={model.max_iter}" if model.n_iter_ >= model.max_iter else ""
@@ -228,7 +235,7 @@ def _one(
 
 
 def page(outcome: Score) -> str:
-    """Return the outcome as one self-contained HTML page."""
+    """Return the scores and pictures of parts as one self-contained HTML page."""
     dataset, results = outcome.dataset, outcome.results
     assert dataset.image_shape is not None
     height, width = dataset.image_shape
@@ -259,7 +266,7 @@ def page(outcome: Score) -> str:
 
 
 def run_demo(asked: Asked) -> None:
-    """Run all methods, write the page, print the scores."""
+    """Run all methods, write the page and print the scores."""
     out = asked.out
     check_target(out, force=asked.force)
     console = Console()
@@ -293,6 +300,9 @@ def run_demo(asked: Asked) -> None:
 
 
 def _line(row: Result) -> None:
-    """Print a row; if no terminal shows the progress, as soon as it is measured."""
+    """Print the scores of one method as soon as they are computed.
+
+    This is used if the output is not a terminal, which would show the progress.
+    """
     scores = f"{row.accuracy:>7.3f}{row.nmi:>7.3f}{row.seconds:>9.2f}"
     print(f"{row.name:<22}{scores}", flush=True)

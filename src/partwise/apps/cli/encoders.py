@@ -17,7 +17,7 @@ from partwise.io.samples import Samples
 
 
 def run_encoders(asked: Asked) -> None:
-    """Print the table of encoders."""
+    """Print the table of pretrained encoders."""
     if asked.as_json:
         fields = "name kind recommended languages megabytes dimensions licence extra model revision"
         rows = [
@@ -36,7 +36,7 @@ def run_encoders(asked: Asked) -> None:
 
 
 def ask_for_download(reading: dict[str, Any]) -> None:
-    """Ask in a terminal whether the weights of ``--encoder`` may be downloaded."""
+    """Ask on a terminal whether the weights of ``--encoder`` may be downloaded."""
     if reading["download"] or reading["offline"]:
         return
     encoder = find_encoder(reading["encoder"])
@@ -49,7 +49,10 @@ def ask_for_download(reading: dict[str, Any]) -> None:
 
 
 def language_advice(samples: Samples, given: Any) -> list[str]:
-    """Return a warning if labels of a class are all in one of several languages."""
+    """Return a warning if all labels of a class are in one of several languages.
+
+    A classifier could then learn the language instead of the class.
+    """
     if samples.whole_texts is None or given is None:
         return []
     notes = language_notes(samples.whole_texts, given)

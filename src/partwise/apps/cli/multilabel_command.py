@@ -17,12 +17,12 @@ from partwise.classify.multilabel import MultilabelClassifier
 from partwise.io.sheets import csv_text
 from partwise.persistence.atomic import write_whole
 
-#: Number of samples to label next.
+#: Number of samples in label_next.csv, which should be labelled next.
 NEXT = 20
 
 
 def label_lists(labels: Any, separator: str) -> list[list[str] | None]:
-    """Split the labels of each sample; None for a sample without any.
+    """Return the list of labels of each sample; None for an unlabelled sample.
 
     Examples
     --------
@@ -35,7 +35,7 @@ def label_lists(labels: Any, separator: str) -> list[list[str] | None]:
 
 
 def run_multilabel(asked: Asked) -> None:
-    """Read, fit and write the results."""
+    """Read the data, fit a multilabel classifier and write the results."""
     refused = {"--method": asked.method not in ("auto", "classify")}
     for name in ("k", "known", "seed_words", "links", "write_back"):
         refused[f"--{name.replace('_', '-')}"] = bool(getattr(asked, name))
@@ -101,7 +101,10 @@ def run_multilabel(asked: Asked) -> None:
 def assignments(
     model: Any, ids: list[str], given: Any, separator: str
 ) -> tuple[list[str], list[list[Any]]]:
-    """Return heading and rows: labels of each sample, given labels, probability of each label."""
+    """Return heading and rows of assignments.csv.
+
+    Each row has the predicted labels, the given labels, and the probability of each label.
+    """
     names = [str(name) for name in model.classes_]
     rows = []
     for i, name in enumerate(ids):
@@ -113,7 +116,7 @@ def assignments(
 
 
 def _table(rows: list[dict[str, Any]]) -> Any:
-    """Return the table of the labels for the console."""
+    """Return the printed table of expected accuracies per label."""
     table = outputs.plain_table("label", "given>", "accuracy>", "F1>")
     for row in rows:
         cells = [str(row["label"]), str(row["positive"])]
@@ -125,6 +128,6 @@ def _table(rows: list[dict[str, Any]]) -> Any:
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row for JSON, without NaN."""
+    """Return a row of expected scores for JSON, with None instead of NaN."""
     values = {k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()}
     return {k: None if v != v else v for k, v in values.items()}

@@ -1,4 +1,4 @@
-"""Run ``partwise studio`` and ``partwise label-studio``."""
+"""The commands ``studio`` and ``label-studio``."""
 
 from __future__ import annotations
 
@@ -15,19 +15,22 @@ NEEDS = "This command needs starlette and uvicorn: pip install 'partwise[studio]
 
 
 def _read(asked: Asked, bar: Bar) -> tuple[work.Task, Path, bool]:
-    """Read the data as the project did before; return its folder, and whether colours are open."""
+    """Return the data as the project read it before, and whether to choose colours.
+
+    The second result is true if the user chose neither --rgb nor --grey.
+    """
     from partwise.apps.studio import server
 
     folder = project_folder(asked.data) if asked.project is None else asked.project
     reading = asked.reading
     open_colours = "rgb" in reading and reading["rgb"] is None
-    if open_colours:  # so that images are read once
+    if open_colours:  # use the project's earlier choice, so that images are read once
         reading["rgb"] = server.chosen_colours(folder)
     return work.read_task(asked, bar), folder, open_colours
 
 
 def run_studio(asked: Asked) -> None:
-    """Read the data, serve the page, and wait for Ctrl-C."""
+    """Read the data, serve the studio's page, and wait for Ctrl-C."""
     try:
         from partwise.studio import start
     except ImportError as error:
@@ -104,7 +107,10 @@ def _begin(task: work.Task, news: str, folder: Path, what: str, errors: Console)
 
 
 def project_folder(data: str) -> Path:
-    """Return ``photos-studio`` next to ``photos/``; for a known data set, in this folder."""
+    """Return the default project folder: ``photos-studio`` next to ``photos/``.
+
+    For a public data set, it is in the current folder.
+    """
     path = Path(data)
     if not path.exists():
         return Path(f"{path.name}-studio")

@@ -1,4 +1,4 @@
-"""Options of the commands in groups, and what was typed, or stands in a file, as values."""
+"""Options of all commands, and functions that parse their values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import typer
 from typer.models import OptionInfo
 
 EMPTY = inspect.Parameter.empty
-#: Options that ``--help`` shows at most; ``--help-all`` shows the rest.
+#: Maximum number of options that ``--help`` shows; ``--help-all`` shows all of them.
 SHOWN = 10
 #: Names of options that are not those of their parameters.
 NAMES = {
@@ -47,7 +47,7 @@ class Asked(SimpleNamespace):
 
 
 def _number(text: str) -> int | str:
-    """Parse the value of ``-k``."""
+    """Parse the value of ``-k``, a positive integer or "auto"."""
     if text == "auto":
         return text
     if not text.isdigit() or int(text) < 1:
@@ -349,21 +349,22 @@ def _documented(text: str) -> dict[str, tuple[str, str, str]]:
     return found
 
 
-#: The arguments of `partwise.io.read_samples`.
+#: Names of the options that are arguments of `partwise.io.read_samples`.
 READS = list(inspect.signature(reading).parameters)
-#: Options that may differ for new data of an existing model.
+#: Names of the options that may differ between training data and new data.
 NEW = "label_column text_column id_column encoding separator sheet skip_rows heading missing"
 NEW += " transpose layer strict embeddings encoder download offline"
 
 
 def command(target: str, names: str) -> Callable[[Callable[..., None]], Any]:
-    """Turn a function that only declares options into a command.
+    """Turn a function that only has a help text into a command.
 
-    ``target`` is the function of `partwise.apps.cli` that does the work, as "module.name",
-    imported when the command runs. It gets one argument, an `Asked`. ``names`` are the options in
-    the order of the help, of which ``--help`` shows the first ten: those of the function, and of
-    `reading` and `shared`. Options that were not typed are taken from a file ``partwise.toml``
-    next to the data.
+    ``target`` is the function that does the work, as "module.name" in `partwise.apps.cli`. It is
+    imported when the command runs. ``names`` are the options in the order of the help, and
+    ``--help`` shows the first ten. ``own`` are options of this command alone, and other default
+    values. Options that the user does not pass are read from a file ``partwise.toml`` next to the
+    data. The options of `READING` are passed to the target as ``reading``, unless it has a
+    parameter of that name.
     """
 
     def add(function: Callable[..., None]) -> Any:
@@ -422,7 +423,7 @@ def _help_all(ctx: typer.Context, wanted: bool) -> None:
 
 
 def from_file(ctx: typer.Context, given: dict[str, Any]) -> list[str]:
-    """Read options that were not typed from ``partwise.toml``; return them as typed words."""
+    """Set options that were not typed from ``partwise.toml``; return them as words."""
     data = Path(given["data"])
     places = [data.parent, *([data] if data.is_dir() else [])]
     path = next((p / "partwise.toml" for p in places if (p / "partwise.toml").is_file()), None)
@@ -446,7 +447,7 @@ def from_file(ctx: typer.Context, given: dict[str, Any]) -> list[str]:
 
 
 def _as_typed(name: str, value: Any, path: Path) -> tuple[Any, list[str]]:
-    """Return a value of the settings file as the command needs it, and as it would be typed."""
+    """Return a value of the settings file for the command, and as command-line words."""
     if name == "set":
         if not isinstance(value, dict):
             raise ValueError(f"{path}: write set as a table: [set], then graph_reg = 1.")
@@ -472,13 +473,13 @@ def _toml(value: Any) -> str:
 
 
 def settings_of(text: list[str] | None) -> dict[str, Any]:
-    """Parse ``["graph_reg=1"]`` to parameters."""
+    """Return the parameters in a list such as ``["graph_reg=1"]``."""
     pairs = _pairs(text, "--set", "NAME=VALUE, for example graph_reg=1")
     return {name: _value(value) for name, value in pairs}
 
 
 def grid_of(text: list[str] | None) -> dict[str, list[Any]]:
-    """Parse ``["graph_reg=1,10"]`` to values to try."""
+    """Return the values to try in a list such as ``["graph_reg=1,10"]``."""
     pairs = _pairs(text, "--grid", "values such as graph_reg=1,10")
     return {name: [_value(part) for part in value.split(",")] for name, value in pairs}
 
@@ -500,14 +501,14 @@ def _value(text: str) -> Any:
 
 
 def two_sides(text: str | None, option: str) -> tuple[int, int] | None:
-    """Parse ``"32"`` or ``"48x32"`` to (height, width)."""
+    """Return (height, width) for a text such as ``"32"`` or ``"48x32"``."""
     return _ends(
         text and text.lower().replace("×", "x"), "x", f"{option} takes a size such as 32 or 48x32"
     )
 
 
 def span(text: str | None, option: str) -> tuple[int, int] | None:
-    """Parse ``"2"`` or ``"1-2"`` to (minimum, maximum)."""
+    """Return (minimum, maximum) for a text such as ``"2"`` or ``"1-2"``."""
     ends = _ends(text, "-", f"{option} takes a range such as 2 or 1-2")
     if ends is not None and ends[0] > ends[1]:
         raise ValueError(f"{option}: the smaller number comes first; got {text!r}.")
@@ -525,18 +526,18 @@ def _ends(text: str | None, sign: str, rule: str) -> tuple[int, int] | None:
 
 
 def names_of(text: str | None) -> tuple[str, ...]:
-    """Split ``"a, b"`` into names."""
+    """Return the names in a comma-separated text."""
     return tuple(name.strip() for name in (text or "").split(",") if name.strip())
 
 
 def numbers_of(text: str | None, option: str) -> list[int]:
-    """Parse ``"5-7"``, ``"5,8"`` or both to sorted numbers."""
+    """Return the sorted numbers in a text such as ``"5-7"`` or ``"5,8"``."""
     spans = [span(part, option) for part in names_of(text)]
     return sorted({k for ends in spans if ends for k in range(ends[0], ends[1] + 1)})
 
 
 def as_reading(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of `partwise.io.read_samples` from the options of a command."""
+    """Return the arguments of `partwise.io.read_samples` for the options of a command."""
     parse = {"size": two_sides, "image_shape": two_sides, "ngrams": span}
     for name in given.keys() & parse.keys():
         given[name] = parse[name](given[name], f"--{name.replace('_', '-')}")

@@ -1,4 +1,4 @@
-"""Output of commands: complete folders, tables, notes and JSON."""
+"""Output of commands: result folders, tables, notes and JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from rich.table import Table
 
 from partwise.persistence.atomic import beside, recover, replace_folder, sweep, write_whole
 
-#: Files that `partwise classify` and `cluster` write; --force replaces a folder of only these.
+#: Files that `partwise classify` and `cluster` write. With --force, only a folder without other
+#: files is replaced.
 FILES = {
     "assignments.csv",
     "label_next.csv",
@@ -30,10 +31,10 @@ FILES = {
 
 
 def check_folder(path: Path, *, force: bool, files: Iterable[str] = FILES) -> None:
-    """Refuse, before any work, a place where the results may not go.
+    """Raise an error if results cannot be written to this folder; call this first.
 
-    A folder that holds other ``files`` is never replaced. Also clears up after runs that were
-    killed.
+    A folder with other files than ``files`` is never replaced. Temporary files of killed runs are
+    removed.
     """
     if path.absolute().parent.is_dir():
         recover(path.absolute())
@@ -44,7 +45,7 @@ def check_folder(path: Path, *, force: bool, files: Iterable[str] = FILES) -> No
 
 
 def check_place(path: Path, files: Iterable[str]) -> list[str]:
-    """Return the contents of a result folder; raise an error if it has any other file."""
+    """Return the names of files in a result folder; raise an error for other files."""
     if not path.absolute().parent.is_dir():
         raise FileNotFoundError(f"The folder {path.parent} for {path.name} does not exist.")
     if path.is_symlink() or (path.exists() and not path.is_dir()):
@@ -60,14 +61,18 @@ def check_place(path: Path, files: Iterable[str]) -> list[str]:
 
 @contextlib.contextmanager
 def whole_folder(path: Path, *, force: bool, files: Iterable[str] = FILES) -> Iterator[Path]:
-    """Yield a temporary folder that replaces `path` on success and is deleted on failure."""
+    """Yield a temporary folder that replaces ``path`` on success.
+
+    The temporary folder is deleted if an error occurs.
+    """
     check_folder(path, force=force, files=files)
     path = path.absolute()
     part = beside(path)
     try:
         part.mkdir()
         yield part
-        check_folder(path, force=force, files=files)  # something may have come meanwhile
+        # another program may have written to it meanwhile
+        check_folder(path, force=force, files=files)
         replace_folder(part, path)
     finally:
         shutil.rmtree(part, ignore_errors=True)
@@ -84,7 +89,7 @@ def write_summary(folder: Path, summary: dict[str, Any], notes: list[str]) -> No
 
 
 def printer(*, stderr: bool = False) -> Console:
-    """Return a console that prints texts unchanged."""
+    """Return a console that prints text without changes or line breaks."""
     return Console(stderr=stderr, highlight=False, markup=False, soft_wrap=True)
 
 
@@ -119,12 +124,16 @@ def stop(console: Console, done: int, total: int, what: str) -> NoReturn:
 
 
 def as_json(content: Any) -> str:
-    """Return content as indented JSON."""
+    """Return content as indented JSON text."""
     return json.dumps(content, indent=2, ensure_ascii=False)
 
 
 def plain_table(*heads: str, **how: Any) -> Table:
-    """Return a table without lines; a head ends in ">" for numbers, in "!" for unbroken names."""
+    """Return a table without lines, with the given column headings.
+
+    A heading that ends in ">" marks a column of numbers, and one that ends in "!" names without
+    breaks.
+    """
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left", **how)
     for head in heads:
         whole, right = head.endswith((">", "!")), head.endswith(">")

@@ -1,4 +1,4 @@
-"""Progress on a terminal: one bar with the time left, nothing where output is piped."""
+"""Progress bar on a terminal, with the remaining time; piped output has none."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from partwise.fitting.callbacks import AVAILABLE
 
 
 def duration(seconds: float) -> str:
-    """Format a duration: "4.2 s", "3 min 24 s" or "2 h 5 min"."""
+    """Return a duration as text, for example "4.2 s", "3 min 24 s" or "2 h 5 min"."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -30,11 +30,15 @@ def duration(seconds: float) -> str:
 
 
 class _Left(TimeRemainingColumn):
-    """The time left, by the finished share or by an estimate of the whole time."""
+    """Column of the progress bar with the remaining time.
 
-    max_refresh = 0.0  # otherwise a new stage shows the time of the last one for half a second
+    It is computed from the finished share, or from an estimate of the total time.
+    """
+
+    max_refresh = 0.0  # otherwise a new stage would show the previous stage's time at first
 
     def render(self, task: Any) -> Text:
+        """Return the remaining time as text."""
         seconds = task.fields.get("seconds")
         if seconds is None:
             return super().render(task)
@@ -43,9 +47,9 @@ class _Left(TimeRemainingColumn):
 
 
 class Bar:
-    """A progress bar on standard error with the current task and the remaining time.
+    """Progress bar on standard error with the current task and the remaining time.
 
-    A context manager; `step` is made for callbacks ``step(done, total, what)``.
+    It is a context manager; `step` has the arguments of callbacks ``step(done, total, what)``.
     """
 
     def __init__(self, console: Console) -> None:
@@ -70,28 +74,28 @@ class Bar:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self.shown:  # else rich before 14 prints an empty line
+        if self.shown:  # otherwise rich before version 14 prints an empty line
             self._progress.stop()
 
     def step(self, done: int, total: int | None, what: str) -> None:
-        """Show a state; a new `what` starts the clock again."""
+        """Show how much of a task is done; a new task ``what`` restarts the clock."""
         if what != self._what:
             self._progress.reset(self._task, total=total, description=what, seconds=None)
             self._what = what
         self._progress.update(self._task, completed=done, total=total)
 
     def start(self, what: str, *, seconds: float | None = None) -> None:
-        """Show a stage of unknown length, with the time that it should take if that is given."""
+        """Show a task of unknown length, with its expected duration if given."""
         self.step(0, None, what)
         self._progress.update(self._task, seconds=seconds)
 
     def note(self, text: str) -> None:
-        """Print a sentence above the bar; nothing if output is piped."""
+        """Print a sentence above the bar, or nothing if output is piped."""
         if self.shown:
             self.console.print(text, markup=False, highlight=False)
 
     def watch(self, model: Any, what: str) -> Callable[[], None]:
-        """Follow a model's `fit` by iterations; the function that is returned ends it."""
+        """Show the iterations of a model's `fit`, and return a function that stops this."""
         self.start(what)
         if not self.shown or not AVAILABLE or not hasattr(model, "set_callbacks"):
             return lambda: None
@@ -100,7 +104,7 @@ class Bar:
 
 
 class _Iterations:
-    """A scikit-learn callback that counts iterations."""
+    """scikit-learn callback that shows the number of iterations in a progress bar."""
 
     def __init__(self, bar: Bar, what: str, total: int) -> None:
         self.bar, self.what, self.total, self.done = bar, what, total, 0

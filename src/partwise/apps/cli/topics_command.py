@@ -1,4 +1,4 @@
-"""The command ``topics``: find topics, write tables and a page."""
+"""The command ``topics``, which finds topics and writes tables and a page."""
 
 from __future__ import annotations
 
@@ -103,6 +103,7 @@ def _page(
     changes: dict[str, pd.DataFrame],
     command: str,
 ) -> str:
+    """Return the HTML page with all topics."""
     samples, rows = final.samples, table.to_dict("records")
     shown = samples.texts or samples.ids
     for row, texts in zip(rows, final.representative(), strict=True):
@@ -118,7 +119,7 @@ def _page(
 
 
 def _time_uri(share: pd.DataFrame, names: list[str]) -> str:
-    """Draw the share of each topic over time, with one panel per topic."""
+    """Return a plot of each topic's share over time, with one panel per topic."""
     columns, k = min(3, len(names)), len(names)
     rows = -(-k // columns)
     figure, grid = new_figure(
@@ -139,6 +140,7 @@ def _time_uri(share: pd.DataFrame, names: list[str]) -> str:
 
 
 def _group_uri(share: pd.DataFrame, names: list[str]) -> str:
+    """Return a heat map of the share of each topic in each group."""
     values = 100 * share.to_numpy()[:, : len(names)]
     figure, axes = new_figure((max(4.2, 2 + 0.45 * len(names)), max(1.6, 0.7 + 0.3 * len(share))))
     picture = axes.imshow(values, aspect="auto", vmin=0)
@@ -149,7 +151,7 @@ def _group_uri(share: pd.DataFrame, names: list[str]) -> str:
 
 
 def _tree_uri(found: Topics) -> str:
-    """Draw which topics are similar."""
+    """Return a dendrogram of the similarity of topics."""
     from scipy.cluster.hierarchy import dendrogram
 
     figure, axes = new_figure((7.2, 0.6 + 0.28 * len(found.parts)))
