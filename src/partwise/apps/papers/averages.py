@@ -1,4 +1,7 @@
-"""Comparison of measured averages with printed ones, and the cause of each difference."""
+"""Comparison of measured averages with averages printed in a paper.
+
+Each difference is listed with its cause, if a cause is known.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,13 @@ from partwise.apps.papers.protocol import Cause, Method, Printed, Protocol
 from partwise.apps.papers.summary import Stat, Summary
 from partwise.apps.papers.trials import NO_LABELS
 
-NEAR = 3.0  # largest difference, in points, that counts as reproduced
+# largest difference from the printed average, in percentage points, that counts as reproduced
+NEAR = 3.0
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A printed average and the measured average over the same rows, in one variant."""
+    """A printed average of a paper's table, with the average measured for it."""
 
     table: str
     metric: str
@@ -28,8 +32,8 @@ class Comparison:
     printed: float
     printed_se: float
     stat: Stat
-    settings: str = ""  # their source: print, program or choice
-    contradicts: bool = False  # a setting or the label budget contradicts the paper
+    settings: str = ""  # source of the method's settings: "print", "program" or "choice"
+    contradicts: bool = False  # a setting or the number of labels contradicts the paper
 
     @property
     def gap(self) -> float:
@@ -38,25 +42,28 @@ class Comparison:
 
     @property
     def near(self) -> bool:
-        """True if the average is reproduced."""
+        """True if the measured average is within `NEAR` points of the printed one."""
         return abs(self.gap) <= NEAR
 
     @property
     def noise(self) -> bool:
-        """True if the gap is at most `CLEAR` combined standard errors."""
+        """True if the difference is at most `CLEAR` combined standard errors."""
         return abs(self.gap) <= CLEAR * math.hypot(self.stat.se, self.printed_se)
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """Identifier of the printed average, which is the same for all variants."""
+        """Identifier of the printed average.
+
+        It does not depend on the variant of the settings.
+        """
         return self.table, self.metric, self.method, self.budget
 
 
 def compared_columns(protocol: Protocol) -> list[tuple[str, Method]]:
-    """List the (metric, method) of the printed averages that a table is compared with.
+    """Return metric and method of the printed averages with which a table is compared.
 
-    If an earlier table prints the same column, only that table compares it. A table of other data
-    than the paper's is not compared.
+    If an earlier table prints the same column, only that table compares it. A table whose data
+    differ from the paper's is not compared.
     """
     if not protocol.comparable or protocol.kind == "figure":
         return []
@@ -69,7 +76,7 @@ def compared_columns(protocol: Protocol) -> list[tuple[str, Method]]:
 
 
 def comparisons(summary: Summary) -> list[Comparison]:
-    """Compare all averages of a table that have runs, for every number of labels."""
+    """Return comparisons with all printed averages of a table that were measured."""
     protocol, found = summary.protocol, []
     ours = {b.name for b in protocol.budgets if not b.printed}
     for metric, method in compared_columns(protocol):
@@ -91,7 +98,7 @@ def comparisons(summary: Summary) -> list[Comparison]:
 def printed_average(
     summary: Summary, metric: str, method: str, budget: str = NO_LABELS
 ) -> float | None:
-    """Average the printed means over the rows of this column that were run.
+    """Return the mean of the printed values over the rows of a table that were run.
 
     If all rows were run, the result equals the printed average up to rounding.
     """
@@ -107,7 +114,8 @@ def printed_average(
 def printed_error(summary: Summary, metric: str, method: str) -> float:
     """Return the standard error of a printed average.
 
-    It comes from the printed standard deviations, or from ours if the paper prints none.
+    It comes from the printed standard deviations, or from the measured ones if the paper prints
+    none.
     """
     protocol, sds = summary.protocol, list[float]()
     for data, k in summary.rows():
@@ -122,11 +130,11 @@ def printed_error(summary: Summary, metric: str, method: str) -> float:
 
 @dataclass(frozen=True)
 class Miss:
-    """An average that is not reproduced, with its cause.
+    """A printed average that was not reproduced, with the cause of the difference.
 
     ``whose`` is "noise", "ours", "not printed" or "print" if this cause is demonstrated: another
-    variant reproduces the average, or a computation shows an identity. Otherwise it is "open", or
-    "too few runs".
+    variant of the settings reproduces the average, or a computation shows that two methods are
+    identical. Otherwise it is "open", or "too few runs".
     """
 
     comparison: Comparison
@@ -137,10 +145,11 @@ class Miss:
 def misses(
     every: list[Comparison], main: list[Comparison], causes: tuple[Cause, ...], quick: bool = False
 ) -> list[Miss]:
-    """List every average of the main variant that is not reproduced, with its cause.
+    """Return every printed average that was not reproduced, with its cause.
 
-    ``every`` holds the measured averages of all variants and label budgets. A ``quick`` run has
-    only some of the declared runs, so it shows no causes.
+    ``main`` contains the measured averages with the main settings, and ``every`` those with all
+    variants of settings and numbers of labels. A ``quick`` run has only some of the declared runs,
+    so it shows no causes.
     """
     found = []
     for c in (c for c in main if not c.near):
@@ -154,7 +163,7 @@ def misses(
 def _why(
     missed: Comparison, every: list[Comparison], shown: list[tuple[str, str]]
 ) -> tuple[str, str]:
-    """Return whose cause it is, with the numbers that demonstrate it."""
+    """Return the cause of a difference, with the numbers that demonstrate it."""
     back = [c for c in every if c.key == missed.key and _reproduces(c, missed)]
     words = " ".join(_words(c, missed) for c in back[:2])
     if missed.noise:
@@ -165,7 +174,10 @@ def _why(
 
 
 def _by_cause(cause: Cause, missed: Comparison, every: list[Comparison]) -> tuple[str, str]:
-    """Return a cause with the numbers that demonstrate it; "open" if they do not."""
+    """Return one possible cause, with its numbers.
+
+    "open" if they do not demonstrate it.
+    """
     shown_by = [c for c in every if _matches_cause(c, missed, cause)] if cause.compares else []
     shown = cause.identity or any(_reproduces(c, missed) for c in shown_by)
     numbers = [_words(c, missed) for c in shown_by] or ["[0 runs]"] * cause.compares
@@ -173,8 +185,8 @@ def _by_cause(cause: Cause, missed: Comparison, every: list[Comparison]) -> tupl
 
 
 def _reproduces(c: Comparison, missed: Comparison) -> bool:
-    """Return whether other runs over the same rows reproduce the average."""
-    other = c.stat != missed.stat  # variants may share one run
+    """Return whether other runs for the same rows reproduce the printed average."""
+    other = c.stat != missed.stat  # two variants of the settings may share the same runs
     return other and (c.near or c.noise) and abs(c.printed - missed.printed) < 0.05
 
 
@@ -186,25 +198,26 @@ def _matches_cause(c: Comparison, missed: Comparison, cause: Cause) -> bool:
 
 
 def _words(c: Comparison, missed: Comparison) -> str:
-    """Describe a measured average in a few words."""
+    """Return a measured average as text, with the settings in which it differs."""
     parts = [c.method] if c.method != missed.method else []
     parts += [f'variant "{c.variant}"'] if c.variant != missed.variant else []
     parts += [c.budget] if c.budget not in (missed.budget, NO_LABELS) else []
     number = with_error(c.stat, c.metric)
-    if c.method == missed.method and abs(c.printed - missed.printed) >= 0.05:  # fewer rows
+    # it covers fewer rows of the table
+    if c.method == missed.method and abs(c.printed - missed.printed) >= 0.05:
         number += f" over rows with a printed average of {c.printed:.1f}"
     return f"[{', '.join(parts)}: {number}]"
 
 
 def number(value: float, metric: str) -> str:
-    """Format a number with the digits that its metric needs."""
+    """Return a number as text with the digits that its metric needs."""
     if metric.startswith(("sparseness", "own")):
         return f"{value:.3f}"
     return f"{value:.3g}" if metric in ("seconds", "distance", "ray") else f"{value:.1f}"
 
 
 def with_error(stat: Stat | None, metric: str) -> str:
-    """Format a mean with its standard error, if it has one."""
+    """Return a mean and its standard error, if it has one, as text."""
     if stat is None:
         return ""
     text = number(stat.mean, metric)
@@ -212,7 +225,7 @@ def with_error(stat: Stat | None, metric: str) -> str:
 
 
 def printed_words(printed: Printed | None) -> str:
-    """Format a printed number with its own digits."""
+    """Return a printed number as text with as many digits as in the paper."""
     if printed is None:
         return "–"
     text = f"{printed.mean:.{printed.decimals}f}"

@@ -1,4 +1,4 @@
-"""Verdicts on the papers' claims: in the printed table, and in the measured results.
+"""Verdicts on the papers' claims, from printed and from measured numbers.
 
 Each claim has a threshold that separates "holds" from "fails". The verdict is "undecided" if the
 measured difference is within `CLEAR` standard errors of the threshold. Differences are paired: two
@@ -26,13 +26,14 @@ Claim = dict[str, Any]
 CLEAR = 2.0  # standard errors beyond which a difference is clear
 HOLDS, FAILS, UNDECIDED, NOT_RUN = "holds", "fails", "undecided", "not run"
 OPPOSITE = {HOLDS: FAILS, FAILS: HOLDS}
-WORTH = 100  # if more runs per row are needed, two methods count as level
+# number of runs per row above which two methods are reported as equal instead of undecided
+WORTH = 100
 
 
 class Finding(NamedTuple):
-    """The distance of each comparison from its threshold, positive if the claim holds.
+    """Distances of a claim's comparisons from their thresholds; positive if it holds.
 
-    `together` judges the distances, unless the rule gives a ``state``.
+    `together` computes the verdict from the distances, unless a rule sets ``state`` itself.
     """
 
     distances: list[Stat]
@@ -42,23 +43,23 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict on a claim; ``printed`` is None if the paper prints no numbers for it."""
+    """Verdict on a claim of a paper; ``printed`` is None if the paper has no numbers."""
 
     text: str
     budget: str
     printed: bool | None
     measured: str
     detail: str
-    counted: bool = True  # False if data or label budget differ from the paper's
+    counted: bool = True  # False if data or number of labels differ from the paper's
     sentence: str = ""  # the printed sentence that the claim is part of
 
 
 def judge(summary: Summary, others: dict[str, Summary] | None = None) -> list[Verdict]:
-    """Judge every claim of a protocol, once for each label budget.
+    """Return a verdict on every claim about a table, for each number of labels.
 
-    A claim that lists other variants in ``also`` depends on a setting that the paper does not
-    print. It is judged in each of these variants, whose results are in ``others`` by name. It is
-    undecided unless all variants agree.
+    A claim that lists other variants of the settings in ``also`` depends on a setting that the
+    paper does not print. It is judged in each of these variants, whose results are in ``others`` by
+    name. It is undecided unless all variants agree.
     """
     theirs = {NO_LABELS} | {b.name for b in summary.protocol.budgets if b.printed}
     verdicts = []
@@ -89,7 +90,7 @@ def _judged(summary: Summary | None, claim: Claim, budget: str) -> tuple[str, st
 
 
 def outlook(distances: list[Stat]) -> str:
-    """Estimate how many runs per row would decide a claim.
+    """Return a sentence about how many runs per row would decide a claim.
 
     The estimate assumes that the means and the standard deviations do not change.
     """
@@ -106,7 +107,7 @@ def outlook(distances: list[Stat]) -> str:
 
 
 def decide(distance: float, se: float, *, against: float = CLEAR) -> str:
-    """Return the verdict on a distance from a threshold.
+    """Return "holds", "fails" or "undecided" for a distance from a threshold.
 
     A claim fails if the distance is negative by more than ``against`` standard errors. This limit
     is larger for one of several comparisons.
@@ -155,7 +156,7 @@ def _printed(protocol: Protocol, claim: Claim) -> bool | None:
 
 
 def _printed_gap(protocol: Protocol, claim: Claim, k: str) -> float | None:
-    """Return the smallest printed lead over a rival at one K."""
+    """Return the smallest printed lead of a method over its rivals, at K clusters."""
     names = (claim["method"], *claim["over"])
     own, *others = (protocol.printed_value(claim["metric"], k, name) for name in names)
     sign = -1.0 if claim.get("lower") else 1.0
@@ -164,7 +165,7 @@ def _printed_gap(protocol: Protocol, claim: Claim, k: str) -> float | None:
 
 
 def _leads(summary: Summary, claim: Claim, budget: str, *, every_k: bool) -> Leads:
-    """Return the lead over each rival, on average or at each (data, K)."""
+    """Return a method's lead over each rival, on average or per data set and K."""
     metric, scope = claim["metric"], summary.protocol.view.get("score", "all")
     sign = -1.0 if claim.get("lower") else 1.0
     own = sign * summary.column(claim["method"], metric, budget, scope)
@@ -186,6 +187,7 @@ Leads = list[tuple[str, tuple[str, int] | None, Stat]]
 
 
 def _beats(summary: Summary, claim: Claim, budget: str) -> Finding | None:
+    """Judge the claim that a method is better than each of its rivals."""
     leads = _leads(summary, claim, budget, every_k=bool(claim.get("every_k")))
     if not leads:
         return None
@@ -221,19 +223,22 @@ def _most(summary: Summary, claim: Claim, budget: str) -> Finding | None:
 
 
 def _in_errors(lead: Stat) -> float:
-    """Return a lead in units of its standard error."""
+    """Return the lead of a method divided by the standard error of the lead."""
     return lead.mean / lead.se if lead.se > 0 else math.copysign(math.inf, lead.mean)
 
 
 def _at(row: tuple[str, int] | None) -> str:
+    """Return the words " at (data) K=(number)", or "" for an average."""
     return "" if row is None else f" at {row[0]} K={row[1]}"
 
 
 def _with_error(stat: Stat) -> str:
+    """Return a difference with its standard error as text."""
     return f"{stat.mean:+.3g}" + ("" if math.isnan(stat.se) else f" ± {stat.se:.2g}")
 
 
 def _gap(summary: Summary, claim: Claim, budget: str) -> Finding | None:
+    """Judge the claim that a method is better than a rival by some points."""
     names = (claim["method"], claim["over"][0])
     lead = paired_stat(*(summary.column(n, claim["metric"], budget) for n in names))
     if lead is None:
@@ -245,7 +250,7 @@ def _gap(summary: Summary, claim: Claim, budget: str) -> Finding | None:
 
 
 def _sweep(summary: Summary, claim: Claim, budget: str) -> list[tuple[float, str]]:
-    """List the (value, column) pairs of a claim's sweep that have results, in order."""
+    """Return the tried values of a parameter that have results, with their columns."""
     low, high = claim.get("range", (-np.inf, np.inf))
     pairs = []
     for column in summary.protocol.method(claim["method"]).columns():
@@ -262,9 +267,9 @@ def _spread(columns: list[pd.Series]) -> Stat | None:
 
 
 def _level(summary: Summary, claim: Claim, budget: str) -> Finding | None:
-    """Judge whether averages differ by at most ``within`` points.
+    """Judge the claim that averages differ by at most ``within`` points.
 
-    The averages are those of some methods, or those of a sweep on each data set.
+    The averages are those of several methods, or of several parameter values on each data set.
     """
     sweep = claim["type"] == "stable"
     names = [n for _, n in _sweep(summary, claim, budget)] if sweep else claim["over"]
@@ -280,7 +285,7 @@ def _level(summary: Summary, claim: Claim, budget: str) -> Finding | None:
 
 
 def _trend(summary: Summary, claim: Claim, budget: str) -> Finding | None:
-    """Judge the change from the first to the last value of a sweep or label budget."""
+    """Judge the change between the first and last parameter value or label number."""
     if claim["type"] == "budget_trend":
         ends = [(b, claim["method"], b) for b in summary.budgets()]
     else:
@@ -298,7 +303,7 @@ def _trend(summary: Summary, claim: Claim, budget: str) -> Finding | None:
 
 
 class History(NamedTuple):
-    """The iterations of a run, the objective after each, and the seconds per iteration."""
+    """Iterations of a run, the objective after each, and the seconds per iteration."""
 
     at: Any
     values: Any
@@ -308,7 +313,7 @@ class History(NamedTuple):
 def histories(
     summary: Summary, method: str, budget: str
 ) -> Iterator[tuple[tuple[str, int, int], History]]:
-    """Yield ((data, K, run), `History`) of a method's runs."""
+    """Yield data set, K and number of each run of a method, with its `History`."""
     for result in summary.results:
         cell, kept = result["cell"], result.get("history")
         if cell["method"] == method and kept and cell["budget_name"] in (budget, NO_LABELS):
@@ -320,6 +325,7 @@ def histories(
 
 
 def _series(values: dict[tuple[str, int, int], float]) -> pd.Series:
+    """Return values by (data, K, run) as a pandas series."""
     return pd.Series(values, dtype=float).rename_axis(POINT) if values else NOTHING
 
 
@@ -334,12 +340,13 @@ def _done(summary: Summary, method: str, budget: str, by: int) -> pd.Series:
 
 
 def _by_data(values: pd.Series) -> dict[str, Stat]:
+    """Return the mean and the standard error of values on each data set."""
     found = {str(data): over_rows(part) for data, part in values.groupby(level="data")}
     return {data: stat for data, stat in found.items() if stat}
 
 
 def _converged(summary: Summary, claim: Claim, budget: str) -> Finding | None:
-    """Judge how much of the decrease is done by an iteration, or compare it with a rival's."""
+    """Judge how much of the objective's decrease is done by a given iteration."""
 
     def words(done: pd.Series) -> str:
         shares = ((d, s.mean, s.se) for d, s in _by_data(done).items())
@@ -353,7 +360,7 @@ def _converged(summary: Summary, claim: Claim, budget: str) -> Finding | None:
         return None
     line = 100.0 * (1.0 - claim.get("within", 0.0))
     detail = f"of the fall after iteration 1, {by} iterations do {words(done)}"
-    for rival in claim.get("over", []):  # as fast: no clear difference
+    for rival in claim.get("over", []):  # a rival is as fast if there is no clear difference
         other = _done(summary, rival, budget, by)
         detail += f"; {rival} {words(other)}"
         done, line = done - other, -100.0 * claim["margin"]
@@ -362,7 +369,7 @@ def _converged(summary: Summary, claim: Claim, budget: str) -> Finding | None:
 
 
 def seconds_until(summary: Summary, method: str, budget: str, within: float) -> pd.Series:
-    """Return the seconds until the objective is within a share of the run's lowest value."""
+    """Return the seconds until a run's objective is close to its lowest value."""
     found = {}
     for point, (at, values, each) in histories(summary, method, budget):
         near = np.flatnonzero(values <= (1.0 + within) * values.min())

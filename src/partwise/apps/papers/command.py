@@ -1,4 +1,4 @@
-"""Command ``partwise reproduce``."""
+"""The command ``partwise reproduce``."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from partwise.apps.papers.trials import Selection
 
 DEFAULT_OUT = Path("partwise-results")
-MISSING_PACKAGE = "ImportError: "  # start of the reason if an extra is missing
-Failed = dict[str, dict[str, str]]  # the reason of each failed run, by table
+MISSING_PACKAGE = "ImportError: "  # how the reason begins if an optional package is missing
+Failed = dict[str, dict[str, str]]  # for each table, the reason why each failed run failed
 
 
 def reproduce(
@@ -80,7 +80,7 @@ def reproduce(
 
         write(export, Path(name))
         return
-    if name.endswith(".toml"):  # its folder may hold the estimators
+    if name.endswith(".toml"):  # the folder of the file may contain the user's estimators
         sys.path.insert(0, str(Path(name).resolve().parent))
     from partwise.apps.papers.protocol import expand
 
@@ -99,7 +99,7 @@ def reproduce(
 def _plans(
     wanted: list[str], runs: int | None, methods: str, variant: str, *, quick: bool
 ) -> dict[str, Selection]:
-    """Return the part of each table to run; leave out tables without the wanted methods."""
+    """Return which runs of each table to compute, for the user's options."""
     from partwise.apps.papers.protocol import load_protocol
     from partwise.apps.papers.trials import Selection
 
@@ -120,7 +120,7 @@ def _plans(
 
 
 def _run(plans: dict[str, Selection], jobs: int | None, out: Path, home: str | None) -> Failed:
-    """Run the missing cells, and return the failed cells of each table with the reasons."""
+    """Compute the missing runs, and return the reasons of failed runs by table."""
     from partwise.apps.papers import runner
 
     errors, failed = Console(stderr=True), Failed()
@@ -143,7 +143,7 @@ def _run(plans: dict[str, Selection], jobs: int | None, out: Path, home: str | N
 def _write(
     wanted: list[str], out: Path, home: str | None, failed: Failed, *, as_json: bool
 ) -> None:
-    """Write the pages, and print one table's numbers, or one line per table."""
+    """Write result pages, and print the numbers of one table or a line per table."""
     from partwise.apps.papers import results_page as page
     from partwise.apps.papers.document import Section, to_text
     from partwise.apps.papers.store import Store
@@ -169,7 +169,7 @@ def _write(
 
 
 def _report(console: Console, name: str, outcome: Outcome, home: str | None) -> None:
-    """Print which cells were left out or failed, with the reasons."""
+    """Print which methods or data sets were left out and which runs failed, and why."""
     from partwise import datasets
     from partwise.apps.papers.runner import ABSENT
 
@@ -178,7 +178,7 @@ def _report(console: Console, name: str, outcome: Outcome, home: str | None) -> 
         if reason == ABSENT:
             try:
                 datasets.load(left_out, data_home=home)
-            except FileNotFoundError as error:  # its text says where to get the data
+            except FileNotFoundError as error:  # the error message states where to get the data
                 console.print(str(error), markup=False)
     for reason, count in sorted(Counter(outcome.failed.values()).items()):
         lacks = reason.startswith(MISSING_PACKAGE)

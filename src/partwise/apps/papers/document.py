@@ -1,7 +1,8 @@
-"""A small document of headings, paragraphs, tables and pictures, as Markdown, HTML or text.
+"""A simple document model that is written as Markdown, HTML or text.
 
-A table is a data frame of strings. A cell may have several lines. If a cell contains the name of a
-section, the name becomes a link.
+A document consists of headings, paragraphs, tables and pictures. A table is a data frame of
+strings, whose cells may have several lines. A cell that contains the name of a section becomes a
+link to it.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ import pandas as pd
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-FAR = "▲"  # marks a number that is far from the printed one
+FAR = "▲"  # marker of a measured number that is far from the printed one
 LINK = re.compile(r"(?:cnmf|lcf|gnmf|nmfdc|cdnmf)/[a-z]+\d+")
-#: The first words of a line in a cell, by the style of the line.
+#: CSS class of a line in a table cell, chosen by the first word of the line.
 STYLES = {
     "yes": ("holds", "yes"),
     "no": ("fails", "no", "open"),
@@ -30,7 +31,7 @@ STYLES = {
 
 @dataclass
 class Picture:
-    """A figure: the text of the SVG, and its file."""
+    """A figure of a document: its file, its SVG text and its caption."""
 
     file: str
     svg: str
@@ -39,7 +40,7 @@ class Picture:
 
 @dataclass
 class Fold:
-    """Blocks that are hidden until a click; in Markdown, blocks under a heading."""
+    """Part of a page that is hidden until a click; in Markdown, a part with a heading."""
 
     title: str
     blocks: list[Block]
@@ -50,7 +51,7 @@ Block: TypeAlias = "str | pd.DataFrame | Picture | list[str] | Fold"
 
 @dataclass
 class Section:
-    """A part with a heading; ``anchor`` is its link target, and ``line`` its short result."""
+    """Section of a page, with its link target ``anchor`` and a one-line result."""
 
     title: str
     anchor: str
@@ -59,18 +60,18 @@ class Section:
 
 
 def table(rows: Any, header: list[str]) -> pd.DataFrame:
-    """Return a table of strings."""
+    """Return rows of any values as a table of strings."""
     return pd.DataFrame([[str(cell) for cell in row] for row in rows], columns=header, dtype=str)
 
 
 def style(line: str) -> str:
-    """Return the style of a line of a cell."""
+    """Return the CSS class of a line in a table cell."""
     found = (name for name, words in STYLES.items() if line.split(" ")[0] in words)
     return "no" if FAR in line else next(found, "")
 
 
 def long_columns(grid: pd.DataFrame) -> set[int]:
-    """Return the columns that hold sentences; they are aligned to the left."""
+    """Return the columns that contain sentences, which are aligned to the left."""
     longest = [
         max((len(line) for cell in grid.iloc[:, i] for line in cell.split("\n")), default=0)
         for i in range(grid.shape[1])
@@ -84,6 +85,7 @@ def to_markdown(section: Section) -> str:
 
 
 def _markdown(blocks: list[Block]) -> list[str]:
+    """Return the blocks of a section as Markdown texts."""
     parts = []
     for block in blocks:
         if isinstance(block, str):
@@ -100,6 +102,7 @@ def _markdown(blocks: list[Block]) -> list[str]:
 
 
 def _markdown_table(grid: pd.DataFrame) -> str:
+    """Return a table as Markdown."""
     left = long_columns(grid) | {0}
     lines = [list(grid.columns), ["---" if i in left else "---:" for i in range(grid.shape[1])]]
     lines += [[_markdown_cell(cell) for cell in row] for row in grid.to_numpy().tolist()]
@@ -107,13 +110,14 @@ def _markdown_table(grid: pd.DataFrame) -> str:
 
 
 def _markdown_cell(cell: str) -> str:
+    """Return a table cell as Markdown, with links to sections."""
     lines = cell.replace("|", "\\|").split("\n")
     linked = (f"[{x}](papers/{x.split('/')[0]}.md)" if LINK.fullmatch(x) else x for x in lines)
     return "<br>".join(linked)
 
 
 def to_text(section: Section, *, width: int = 100) -> str:
-    """Return headings and tables as aligned text for a terminal, without folds and paragraphs.
+    """Return headings and tables of a section as aligned text for a terminal.
 
     A table that is too wide loses its last columns. It is left out if even one column is too wide.
     """
@@ -133,6 +137,7 @@ def to_text(section: Section, *, width: int = 100) -> str:
 
 @cache
 def _environment() -> Environment:
+    """Return the Jinja environment with the functions that the page template uses."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     made = Environment(

@@ -1,4 +1,4 @@
-"""Export of a table's main protocol to one file: ``partwise reproduce --export``."""
+"""Export of a table's settings to one file, for ``partwise reproduce --export``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from partwise.apps.papers.store import write_whole
 
 
 def export(name: str, path: Path) -> None:
-    """Write the main protocol of a table to a new file."""
+    """Write the main settings of a paper's table to a new TOML file."""
     if path.suffix != ".toml":
         raise ValueError(f"the file must end in .toml, got {str(path)!r}")
     protocol = load_protocol(name).under()
@@ -27,7 +27,7 @@ def export(name: str, path: Path) -> None:
 
 
 def as_toml(protocol: Protocol, file: str = "mine.toml") -> str:
-    """Return the protocol in its current variant as the text of one TOML file."""
+    """Return the settings of a table, in their current variant, as TOML text."""
     runs = {"printed": protocol.runs_printed, "default": protocol.runs()}
     top = {
         "title": protocol.title,
@@ -57,14 +57,17 @@ def _changed(entry: Any) -> dict[str, Any]:
 
 
 def _lines(values: dict[str, Any]) -> str:
+    """Return settings as lines of TOML."""
     return "".join(f"{_key(key)} = {_value(value)}\n" for key, value in values.items())
 
 
 def _key(key: str) -> str:
+    """Return a key as TOML, with quotes if it needs them."""
     return key if re.fullmatch("[A-Za-z0-9_-]+", key) else json.dumps(key, ensure_ascii=False)
 
 
 def _value(value: Any) -> str:
+    """Return a Python value as TOML."""
     if isinstance(value, dict):
         inner = ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items())
         return f"{{ {inner} }}" if inner else "{}"

@@ -31,7 +31,7 @@ DASHED = [style.replace("-", "--") for style in SOLID]
 
 
 def draw_figures(summary: Summary) -> dict[str, Figure]:
-    """Draw the figures of a protocol, by file stem; empty if it has no figures.
+    """Return the figures of a paper's table or figure, by the name of their files.
 
     Without results, a figure with printed columns shows only the printed numbers.
     """
@@ -53,6 +53,7 @@ def svg(figure: Figure) -> str:
 
 
 def _new(columns: int, rows: int = 1, size: tuple[float, float] = (5.2, 3.8)) -> tuple[Figure, Any]:
+    """Return a figure with a grid of axes."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
@@ -60,7 +61,7 @@ def _new(columns: int, rows: int = 1, size: tuple[float, float] = (5.2, 3.8)) ->
 
 
 def _curves(summary: Summary) -> dict[str, Figure]:
-    """Draw one figure for each label budget and metric."""
+    """Return one plot of means for each number of labels and each metric."""
     protocol, figures = summary.protocol, {}
     by_clusters = protocol.view["x"] == "clusters"
     sets = [None] if by_clusters else summary.sets()
@@ -88,13 +89,14 @@ def _curves(summary: Summary) -> dict[str, Figure]:
 
 
 def _plot(ax: Axes, frame: pd.DataFrame, styles: list[str], **settings: Any) -> None:
+    """Plot a data frame as one curve per column."""
     if not frame.empty:
         colours = [f"C{i}" for i in range(frame.shape[1])]
         frame.plot(ax=ax, style=styles[: frame.shape[1]], color=colours, ms=4, **settings)
 
 
 def _means(summary: Summary, metric: str, budget: str, data: str | None) -> pd.DataFrame:
-    """Return each method's means by number of clusters, or by the value of a parameter."""
+    """Return the means of each method by number of clusters or parameter value."""
     view, found = summary.protocol.view, dict[str, dict[float, float]]()
     low, high = view.get("range", (-np.inf, np.inf))
     for method in summary.protocol.methods:
@@ -123,7 +125,7 @@ def _printed(summary: Summary, metric: str) -> pd.DataFrame:
 
 
 def _budgets(summary: Summary) -> dict[str, Figure]:
-    """Draw the accuracy of a method against the share of labels, with one curve per K."""
+    """Return a plot of accuracy against the share of labels, with one curve per K."""
     protocol = summary.protocol
     figure, axes = _new(1, size=(6.5, 4.5))
     method, metric = protocol.methods[0].name, protocol.metrics[0]
@@ -142,7 +144,7 @@ def _budgets(summary: Summary) -> dict[str, Figure]:
 
 
 def _convergence(summary: Summary) -> dict[str, Figure]:
-    """Draw the objective against the iterations."""
+    """Return plots of the objective against the number of iterations."""
     sets, names = summary.sets(), [m.name for m in summary.protocol.methods]
     figure, axes = _new(len(names), len(sets), size=(3.8, 2.9))
     for ax, (data, name) in zip(axes.flat, itertools.product(sets, names), strict=True):
@@ -155,7 +157,7 @@ def _convergence(summary: Summary) -> dict[str, Figure]:
 
 
 def _closeness(summary: Summary) -> dict[str, Figure]:
-    """Draw how far each method is from its lowest objective, against seconds."""
+    """Return plots of the distance from the lowest objective, against seconds."""
     sets = summary.sets()
     figure, axes = _new(len(sets), size=(4.2, 3.6))
     for ax, data in zip(axes[0], sets, strict=True):
@@ -173,7 +175,7 @@ def _closeness(summary: Summary) -> dict[str, Figure]:
 
 
 def _basis(summary: Summary) -> dict[str, Figure]:
-    """Draw sparseness against iterations, and the parts after one number of iterations."""
+    """Return plots of sparseness against iterations, and pictures of the parts."""
     view, columns = summary.protocol.view, 5
     height, width = view["image"]
     figures = _curves(summary)
@@ -197,7 +199,7 @@ def _basis(summary: Summary) -> dict[str, Figure]:
 
 
 def _points(summary: Summary) -> dict[str, Figure]:
-    """Draw the points of the first run with the basis vectors of each method."""
+    """Return a plot of samples in the plane, with the basis vectors of each method."""
     shown = [r for r in summary.results if r["cell"]["run"] == 0 and "points" in r]
     if not shown:
         return {}

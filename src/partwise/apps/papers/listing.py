@@ -1,4 +1,4 @@
-"""The output of ``partwise reproduce --list``: every table and figure with its time."""
+"""Output of ``partwise reproduce --list``: all tables and figures with their time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from partwise.apps.papers.static_tables import PLAIN
 
 
 def print_list(data_home: str | None, jobs: int | None, *, as_json: bool) -> None:
-    """Print every table and figure with the time of our runs, divided by the processes."""
+    """Print every table and figure with its expected running time.
+
+    The times are those of the authors' own runs, divided by the number of processes.
+    """
     source = resources.files("partwise.apps.papers") / "timings.toml"
     seconds, workers = tomllib.loads(source.read_text(encoding="utf-8")), jobs or cpu_count()
     rows = [_row(name, seconds.get(name), workers, data_home) for name in names()]
@@ -40,6 +43,7 @@ def print_list(data_home: str | None, jobs: int | None, *, as_json: bool) -> Non
 
 
 def _row(name: str, seconds: list[int] | None, workers: int, home: str | None) -> dict[str, Any]:
+    """Return what the list shows about one table or figure."""
     protocol = load_protocol(name)
     return {
         "name": name,
@@ -55,7 +59,7 @@ def _row(name: str, seconds: list[int] | None, workers: int, home: str | None) -
 
 
 def words(seconds: float | None) -> str:
-    """Format a duration in seconds, minutes or hours."""
+    """Return a duration as text in seconds, minutes or hours."""
     if seconds is None or seconds < 90:
         return "" if seconds is None else f"{max(1, round(seconds))} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

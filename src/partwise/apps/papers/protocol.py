@@ -1,8 +1,9 @@
-"""Protocols: the settings of a table or figure of a paper, and the printed numbers.
+"""Protocols: the settings of a paper's table or figure, and the printed numbers.
 
-A protocol is a TOML file. With ``runs_of`` it shows the runs of another protocol in a different
-way, for example as a figure or with a second metric. Such a file holds only the settings that
-differ. The name of a stored result contains a hash of all settings that the result depends on.
+A protocol is a TOML file. With the key ``runs_of`` it shows the runs of another protocol in a
+different way, for example as a figure or with a second metric. Such a file contains only the
+settings that differ. The name of a stored result contains a hash of all settings that the result
+depends on.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 PAPERS = ("cnmf", "lcf", "gnmf", "nmfdc", "cdnmf")
-VARIANTS = "variants.toml"  # the variants of a paper's tables, and the causes of differences
-PROGRAMS = "programs.toml"  # the procedures of public programs
+VARIANTS = "variants.toml"  # settings that a paper leaves open, and causes of differences
+PROGRAMS = "programs.toml"  # settings of the programs that the papers' authors published
 #: Settings that a protocol with ``runs_of`` does not inherit, since they describe only its page.
 SHOWN = (
     "title", "paper", "kind", "view", "metrics", "claims", "misprints", "copies", "notes",
@@ -31,7 +32,7 @@ SHOWN = (
 
 @dataclass(frozen=True)
 class DataSpec:
-    """A data set of a protocol: its name, preparation and the numbers of clusters to draw."""
+    """Data set of an experiment: its name, preparation and numbers of clusters."""
 
     name: str
     prepare: str = "unit_rows"
@@ -43,7 +44,7 @@ class DataSpec:
 
 @dataclass(frozen=True)
 class Budget:
-    """The number or the share of samples per class that keep their label."""
+    """Label budget: the number or share of samples per class that keep their label."""
 
     name: str
     per_class: int | None = None
@@ -52,44 +53,49 @@ class Budget:
     note: str = ""
 
     def count(self, size: int) -> int:
-        """Return the number of labels in a class of ``size`` samples; a share is rounded up."""
+        """Return the number of labels in a class of ``size`` samples, rounded up."""
         if self.per_class is not None:
             return min(self.per_class, size)
         if self.share is None:
             return 0
-        return min(size, math.ceil(self.share * size - 1e-9))  # 0.1 * 30 > 3 by rounding
+        # without 1e-9, rounding errors could add a label: 0.1 * 30 > 3
+        return min(size, math.ceil(self.share * size - 1e-9))
 
 
 @dataclass(frozen=True)
 class Method:
-    """A compared method: an estimator with its parameters, and the procedure around it."""
+    """A method in a table: an estimator, its parameters and how its fits are run."""
 
     name: str
     estimator: str = ""
     params: dict[str, Any] = field(default_factory=dict)
     labels: bool = False
     weights: str = ""
-    start: str = "shared"  # shared: the V0 and U0 of the run; seed: the estimator's own start
-    restarts: int = 1  # starts of 30 iterations; the best one continues
-    stop: bool = False  # use the stopping rule of the laboratory's program, within max_iter
+    # "shared": initial factors shared by all methods; "seed": the estimator's own
+    start: str = "shared"
+    restarts: int = 1  # number of starts; each runs 30 iterations and the best one continues
+    stop: bool = False  # use the stopping rule of the authors' program, within max_iter
     subruns: int = 1
-    subrun_choice: str = "objective"  # use the best objective, the best score or the mean
-    readout: str = "k-means++"  # or random (seeds), argmax, "root random" (on Γ^½V, random seeds)
+    # result of several sub-runs: best "objective", best "score" or "mean"
+    subrun_choice: str = "objective"
+    # how part weights become clusters: also "random" (k-means seeds), "argmax", or "root random"
+    # (on Γ^½V)
+    readout: str = "k-means++"
     unit_basis: bool = True
     grid: dict[str, list[Any]] = field(default_factory=dict)
     sweep: dict[str, list[Any]] = field(default_factory=dict)
     per_data: dict[str, dict[str, Any]] = field(default_factory=dict)
-    fixed_by: str = ""  # "print" if the paper states all settings
-    runs: int | None = None  # a maximum for an expensive method
+    fixed_by: str = ""  # "print" if the paper prints all settings
+    runs: int | None = None  # maximum number of runs of an expensive method
     note: str = ""
 
     @property
     def chosen_on_answer(self) -> bool:
-        """True if parameters or sub-runs are chosen by the score that they reach."""
+        """True if parameters or sub-runs are chosen by their accuracy on the true classes."""
         return bool(self.grid) or (self.subruns > 1 and self.subrun_choice == "score")
 
     def columns(self) -> Iterator[Column]:
-        """Yield the method at every setting of its grid or sweep, or once if it has neither."""
+        """Yield the method with each of the parameter values that are tried."""
         axes = self.grid or self.sweep
         for values in itertools.product(*axes.values()):
             yield Column(self, dict(zip(axes, values, strict=True)))
@@ -97,14 +103,14 @@ class Method:
 
 @dataclass(frozen=True)
 class Column:
-    """A method at one setting of its grid or sweep."""
+    """A method with one of the parameter values that are tried: a table's column."""
 
     method: Method
     setting: dict[str, Any]
 
     @property
     def name(self) -> str:
-        """The name of the method and its setting, if any, as in ``GNMF[graph_reg=10]``."""
+        """Name of the method and its parameter values, as in ``GNMF[graph_reg=10]``."""
         if not self.setting:
             return self.method.name
         inner = ",".join(f"{key}={value}" for key, value in self.setting.items())
@@ -119,7 +125,7 @@ class Column:
 class Variant:
     """One choice of the settings that the paper does not specify.
 
-    ``methods`` holds settings by method. Its ``params`` are merged with those of the method, and
+    ``methods`` contains settings by method. Its ``params`` are merged with those of the method, and
     other settings replace those of the method.
     """
 
@@ -131,13 +137,14 @@ class Variant:
     prepare: dict[str, str] = field(default_factory=dict)
     methods: dict[str, dict[str, Any]] = field(default_factory=dict)
     subrun_choice: str = ""
-    protocol: str = ""  # one of `programs`, which runs the methods it contains
-    contradicts: bool = False  # a setting contradicts the paper: shown, but never counted
-    runs: int | None = None  # if it differs from that of the protocol
+    protocol: str = ""  # name of a published program in `programs`, whose settings are used
+    # a setting contradicts the paper, so that results are shown but not counted
+    contradicts: bool = False
+    runs: int | None = None  # number of runs, if it differs from the protocol's
     tables: tuple[str, ...] = ()
 
     def apply(self, method: Method) -> Method:
-        """Return a method with the settings of the program and of the variant.
+        """Return a method with the settings of this variant and its published program.
 
         Settings of the variant replace those of the program.
         """
@@ -157,10 +164,10 @@ AS_WRITTEN = Variant("as written")
 
 @dataclass(frozen=True)
 class Printed:
-    """One printed number."""
+    """One number that a paper prints in a table."""
 
     metric: str
-    k: str  # a cluster number, or "avg"
+    k: str  # a number of clusters, or "avg"
     method: str
     mean: float
     sd: float | None
@@ -172,7 +179,8 @@ class Cause:
     """A possible cause of the difference between a measured and a printed column.
 
     ``whose`` is "print", "not printed" or "ours". The cause is demonstrated by a ``variant``, by
-    another label ``budget``, by another ``column``, or by a computed ``identity`` of two columns.
+    another number of labels (``budget``), by another ``column``, or by a computed ``identity`` of
+    two columns.
     """
 
     tables: tuple[str, ...]
@@ -191,14 +199,14 @@ class Cause:
         return bool(self.variant or self.budget or self.column)
 
     def fits(self, table: str, metric: str, column: str) -> bool:
-        """Return whether the cause applies to this average."""
+        """Return whether the cause applies to this column of a table and this metric."""
         known = table.split("/")[-1] in self.tables and column in self.columns
         return known and (not self.metrics or metric in self.metrics)
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """A table or figure: what to run, how to show it, and the printed numbers."""
+    """Settings of a paper's table or figure: runs, presentation and printed numbers."""
 
     name: str
     title: str
@@ -219,22 +227,23 @@ class Protocol:
     notes: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
     runs_of: str = ""
-    own_data: bool = True  # False where all runs are those of another protocol
+    own_data: bool = True  # False if all runs are those of another protocol
     printed: tuple[Printed, ...] = ()
     comparable: bool = True
-    audited: bool = False  # results were seen before the rule for protocols was set
+    # True if results were known before the rule for choosing settings was fixed
+    audited: bool = False
     identities: tuple[dict[str, Any], ...] = ()
     variants: tuple[Variant, ...] = (AS_WRITTEN,)
     causes: tuple[Cause, ...] = ()
-    variant: Variant = AS_WRITTEN  # the current one
+    variant: Variant = AS_WRITTEN  # the variant of the settings that is in use
 
     @property
     def main(self) -> Variant:
-        """The variant that counts: the paper's settings, or else the laboratory's program."""
+        """Variant that is compared: the paper's settings, else the authors' program."""
         return next((v for v in self.variants if v.main), self.variants[0])
 
     def under(self, variant: Variant | None = None) -> Protocol:
-        """Return the protocol with the settings of a variant, by default the main one."""
+        """Return this protocol with the settings of a variant, by default the main one."""
         variant = variant or self.main
         prepare = variant.prepare
         return replace(
@@ -250,7 +259,7 @@ class Protocol:
 
     @property
     def root(self) -> str:
-        """The protocol under whose name the runs are seeded and stored."""
+        """Name of the protocol whose runs and random seeds this protocol uses."""
         return self.runs_of or self.name
 
     def method(self, name: str) -> Method:
@@ -261,16 +270,16 @@ class Protocol:
         return known[name]
 
     def copied_from(self, metric: str, method: str) -> str:
-        """Return the table whose numbers this column repeats; empty if it repeats none."""
+        """Return the earlier table that prints the same numbers in a column, or ""."""
         found = (c for c in self.copies if metric in c["metrics"] and method in c["methods"])
         return str(next(found, {"of": ""})["of"])
 
     def settings_from(self, method: Method) -> str:
         """Return the source of the settings of a method in this variant.
 
-        ``print`` is the paper. ``program`` is the laboratory's program, for settings that the paper
-        does not specify. ``choice`` is our declared choice, for settings that neither specifies.
-        ``file`` is a protocol file of the user.
+        ``print`` is the paper. ``program`` is the authors' published program, for settings that the
+        paper does not specify. ``choice`` is Partwise's declared choice, for settings that neither
+        specifies. ``file`` is a protocol file of the user.
         """
         program = programs()[self.variant.protocol] if self.variant.protocol else {}
         if method.estimator in program.get("estimators", {}):
@@ -284,21 +293,23 @@ class Protocol:
 
 
 def _folder() -> Traversable:
+    """Return the package folder that contains the settings files."""
     return resources.files("partwise.apps.papers")
 
 
 def _read(file: Traversable | Path) -> dict[str, Any]:
+    """Return the content of a TOML file."""
     return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
 @cache
 def programs() -> dict[str, dict[str, Any]]:
-    """Read the programs whose procedure a variant or a file can select with ``protocol``."""
+    """Return the settings of the published programs, by the name of the program."""
     return _read(_folder() / PROGRAMS)
 
 
 def variant_of_program(name: str) -> Variant:
-    """Return the variant in which a program runs the methods that it contains."""
+    """Return the variant that uses the settings of a published program."""
     if name not in programs():
         raise ValueError(f"no protocol {name!r}; choose one of: {', '.join(programs())}")
     about = {key: programs()[name][key] for key in ("text", "source", "readout")}
@@ -307,13 +318,13 @@ def variant_of_program(name: str) -> Variant:
 
 @cache
 def titles() -> dict[str, dict[str, str]]:
-    """Read the titles of papers, metrics, axes and readouts."""
+    """Return the titles of papers, metrics and axes that pages show."""
     return _read(_folder() / "titles.toml")
 
 
 @cache
 def names() -> tuple[str, ...]:
-    """List every table and figure, tables before figures within a paper."""
+    """Return the names of all tables and figures, by paper, tables first."""
     found = []
     for paper in PAPERS:
         files = [file.name for file in (_folder() / paper).iterdir()]
@@ -324,17 +335,17 @@ def names() -> tuple[str, ...]:
 
 
 def expand(name: str) -> list[str]:
-    """List the tables and figures that a name selects: one, those of a paper, or all."""
+    """Return the tables and figures that a name selects: one, a paper's, or all."""
     if name == "all":
         return list(names())
     if name in PAPERS:
         return [n for n in names() if n.startswith(f"{name}/")]
-    load_protocol(name)  # raise for an unknown name before anything runs
+    load_protocol(name)  # an unknown name raises an error before anything runs
     return [name]
 
 
 def _file(name: str, suffix: str) -> Traversable | Path:
-    """Find a protocol's file: package data, or a user's file if the name ends in ``.toml``."""
+    """Return the settings file of a table, in this package or the user's own file."""
     if name.endswith(".toml"):
         return Path(name).with_suffix(suffix)
     if name not in names():
@@ -344,15 +355,15 @@ def _file(name: str, suffix: str) -> Traversable | Path:
 
 
 def read_settings(name: str) -> dict[str, Any]:
-    """Read a protocol's file without inherited settings."""
+    """Return the settings in a table's own file, without inherited ones."""
     return _read(_file(name, ".toml"))
 
 
 def read_printed(name: str) -> tuple[Printed, ...]:
-    """Read the printed numbers of a table in the order of its file; empty for a figure."""
+    """Return the printed numbers of a table in the order of its file."""
     rows = read_rows(name) if _file(name, ".csv").is_file() else []
     numbers = []
-    for row in (row for row in rows if "mean" in row):  # a table of formulas has another view
+    for row in (row for row in rows if "mean" in row):  # a table of formulas has no means
         mean, sd = row["mean"], float(row["sd"]) if row["sd"] else None
         decimals = len(mean.partition(".")[2])
         numbers.append(Printed(row["metric"], row["k"], row["method"], float(mean), sd, decimals))
@@ -360,14 +371,14 @@ def read_printed(name: str) -> tuple[Printed, ...]:
 
 
 def read_rows(name: str) -> list[dict[str, str]]:
-    """Read the rows of a table's file as strings."""
+    """Return the rows of a table's CSV file as strings."""
     text = _file(name, ".csv").read_text(encoding="utf-8")
     return list(csv.DictReader(text.splitlines()))
 
 
 @cache
 def load_protocol(name: str, protocol: str = "") -> Protocol:
-    """Read one protocol, including the settings that it inherits through ``runs_of``.
+    """Return the settings of a table or figure, including inherited ones.
 
     Parameters
     ----------
@@ -375,7 +386,7 @@ def load_protocol(name: str, protocol: str = "") -> Protocol:
         ``<paper>/<table>``, one of `names`. It can also be the path of your protocol file, which
         ends in ``.toml``. Numbers to compare with are read from a ``.csv`` file of the same name.
     protocol : str, default=""
-        The program whose procedure runs the methods that it contains, for example
+        A published program whose settings are used for the methods that it contains, for example
         ``"gnmf-matlab"``. It replaces all declared variants; by default these are used. A protocol
         file selects a program with the key ``protocol``.
     """
@@ -404,7 +415,7 @@ def load_protocol(name: str, protocol: str = "") -> Protocol:
 
 
 def _with_inherited(raw: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Add the settings inherited through ``runs_of``; return also whether it has own data."""
+    """Return settings with those inherited by ``runs_of``, and whether data are own."""
     if not raw.get("runs_of"):
         return raw, True
     inherited = read_settings(raw["runs_of"])
@@ -412,7 +423,7 @@ def _with_inherited(raw: dict[str, Any]) -> tuple[dict[str, Any], bool]:
 
 
 def _own_claims(raw: dict[str, Any], printed: tuple[Printed, ...]) -> list[dict[str, Any]]:
-    """Claim that each of the user's methods beats each printed method by every score."""
+    """Return claims that each of the user's methods beats each printed method."""
     theirs = {number.method for number in printed}
     methods = [m["name"] for m in raw.get("methods", [])]
     pairs = [(a, b) for a in methods for b in methods if a not in theirs and b in theirs]
@@ -425,11 +436,12 @@ def _own_claims(raw: dict[str, Any], printed: tuple[Printed, ...]) -> list[dict[
 
 
 def _frozen(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return settings with tuples instead of lists."""
     return {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()}
 
 
 def _variants(name: str, listed: list[dict[str, Any]]) -> tuple[Variant, ...]:
-    """Return the variants that list the table, or `AS_WRITTEN` if there are none."""
+    """Return the variants of settings declared for a table, or `AS_WRITTEN`."""
     found: dict[str, dict[str, Any]] = {}
     for entry in map(_frozen, listed):
         if name.split("/")[-1] in entry["tables"]:

@@ -1,7 +1,7 @@
-"""Fits of the compared methods: estimators by name, and other methods to compare with.
+"""Fits of the methods that a table compares.
 
-An estimator is imported from `partwise` when a cell runs. Names in lower case are methods from
-scikit-learn for comparison: k-means, PCA, SVD and normalised cut.
+An estimator is imported from `partwise` when a run needs it. Names in lower case are baselines from
+scikit-learn: k-means, PCA, SVD and normalised cut.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from partwise.apps.papers.sampling import Sample
 from partwise.graph import neighbor_graph
 
 Array = NDArray[np.float64]
-TRIAL_ITER = 30  # iterations of each trial start in the laboratory's program
+TRIAL_ITER = 30  # iterations of each trial start in the program of the GNMF authors
 
 
 @dataclass
 class Representation:
-    """The result of a fit that is scored."""
+    """Result of one fit: part weights or clusters, and values to report."""
 
-    embedding: Any  # n x k, input of k-means; None if there are `labels`
+    embedding: Any  # part weights (n, k) that k-means clusters; None if `labels` are the clusters
     seconds: float = 0.0
     components: Array | None = None
     labels: NDArray[np.int64] | None = None
     objective: float | None = None
     n_iter: int | None = None
     history: list[float] = field(default_factory=list)
-    weights: Array | None = None  # of the samples, if the method has them
+    weights: Array | None = None  # sample weights, if the method uses them
 
 
 @dataclass(frozen=True)
 class FitTask:
-    """One fit: the sample, the labels to show, and the settings."""
+    """Input of one fit: the drawn samples, the visible labels and the settings."""
 
     sample: Sample
     y: NDArray[np.int64] | None
@@ -51,7 +51,7 @@ class FitTask:
     method: Method
     params: dict[str, Any]
     subrun: int = 0
-    start: int = 0  # index of the start, if there are several
+    start: int = 0  # index of the initial values, if there are several restarts
 
     @property
     def seed(self) -> int:
@@ -66,7 +66,7 @@ def resolve(name: str) -> Any:
 
 
 def available(method: Method) -> str:
-    """Return the reason why a method cannot run here; empty if it can."""
+    """Return why a method cannot run with the installed packages, or ""."""
     try:
         if method.estimator not in COMPARATORS:
             resolve(method.estimator)
@@ -79,34 +79,35 @@ def available(method: Method) -> str:
 
 
 def fit(task: FitTask) -> Representation:
-    """Run one method once."""
+    """Return the result of one fit of a method."""
     task = replace(task, start=task.subrun * task.method.restarts)
     comparator = COMPARATORS.get(task.method.estimator)
     if comparator is None:
         return _best_start(task) if task.method.restarts > 1 else _to_the_end(task)
     began = time.perf_counter()
-    with warnings.catch_warnings(action="ignore"):  # of iteration limits and disconnected graphs
+    # warnings about iteration limits and disconnected graphs
+    with warnings.catch_warnings(action="ignore"):
         fitted = comparator(task)
     fitted.seconds = time.perf_counter() - began
     return fitted
 
 
 def _to_the_end(task: FitTask) -> Representation:
-    """Fit until the maximum number of iterations or the stopping rule ends the fit."""
+    """Return a fit that ends by ``max_iter`` or the stopping rule."""
     if not task.method.stop:
         return fit_estimator(task, task.method.estimator, task.params)
     rule = StoppingRule(TRIAL_ITER if task.method.restarts > 1 else 1)
     if find_spec("sklearn.callback"):
         return fit_estimator(task, task.method.estimator, task.params, rule)
-    # scikit-learn before 1.9 has no callbacks. So find the last iteration in a long fit, and fit
-    # again with this number of iterations. This is equivalent, since a fit is deterministic.
+    # scikit-learn before 1.9 has no callbacks. A long fit then shows at which iteration the rule
+    # stops, and a second fit ends there. This is equivalent, because a fit is deterministic.
     history = fit_estimator(task, task.method.estimator, task.params).history
     last = next((i for i, value in enumerate(history, 1) if rule.stops(value)), len(history))
     return fit_estimator(task, task.method.estimator, {**task.params, "max_iter": last})
 
 
 class StoppingRule:
-    """The default stopping rule of GNMF_Multi.m, as a scikit-learn callback.
+    """Stopping rule of the authors' program GNMF_Multi.m, as a scikit-learn callback.
 
     From iteration ``trial`` on, the program keeps a running mean m <- 0.1 m + 0.9 f of the
     objective f. The mean begins at 10 f, and the fit ends when (m - f) / m is at most 1e-5.
@@ -141,11 +142,12 @@ class StoppingRule:
 
 
 def _best_start(task: FitTask) -> Representation:
-    """Try several starts for `TRIAL_ITER` iterations, and continue the best one.
+    """Return the best of several starts, continued to the end of the fit.
 
-    As in the laboratory's program, the start with the lowest objective is the best. The objective
-    is computed before the columns of U are scaled to unit length. The best fit is run again from
-    its start, which is equivalent to continuing it, since a fit is deterministic.
+    Each start runs `TRIAL_ITER` iterations. As in the authors' program, the start with the lowest
+    objective is the best. The objective is computed before the columns of U are scaled to unit
+    length. The best fit is run again from its start, which is equivalent to continuing it, since a
+    fit is deterministic.
     """
     began = time.perf_counter()
     tries = [replace(task, start=task.start + i) for i in range(task.method.restarts)]
@@ -164,7 +166,7 @@ def _best_start(task: FitTask) -> Representation:
 def fit_estimator(
     task: FitTask, name: str, params: dict[str, Any], callback: StoppingRule | None = None
 ) -> Representation:
-    """Fit an estimator with scikit-learn's interface, if wanted from the shared start."""
+    """Return the result of fitting a scikit-learn compatible estimator."""
     estimator, call = _estimator(task, name, params)
     if callback is not None:
         estimator.set_callbacks(callback)
@@ -210,8 +212,9 @@ def _estimator(task: FitTask, name: str, params: dict[str, Any]) -> tuple[Any, d
         settings["random_state"] = task.seed
     call: dict[str, Any] = {}
     if task.method.start == "shared" and _takes_start(cls):
-        # Like the authors, start uniform on (0, 1) and do not scale to the data. The scale of the
-        # start affects the result if only V is penalised, since a strong graph term preserves it.
+        # As in the papers, initial factors are uniform on (0, 1) and not scaled to the data. Their
+        # scale affects the result if only V is penalised, because a strong graph penalty preserves
+        # it.
         V0, U0 = task.sample.start(k, task.start)
         settings["init"] = "custom"
         call |= {"W": V0, "H": np.ascontiguousarray(U0.T)}
@@ -249,6 +252,7 @@ def sample_weights(X: Any, kind: str) -> Array | None:
 
 
 def _kmeans(task: FitTask) -> Representation:
+    """Return clusters by k-means on the samples."""
     from sklearn.cluster import KMeans
 
     settings = {"n_init": 20, "random_state": task.seed} | task.params
@@ -259,7 +263,7 @@ def _kmeans(task: FitTask) -> Representation:
 
 
 def _projection(name: str, task: FitTask) -> Representation:
-    """Project with scikit-learn's PCA, or with TruncatedSVD, which does not centre samples."""
+    """Return the samples projected by PCA, or by TruncatedSVD without centring."""
     import sklearn.decomposition
 
     model = getattr(sklearn.decomposition, name)(task.k, random_state=task.seed)
@@ -267,6 +271,7 @@ def _projection(name: str, task: FitTask) -> Representation:
 
 
 def _ncut(task: FitTask) -> Representation:
+    """Return the spectral embedding of the samples' neighbour graph (normalised cut)."""
     from sklearn.manifold import spectral_embedding
 
     graph = neighbor_graph(task.sample.X, task.params.get("n_neighbors", 5))

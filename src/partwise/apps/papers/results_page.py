@@ -1,4 +1,4 @@
-"""Output of results: Markdown, HTML, figures, single runs, and one page for all tables."""
+"""Output of results: Markdown, HTML, figures and single runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RUN_COLUMNS = ("table", "data", "k", "run", "column", "budget_name", "seed", "pa
 
 
 def stored(protocol: Protocol, store: Store, variant: Variant | None = None) -> Summary:
-    """Return all stored results of a protocol in one variant."""
+    """Return all stored results of a table, for one variant of its settings."""
     runs = max(store.stored_runs(protocol.root), 1)
     chosen = protocol.under(variant)
     return summarise(chosen, store.results(cells_of(chosen, Selection(runs=runs))))
@@ -40,7 +40,7 @@ def write_one(
 ) -> Report:
     """Write a table's or figure's files into ``<folder>/<name>/``, and return its report.
 
-    ``failed`` maps each cell that failed in this run to the reason.
+    ``failed`` maps each cell (one run of one method) that failed to the reason.
     """
     protocol = load_protocol(name)
     folder = store.folder / protocol.name
@@ -69,7 +69,7 @@ def write_one(
 
 
 def first_screen(reports: list[Report]) -> list[Block]:
-    """Return the summary that precedes the sections of a page of several tables."""
+    """Return the summary at the top of a page about several tables."""
     return [*claims_blocks(reports), *averages_blocks(reports)]
 
 
@@ -127,6 +127,7 @@ def banner(reports: list[Report]) -> str:
 
 
 def _made_with() -> list[str]:
+    """Return sentences about the machine and the versions of libraries."""
     return [
         f"Machine: {platform.platform()}, {platform.machine()}, {os.cpu_count()} cores.",
         "Versions: " + ", ".join(f"{key} {value}" for key, value in versions().items()) + ".",
@@ -152,6 +153,7 @@ def _runs_csv(summary: Summary) -> str:
 
 
 def _pictures(summary: Summary, folder: Path) -> list[Picture]:
+    """Write the figures of a table as SVG and PNG, and return them."""
     from PIL import Image
 
     from partwise.apps.papers.figures import draw_figures, svg
@@ -178,12 +180,12 @@ def by_paper(reports: list[Report]) -> dict[str, list[Report]]:
 
 
 def asked(reports: list[Report]) -> list[Sentence]:
-    """Judge every printed sentence by the verdicts on the claims in these reports."""
+    """Return a verdict on every sentence of the papers, from the reported claims."""
     return sentences([(r.section.anchor, v) for r in reports for v in r.verdicts])
 
 
 def claims_blocks(reports: list[Report]) -> list[Block]:
-    """Return the number of sentences per verdict, and every sentence with its verdict."""
+    """Return blocks that list the papers' sentences with their verdicts."""
     found = asked(reports)
     if not found:
         return []
@@ -208,7 +210,7 @@ def claims_blocks(reports: list[Report]) -> list[Block]:
 
 
 def averages_table(reports: list[Report]) -> pd.DataFrame:
-    """Count the reproduced averages of each table, by the source of the settings."""
+    """Return the numbers of reproduced averages, by table and source of settings."""
     records = [
         {
             "table": report.section.anchor,
@@ -231,6 +233,8 @@ def averages_table(reports: list[Report]) -> pd.DataFrame:
 
 
 def _shares(part: pd.DataFrame) -> list[Any]:
+    """Return a table row with the numbers of reproduced averages."""
+
     def share(frame: pd.DataFrame) -> str:
         return f"{frame['near'].sum()} of {len(frame)}" if len(frame) else "–"
 
@@ -240,12 +244,13 @@ def _shares(part: pd.DataFrame) -> list[Any]:
 
 
 def _reproduced_against_print(missed: Comparison, every: list[Comparison]) -> bool:
+    """Return whether settings that contradict the paper reproduce an average."""
     same = (c for c in every if (c.metric, c.method) == (missed.metric, missed.method))
     return any(c.near and c.contradicts for c in same)
 
 
 def averages_blocks(reports: list[Report]) -> list[Block]:
-    """Return the counts of reproduced averages, and the causes of all other differences."""
+    """Return blocks that count reproduced averages and list causes of differences."""
     counted = averages_table(reports)
     if counted.empty:
         return []

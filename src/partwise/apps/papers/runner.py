@@ -1,4 +1,7 @@
-"""Parallel runs of the missing cells of a table or figure; each result is stored."""
+"""Parallel computation of the missing runs of a table or figure.
+
+Each result is stored as soon as it is computed.
+"""
 
 from __future__ import annotations
 
@@ -24,19 +27,19 @@ ABSENT = "the data set is not on this machine"
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba")
 
 Result = dict[str, Any]
-#: Called after each run with the number of runs to do.
+#: Function that is called after each run, with the total number of runs to do.
 Progress = Callable[[int], None]
 
 
 @dataclass
 class Outcome:
-    """The cells of a run that ran, were already stored, failed, or were left out."""
+    """Summary of a reproduction: which cells ran, failed or were left out."""
 
     name: str
     wanted: list[Cell]
     ran: int = 0
     found: int = 0
-    failed: dict[str, str] = field(default_factory=dict)  # reason by cell slug
+    failed: dict[str, str] = field(default_factory=dict)  # reason by the name of the cell
     skipped: dict[str, str] = field(default_factory=dict)  # reason by method or data set
 
 
@@ -47,7 +50,10 @@ def versions() -> dict[str, str]:
 
 
 def work(cell: Cell, data_home: str | None) -> tuple[Cell, Result]:
-    """Run a cell, and return an error as a sentence, so that other cells can still run."""
+    """Return the result of a cell (one run of a method), or its error as a sentence.
+
+    An error does not end the other runs.
+    """
     cpu = time.process_time()
     try:
         result = run_cell(cell, data_home)
@@ -60,9 +66,10 @@ def work(cell: Cell, data_home: str | None) -> tuple[Cell, Result]:
 def plan(
     protocol: Protocol, selection: Selection, data_home: str | None
 ) -> tuple[list[Cell], dict[str, str]]:
-    """List the cells to run here, and the methods and data sets that are left out.
+    """Return the cells to run on this machine, and why others are left out.
 
-    A method that the user asked for by name must be in the table, and must be installed.
+    A cell is one run of one method. A method that the user lists by name must be in the table, and
+    must be installed.
     """
     known = {m.name.lower(): m for m in protocol.methods}
     for name in selection.methods:
@@ -87,7 +94,7 @@ def reproduce(
     data_home: str | None = None,
     progress: Progress | None = None,
 ) -> Outcome:
-    """Run the missing cells of a table or figure, and store them in the folder ``out``.
+    """Run the missing cells (runs) of a table, and store them in the folder ``out``.
 
     ``jobs`` processes compute with one thread each; the default is one process per core. The
     results of finished cells are kept if the run ends early, for example because the disk is full.
@@ -116,7 +123,7 @@ def reproduce(
 
 
 def _run(todo: Iterator[Cell], jobs: int, data_home: str | None) -> Iterator[tuple[Cell, Result]]:
-    """Run cells here, or in several processes of one thread each."""
+    """Yield the results of cells, computed in one or several processes."""
     if jobs == 1:
         yield from (work(cell, data_home) for cell in todo)
         return

@@ -1,8 +1,8 @@
-"""Random subsets, labels and starts of the runs, equal for all methods of a table.
+"""Random subsets, labels and initial values, equal for all methods of a table.
 
-One `numpy.random.SeedSequence` over (table, data, K, run) determines all random choices. So any
-cell can be run again alone. Two methods of one table always have the same samples, labels and
-start, so their differences are paired.
+One `numpy.random.SeedSequence` over (table, data, K, run) determines all random choices, so that
+each run can be repeated alone. Two methods of one table always have the same samples, labels and
+initial values, so their differences are paired.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Synthetic = tuple[NDArray[np.float64], NDArray[np.int64]]
 
 
 def gaussians(seed: int = 0) -> Synthetic:
-    """Draw 50 points in the plane from each of three Gaussians, and make them positive."""
+    """Return 50 positive random points in the plane from each of three Gaussians."""
     rng = np.random.default_rng([seed, 5])
     centres = np.array([[4.0, 12.0], [10.0, 5.0], [12.0, 13.0]])
     y = np.repeat(np.arange(3), 50)
@@ -33,7 +33,7 @@ def gaussians(seed: int = 0) -> Synthetic:
 
 
 def classes100(seed: int = 0) -> Synthetic:
-    """Draw 100 classes of 20 samples in 2500 dimensions with separated classes.
+    """Return 100 separated classes of 20 random samples with 2,500 features each.
 
     Uniform samples are moved towards a uniform class centre. In high dimensions distances
     concentrate: after scaling by ``t``, two samples of one class are about ``t`` times as far apart
@@ -62,15 +62,16 @@ UNLABELLED = -1
 
 @dataclass(frozen=True)
 class Sample:
-    """The subset of one (data, K, run); ``truth`` holds classes 0 to K - 1."""
+    """Samples of K random classes for one run; ``truth`` contains classes 0 to K - 1."""
 
     X: Any
     truth: NDArray[np.int64]
-    order: tuple[NDArray[np.int64], ...]  # a random order of each class, for the label budgets
+    # random order of the samples of each class, in which they get labels
+    order: tuple[NDArray[np.int64], ...]
     seeds: dict[str, np.random.SeedSequence]
 
     def shown(self, budget: Budget | None) -> NDArray[np.int64]:
-        """Return the labels within a budget, and `UNLABELLED` elsewhere.
+        """Return the visible labels for a label budget; others are `UNLABELLED`.
 
         Budgets are nested: a larger budget contains all labels of a smaller one.
         """
@@ -81,30 +82,31 @@ class Sample:
         return y
 
     def start(self, k: int, subrun: int = 0) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Draw uniform initial factors V0 (n, k) and U0 (p, k)."""
+        """Return uniform random initial factors V0 (n, k) and U0 (p, k)."""
         rng = np.random.default_rng(self._seed("start", subrun))
         n, p = self.X.shape
-        # Values are in (0, 1], since a multiplicative update never changes a zero.
+        # Values are in (0, 1], because a multiplicative update never changes a zero.
         return 1.0 - rng.random((n, k)), 1.0 - rng.random((p, k))
 
     def integer_seed(self, what: str, subrun: int = 0) -> int:
-        """Return an integer ``random_state``."""
+        """Return an integer ``random_state`` for the named purpose."""
         return int(self._seed(what, subrun).generate_state(1)[0] & 0x7FFFFFFF)
 
     def _seed(self, what: str, subrun: int) -> np.random.SeedSequence:
+        """Return the random seed for a purpose and a sub-run."""
         words = [int(word) for word in self.seeds[what].generate_state(4)]
         return np.random.SeedSequence([*words, subrun])
 
 
 def seed_sequence(table: str, data: str, k: int, run: int) -> np.random.SeedSequence:
-    """Return the seed of one (table, data, K, run)."""
+    """Return the random seed of one run on a data set with K classes."""
     words = np.frombuffer(hashlib.sha256(f"{table}|{data}".encode()).digest()[:16], dtype="<u4")
     return np.random.SeedSequence([*(int(w) for w in words), k, run])
 
 
 @lru_cache(maxsize=3)
 def load_data(spec: DataSpec, data_home: str | None) -> tuple[Any, NDArray[np.int64]]:
-    """Load and prepare a data set; classes are renumbered from 0."""
+    """Return a prepared data set, with classes numbered from 0."""
     if spec.name.startswith("synthetic:"):
         X, y = SYNTHETIC[spec.name.removeprefix("synthetic:")]()
     else:
@@ -124,7 +126,7 @@ def data_found(spec: DataSpec, data_home: str | Path | None) -> bool:
 
 
 def _part(y: NDArray[np.int64], spec: DataSpec) -> NDArray[np.int64]:
-    """Return a fixed draw of rows from each of the first classes with enough samples."""
+    """Return fixed random rows of the first classes that have enough samples."""
     rng = np.random.default_rng(seed_sequence("part", spec.name, spec.classes or 0, 0))
     kept = np.flatnonzero(np.bincount(y) >= (spec.per_class or 1))[: spec.classes]
     rows = [np.flatnonzero(y == label) for label in kept]
@@ -134,6 +136,7 @@ def _part(y: NDArray[np.int64], spec: DataSpec) -> NDArray[np.int64]:
 
 
 def _prepare(X: Any, how: str) -> Any:
+    """Return X prepared in the way that the settings name, for example "tfidf"."""
     ways: dict[str, Callable[[Any], Any]] = {
         "none": lambda X: X,
         "unit_rows": datasets.unit_rows,
@@ -146,9 +149,9 @@ def _prepare(X: Any, how: str) -> Any:
 
 
 def draw(table: str, spec: DataSpec, k: int, run: int, *, data_home: str | None = None) -> Sample:
-    """Draw the subset of one (table, data, K, run).
+    """Return the samples of K random classes for one run.
 
-    ``table`` is the name of the protocol that determines the seed.
+    ``table`` is the name of the protocol that determines the random seed.
     """
     names = ("subset", "labels", "start", "kmeans", "data")
     seeds = dict(zip(names, seed_sequence(table, spec.name, k, run).spawn(5), strict=True))

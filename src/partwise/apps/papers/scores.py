@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from partwise.apps.papers.representations import FitTask, Representation
 
 Found = NDArray[np.int64]
-LABELS = "labels"  # the readout of a clusterer
+LABELS = "labels"  # clusters that the method itself returns
 KMEANS = "k-means++"
 RANDOM = "random"
 ARGMAX = "argmax"
@@ -28,7 +28,7 @@ ROOT = "root random"
 
 
 def readouts(fitted: Representation, task: FitTask, *, restarts: int) -> dict[str, Found]:
-    """Return the clusters of a fit by every readout that applies to it."""
+    """Return the clusters of a fit by every way of clustering its part weights."""
     if fitted.labels is not None:
         return {LABELS: np.asarray(fitted.labels, dtype=np.int64)}
     V = np.asarray(fitted.embedding, dtype=np.float64)
@@ -42,20 +42,21 @@ def readouts(fitted: Representation, task: FitTask, *, restarts: int) -> dict[st
 
 
 def chosen_readout(wanted: str, present: dict[str, Any]) -> str:
-    """Return the name under which a result holds the readout of a variant."""
+    """Return the name of the stored clusters that a variant of the settings uses."""
     if wanted == ROOT and ROOT not in present:
         wanted = RANDOM
     return wanted if wanted in present else next(iter(present))
 
 
 def kmeans(V: NDArray[Any], task: FitTask, *, restarts: int, seeds: str = KMEANS) -> Found:
-    """Cluster the rows of V by k-means, the best of ``restarts`` starts by inertia."""
+    """Return k-means clusters of the rows of V, the best of ``restarts`` starts."""
     from sklearn.cluster import KMeans
 
     if not np.all(np.isfinite(V)):
         raise FloatingPointError(f"{task.method.name} returned a representation that is not finite")
     seed = task.sample.integer_seed("kmeans", task.subrun)
-    with warnings.catch_warnings(action="ignore"):  # of fewer distinct points than clusters
+    # warnings about fewer distinct points than clusters
+    with warnings.catch_warnings(action="ignore"):
         model = KMeans(task.k, init=seeds, n_init=restarts, random_state=seed)
         return np.asarray(model.fit_predict(V), dtype=np.int64)
 
@@ -68,7 +69,7 @@ def scores(truth: Found, found: Found) -> dict[str, float]:
 
 
 def distance_to_centres(components: Any, X: Any, truth: Found, *, rays: bool = False) -> float:
-    """Return the mean distance of a basis vector to the nearest class mean.
+    """Return the mean distance between a basis vector and the nearest class mean.
 
     With ``rays`` each basis vector is scaled to the length that brings it nearest to the class
     mean, since methods scale basis vectors differently.

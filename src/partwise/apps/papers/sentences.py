@@ -1,8 +1,8 @@
 """Verdicts on single sentences of the papers, with the numbers that decide them.
 
 ``sentences.toml`` quotes the sentences. Most are judged by the claims of tables and figures. For
-some the file records the result of a short computation (``tests/papers/computed.py``), and for the
-others the reason why they cannot be judged.
+some of them, the file contains the result of a short computation (``tests/papers/computed.py``).
+For the others it contains the reason why they cannot be judged.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ class Sentence:
     where: str
     text: str
     state: str
-    number: str  # the number that decides
+    number: str  # the number that decides the verdict, as text
     tables: tuple[str, ...] = ()  # tables that show the numbers
     printed: bool | None = None  # whether the printed numbers support it
 
 
 def sentences(verdicts: Sequence[tuple[str, Verdict]]) -> list[Sentence]:
-    """Judge every printed sentence by the verdicts on the claims of tables and figures.
+    """Return the papers' sentences, judged by the claims of tables and figures.
 
-    A sentence holds where all of its parts hold and fails where one fails; a sentence that states
-    "in some cases" holds where one part holds.
+    A sentence holds if all of its parts hold, and fails if one of them fails. A sentence that
+    states "in some cases" holds if one part holds.
     """
     found = defaultdict(list)
     for table, verdict in verdicts:
@@ -54,12 +54,13 @@ def sentences(verdicts: Sequence[tuple[str, Verdict]]) -> list[Sentence]:
 
 @cache
 def listed() -> dict[str, list[dict[str, str]]]:
-    """Read the sentences as they are printed, by paper."""
+    """Return the quoted sentences of each paper."""
     source = resources.files("partwise.apps.papers") / "sentences.toml"
     return tomllib.loads(source.read_text(encoding="utf-8"))
 
 
 def _judged(paper: str, entry: dict[str, str], parts: list[tuple[str, Verdict]]) -> Sentence:
+    """Return a quoted sentence with the verdict on it."""
     about = (paper, entry["where"], entry["text"])
     if "why" in entry:
         return Sentence(*about, NOT_OURS, entry["why"])

@@ -1,4 +1,4 @@
-"""Tables without runs: operation counts and the sizes of the data sets."""
+"""Tables without runs: numbers of operations, and sizes of data sets."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ SIZES = ("samples", "features", "classes")
 
 
 def evaluate(formula: str, sizes: dict[str, int]) -> int:
-    """Evaluate a formula of operations at these sizes."""
+    """Return the number of operations that a formula gives for these sizes."""
     # eval is safe here: the formulas are package data, and only these names are available.
     return math.floor(float(eval(formula, {"__builtins__": {}}, dict(sizes))))
 
 
 def operations(protocol: Protocol, name: str, data_home: str | None) -> Section:
-    """Compare the printed formulas at given sizes with the counted operations."""
+    """Return a page section that compares printed formulas with counted operations."""
     section = _section(protocol)
     for sizes in read_settings(name)["sizes"]:
         rows = []
         for row in read_rows(name):
             numbers = ["", "", ""]
-            if row["counted"]:  # the others are orders of growth, O(...)
+            if row["counted"]:  # other formulas are orders of growth, O(...)
                 printed, counted = (evaluate(row[key], sizes) for key in ("formula", "counted"))
                 gap = (counted - printed) / printed
                 numbers = [f"{printed:,}", f"{counted:,}", f"{gap:+.2%}" if gap else "equal"]
@@ -40,7 +40,7 @@ def operations(protocol: Protocol, name: str, data_home: str | None) -> Section:
 
 
 def statistics(protocol: Protocol, name: str, data_home: str | None) -> Section:
-    """Compare the printed sizes of the data sets with the measured ones."""
+    """Return a page section that compares printed and actual sizes of data sets."""
     section, rows, equal, known = _section(protocol), [], 0, 0
     for row in read_rows(name):
         spec, cells = DataSpec(row["data"], "none"), [row["name"]]
@@ -62,10 +62,12 @@ def statistics(protocol: Protocol, name: str, data_home: str | None) -> Section:
 
 
 def _section(protocol: Protocol) -> Section:
+    """Return an empty page section with the title of a table."""
     return Section(f"{protocol.name}: {protocol.title}", protocol.name, [f"{protocol.paper}."])
 
 
 def _with_notes(section: Section, protocol: Protocol) -> Section:
+    """Return the section with the notes about a table and errors in its print."""
     if protocol.notes:
         section.blocks.append(Fold("Notes", [list(protocol.notes)]))
     if protocol.misprints:

@@ -1,4 +1,4 @@
-"""Storage of results: one small JSON file per cell, written completely or not at all."""
+"""Storage of results: one JSON file per cell, which is one run of one method."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ def write_whole(path: Path, content: str | bytes) -> Path:
 
 
 class Store:
-    """The results in one folder, which is created with the first result."""
+    """Folder of stored results; it is created with the first result."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
 
     def path(self, cell: Cell) -> Path:
-        """Return the file of a cell's result."""
+        """Return the path of the file with the result of a cell (one run)."""
         return self.folder / "cells" / f"{cell.key}.json"
 
     def has(self, cell: Cell) -> bool:
-        """Return whether the cell is done."""
+        """Return whether the result of a cell (one run) is stored."""
         return self.path(cell).is_file()
 
     def missing(self, cells: Iterable[Cell]) -> list[Cell]:
-        """List the cells that are still to run."""
+        """Return the cells (runs) whose results are not stored."""
         return [cell for cell in cells if not self.has(cell)]
 
     def put(self, cell: Cell, result: dict[str, Any]) -> Path:
-        """Store a result completely or not at all."""
+        """Write the result of a cell (one run), completely or not at all."""
         return write_whole(self.path(cell), json.dumps(result, default=float))
 
     def get(self, cell: Cell) -> dict[str, Any] | None:
-        """Return a cell's result, or None if the cell is not done."""
+        """Return the stored result of a cell (one run), or None."""
         try:
             found: dict[str, Any] = json.loads(self.path(cell).read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -55,7 +55,7 @@ class Store:
         return found
 
     def results(self, cells: Iterable[Cell]) -> Iterator[dict[str, Any]]:
-        """Yield the results of the cells that are done."""
+        """Return an iterator over the stored results of these cells (runs)."""
         return (result for cell in cells if (result := self.get(cell)) is not None)
 
     def stored_runs(self, table: str) -> int:

@@ -13,14 +13,14 @@ from partwise.apps.papers.protocol import Method, Protocol
 from partwise.apps.papers.scores import chosen_readout
 from partwise.apps.papers.trials import NO_LABELS, lowest
 
-POINT = ["data", "k", "run"]  # at one point, all methods have the same samples and labels
+POINT = ["data", "k", "run"]  # all methods have the same samples and labels in a run
 KEY = ["scope", "metric", "column", "budget"]
 NOTHING = pd.Series(index=pd.MultiIndex.from_arrays([[], [], []], names=POINT), dtype=np.float64)
 
 
 @dataclass(frozen=True)
 class Stat:
-    """A mean over rows of runs.
+    """A mean over the rows of a table, each of which has several runs.
 
     ``sd`` is the standard deviation of single runs, ``se`` is the standard error of the mean, and
     ``n`` is the number of runs. ``sd`` and ``se`` are NaN if every row has only one run.
@@ -35,7 +35,7 @@ class Stat:
 
 @dataclass
 class Summary:
-    """The results of one protocol.
+    """All results of a table, with its settings (``protocol``).
 
     ``values[scope, metric, column, budget]`` is a series over (data, K, run). The scope is "all" or
     "unlabelled", and a column is a method or a method at a setting.
@@ -49,7 +49,10 @@ class Summary:
     def column(
         self, name: str, metric: str, budget: str = NO_LABELS, scope: str = "all"
     ) -> pd.Series:
-        """Return all runs of a column. Methods without labels have one column for all budgets."""
+        """Return the scores of all runs of a method.
+
+        A method without labels has the same runs for every number of labels (``budget``).
+        """
         keys = ((scope, metric, name, b) for b in (budget, NO_LABELS))
         return next((self.values[key] for key in keys if key in self.values), NOTHING)
 
@@ -63,7 +66,7 @@ class Summary:
         data: str | None = None,
         k: int | None = None,
     ) -> Stat | None:
-        """Return the mean of a column over all rows, or those of one data set or K."""
+        """Return the mean score of a method, over all rows or those of a data set or K."""
         runs = self.column(name, metric, budget, scope)
         if data is not None:
             runs = runs[runs.index.get_level_values("data") == data]
@@ -72,22 +75,22 @@ class Summary:
         return over_rows(runs)
 
     def rows(self) -> list[tuple[str, int]]:
-        """List the (data, K) that have results, in the protocol's order."""
+        """Return the pairs of data set and number of clusters K that have results."""
         seen = {(r["cell"]["data"], r["cell"]["k"]) for r in self.results}
         order = {d.name: i for i, d in enumerate(self.protocol.data)}
         return sorted(seen, key=lambda row: (order.get(row[0], 99), row[1]))
 
     def sets(self) -> list[str]:
-        """List the data sets that have results, in the protocol's order."""
+        """Return the data sets that have results, in the order of the settings."""
         return list(dict.fromkeys(data for data, _ in self.rows()))
 
     def budgets(self) -> list[str]:
-        """List the label budgets of the protocol, or `NO_LABELS` if it has none."""
+        """Return the names of the label budgets, or `NO_LABELS` if there are none."""
         return [b.name for b in self.protocol.budgets] or [NO_LABELS]
 
 
 def summarise(protocol: Protocol, results: Iterable[dict[str, Any]]) -> Summary:
-    """Gather results into columns, and choose the best setting of each grid."""
+    """Return the results of single runs by method, with the best grid settings."""
     summary = Summary(protocol, list(results))
     known = {m.name: m for m in protocol.methods}
     kept = [r for r in summary.results if r["cell"]["method"] in known]
@@ -114,7 +117,7 @@ def _records(result: dict[str, Any], method: Method) -> Iterator[tuple[Any, ...]
 
 
 def pick(result: dict[str, Any], method: Method) -> dict[str, Any]:
-    """Return the scores of a result for the method's readout and its rule for sub-runs."""
+    """Return the scores of a run, for the method's way of clustering and sub-runs."""
     attempts = result["attempts"]
     name = chosen_readout(method.readout, attempts[0]["readouts"])
     scored = [attempt["readouts"][name] for attempt in attempts]
@@ -132,7 +135,10 @@ def pick(result: dict[str, Any], method: Method) -> dict[str, Any]:
 
 
 def _choose(summary: Summary, method: Method) -> None:
-    """Use the grid setting with the best mean accuracy; tables mark such columns."""
+    """Choose the parameters with the best mean accuracy, as the paper does.
+
+    Tables mark such columns, because the choice uses the true classes.
+    """
     settings = {column.name: column.setting for column in method.columns()}
     budgets = {key[3] for key in summary.values if key[2] in settings and key[:2] == ("all", "ac")}
     for budget in budgets:
@@ -149,7 +155,7 @@ def _choose(summary: Summary, method: Method) -> None:
 
 
 def over_rows(runs: pd.Series) -> Stat | None:
-    """Average the means of rows; the error is that of a mean of independent means.
+    """Return the mean of all rows' means, with its standard error.
 
     Runs that are NaN do not count. A row with one run has no standard deviation, so the root mean
     square of the other rows is used. Return None if there are no runs.

@@ -1,4 +1,4 @@
-"""The page section of a table: numbers, differences, claims, causes and notes."""
+"""Page section of a table: numbers, differences, claims, causes and notes."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ IN_PRINT = {None: "–", True: HOLDS, False: FAILS}
 
 @dataclass
 class Report:
-    """The page section of a table, and its contribution to the summary of all tables."""
+    """Page section of a table, with its results for the summary of all tables."""
 
     section: Section
     protocol: Protocol  # in the main variant
     part: float = 1.0
-    quick: bool = False  # some K have no runs, so no causes are shown
+    quick: bool = False  # some numbers of clusters have no runs, so no causes are shown
     verdicts: list[Verdict] = field(default_factory=list)
     compared: list[Comparison] = field(default_factory=list)  # in the main variant
     every: list[Comparison] = field(default_factory=list)  # in all variants and label budgets
@@ -63,10 +63,10 @@ class Report:
 def build(
     summaries: dict[str, Summary], skipped: dict[str, str], failed: dict[str, str], part: float
 ) -> Report:
-    """Return the section of a table without its pictures, from the results of each variant.
+    """Return the page section of a table, from the results of each settings variant.
 
-    ``skipped`` and ``failed`` are the cells that did not run, with the reasons. ``part`` is the
-    share of the declared cells that have a result.
+    ``skipped`` and ``failed`` give the reasons of runs that are missing. ``part`` is the
+    share of the declared runs that have a result. Pictures are added later.
     """
     main = next(iter(summaries.values()))
     protocol = main.protocol
@@ -96,7 +96,7 @@ def build(
 
 
 def _identities(protocol: Protocol) -> list[Block]:
-    """Return the recorded results that show that two methods are identical."""
+    """Return blocks with recorded results that show that two methods are identical."""
     root = load_protocol(protocol.runs_of) if protocol.runs_of else protocol
     blocks: list[Block] = []
     for entry in root.identities:
@@ -106,7 +106,7 @@ def _identities(protocol: Protocol) -> list[Block]:
 
 
 def _line(report: Report) -> str:
-    """Summarise a table in one line."""
+    """Return one line about reproduced averages and verdicts on claims."""
     near, all_of = sum(c.near for c in report.compared), len(report.compared)
     counts = Counter(v.measured for v in report.verdicts if v.counted)
     claims = [f"{counts[s]} {s}" for s in (HOLDS, FAILS, UNDECIDED) if counts[s]]
@@ -115,6 +115,7 @@ def _line(report: Report) -> str:
 
 
 def _status(summary: Summary, skipped: dict[str, str], failed: dict[str, str], part: float) -> str:
+    """Return sentences about the number of runs, and missing or failed runs."""
     protocol = summary.protocol
     runs = {(r["cell"]["data"], r["cell"]["k"], r["cell"]["run"]) for r in summary.results}
     counts = sorted(set(Counter((data, k) for data, k, _ in runs).values()))
@@ -131,7 +132,7 @@ def _status(summary: Summary, skipped: dict[str, str], failed: dict[str, str], p
 
 
 def _numbers(summaries: dict[str, Summary]) -> list[Block]:
-    """Return the averages for the paper's label budget, and all others in folds."""
+    """Return blocks with the averages; those for other label numbers are folded."""
     main = next(iter(summaries.values()))
     protocol = main.protocol
     ours = {b.name for b in protocol.budgets if not b.printed}
@@ -157,25 +158,25 @@ def _numbers(summaries: dict[str, Summary]) -> list[Block]:
 
 
 def _labels(budget: str) -> str:
-    """Return the end of a heading that names the label budget, if there is one."""
+    """Return the end of a heading that states the number of labels, or ""."""
     return "" if budget == NO_LABELS else f", labels: {budget}"
 
 
 def _columns(protocol: Protocol) -> list[tuple[str, Method]]:
-    """List column names with their methods; a sweep has one column for each value."""
+    """Return the columns of a table: one per method and tried parameter value."""
     every = ((m, [c.name for c in m.columns()] if m.sweep else [m.name]) for m in protocol.methods)
     return [(name, method) for method, names in every for name in names]
 
 
 def _rest(summary: Summary, column: str, metric: str, budget: str) -> list[str]:
-    """Return the score on samples without a label; nothing if the table has no labels."""
+    """Return the cell with the score on unlabelled samples, if labels are used."""
     rest = summary.stat(column, metric, budget=budget, scope="unlabelled")
     text = number(rest.mean, metric) if rest and metric != "seconds" else ""
     return [text] if summary.protocol.budgets else []
 
 
 def _by_row(summary: Summary, metric: str, budget: str) -> pd.DataFrame:
-    """Tabulate the results by method and (data, K), for a table without printed numbers."""
+    """Return the results by method, data set and K, if the paper prints no numbers."""
     rows = summary.rows()
     lines = []
     for name, method in _columns(summary.protocol):
@@ -188,7 +189,10 @@ def _by_row(summary: Summary, metric: str, budget: str) -> pd.DataFrame:
 
 
 def difference(printed: float | None, stat: Stat | None, metric: str, comparable: bool) -> str:
-    """Format measured minus printed, with a mark if it is large; times give a ratio."""
+    """Return measured minus printed as text, marked if it is large.
+
+    For times, the ratio is returned instead.
+    """
     if printed is None or stat is None:
         return ""
     if metric == "seconds":
@@ -200,7 +204,7 @@ def difference(printed: float | None, stat: Stat | None, metric: str, comparable
 
 
 def _averages(main: Summary, metric: str, budget: str) -> pd.DataFrame:
-    """Tabulate each column: printed, measured, and whether it is reproduced."""
+    """Return a table of printed and measured averages of all methods."""
     protocol = main.protocol
     rows = []
     for column, method in _columns(protocol):
@@ -225,7 +229,7 @@ def _averages(main: Summary, metric: str, budget: str) -> pd.DataFrame:
 def _near(
     protocol: Protocol, metric: str, column: str, printed: float | None, stat: Stat | None
 ) -> str:
-    """Return whether an average is reproduced, or the table that judges it."""
+    """Return "yes" or "no" for a reproduced average, or the table that compares it."""
     copied = protocol.copied_from(metric, column)
     if copied:
         return f"judged in {copied}"
@@ -235,13 +239,14 @@ def _near(
 
 
 def _full(summary: Summary, metric: str, budget: str) -> pd.DataFrame:
-    """Tabulate printed value, measured value and difference for every K, in three lines."""
+    """Return a table of printed and measured values and differences for every K."""
     protocol, columns = summary.protocol, _columns(summary.protocol)
     measured = summary.rows()
     ks = dict.fromkeys(n.k for n in protocol.printed if n.metric == metric and n.k != "avg")
     wanted = {(protocol.data[0].name, int(k)) for k in ks}
 
     def compared(k: int | str, name: str, stat: Stat | None) -> str:
+        """Return the lines of a cell: printed value, measured value and difference."""
         printed = protocol.printed_value(metric, k, name)
         gap = difference(printed.mean if printed else None, stat, metric, protocol.comparable)
         lines = [printed_words(printed), with_error(stat, metric) or "–", gap]
@@ -259,7 +264,7 @@ def _full(summary: Summary, metric: str, budget: str) -> pd.DataFrame:
 
 
 def claims_grid(verdicts: list[Verdict]) -> pd.DataFrame:
-    """Tabulate the claims with their verdicts; those with our label budgets come last."""
+    """Return a table of claims with their verdicts; uncounted ones come last."""
     several = len({v.budget for v in verdicts}) > 1
     rows = []
     for v in sorted(verdicts, key=lambda v: not v.counted):
@@ -269,7 +274,7 @@ def claims_grid(verdicts: list[Verdict]) -> pd.DataFrame:
 
 
 def misses_grid(missed: list[Miss], *, tables: bool = False) -> pd.DataFrame:
-    """Tabulate the averages that are not reproduced, with their causes."""
+    """Return a table of averages that were not reproduced, with their causes."""
     rows: list[list[Any]] = []
     for miss in missed:
         c = miss.comparison
@@ -282,6 +287,7 @@ def misses_grid(missed: list[Miss], *, tables: bool = False) -> pd.DataFrame:
 
 
 def _notes(summaries: dict[str, Summary]) -> list[Block]:
+    """Return folded blocks about variants of the settings, notes and errors in print."""
     main = next(iter(summaries.values()))
     protocol = main.protocol
     lines = []
@@ -305,6 +311,7 @@ def _notes(summaries: dict[str, Summary]) -> list[Block]:
 
 
 def _choices(summary: Summary) -> list[str]:
+    """Return sentences about parameters that were chosen by accuracy."""
     lines = []
     for (method, budget), choice in sorted(summary.chosen.items()):
         tried = ", ".join(f"{name} {value}" for name, value in choice["accuracies"].items())
@@ -316,12 +323,12 @@ def _choices(summary: Summary) -> list[str]:
 
 
 def mark(method: Method) -> str:
-    """Return a dagger if the parameters were chosen by the score that they reach."""
+    """Return a dagger if parameters were chosen by accuracy on the true classes."""
     return "†" if method.chosen_on_answer else ""
 
 
 def pairs_grid(summary: Summary, metric: str, budget: str) -> pd.DataFrame | None:
-    """Tabulate the mean paired difference of every two methods, row minus column.
+    """Return a table of paired differences of all methods, row minus column.
 
     The differences are taken run by run, since two methods of a run have the same samples, labels
     and start. The second line of a cell is the difference of the printed averages over the same
@@ -342,6 +349,7 @@ def pairs_grid(summary: Summary, metric: str, budget: str) -> pd.DataFrame | Non
 
 
 def _pair(summary: Summary, metric: str, budget: str, one: str, other: str, stat: Stat) -> str:
+    """Return the cell for two methods: their measured and their printed difference."""
     text = f"{stat.mean:+.1f}" + ("" if math.isnan(stat.se) else f" ± {stat.se:.1f}")
     text += " *" if decide(abs(stat.mean), stat.se) == HOLDS else ""
     a, b = (printed_average(summary, metric, name, budget) for name in (one, other))
@@ -351,7 +359,7 @@ def _pair(summary: Summary, metric: str, budget: str, one: str, other: str, stat
 
 
 def pair_blocks(summary: Summary) -> list[Block]:
-    """Return one matrix of differences for each score and each label budget of the paper."""
+    """Return a matrix of differences of methods for each score and label number."""
     protocol = summary.protocol
     if protocol.kind == "figure":
         return []
@@ -367,7 +375,7 @@ def pair_blocks(summary: Summary) -> list[Block]:
 
 
 def closeness_blocks(summary: Summary) -> list[Block]:
-    """Tabulate the time of each rival divided by the time of the claimed method.
+    """Return a table of each rival's time divided by that of the claimed method.
 
     Each time ends when a method comes close to its own lowest objective.
     """
@@ -388,13 +396,13 @@ def closeness_blocks(summary: Summary) -> list[Block]:
 
 
 def _ratio(stat: Stat) -> str:
-    """Format a ratio and its interval of two standard errors, computed from its logarithm."""
+    """Return a ratio with an interval of two standard errors, from its logarithm."""
     ends = (math.exp(stat.mean + sign * 2 * stat.se) for sign in (-1, 1))
     return f"{math.exp(stat.mean):.2g} ({' to '.join(f'{end:.2g}' for end in ends)})"
 
 
 def variants_grid(summaries: dict[str, Summary], metric: str, budget: str) -> pd.DataFrame:
-    """Tabulate the averages by variant and method.
+    """Return a table of averages by variant of the settings and method.
 
     "as main" marks a column whose settings equal those of the main variant.
     """
@@ -419,17 +427,18 @@ def variants_grid(summaries: dict[str, Summary], metric: str, budget: str) -> pd
 
 
 def runs_per_row(*stats: Stat | None) -> str:
-    """Return the largest number of runs at each number of clusters."""
+    """Return the largest number of runs per table row, as text."""
     return f"{max((s.n / s.rows for s in stats if s), default=0):.3g}"
 
 
 def _average(summary: Summary, metric: str, budget: str, method: str, stat: Stat | None) -> str:
+    """Return a measured average as text, marked if it is far from the printed one."""
     printed = printed_average(summary, metric, method, budget)
     far = FAR in difference(printed, stat, metric, summary.protocol.comparable)
     return (with_error(stat, metric) or NO_RUNS) + (f" {FAR}" if far else "")
 
 
 def _unchanged(main: Summary, variant: Summary, method: str) -> bool:
-    """Return whether a variant runs a method with the settings of the main variant."""
+    """Return whether a variant has the same settings for a method as the main one."""
     one, other = main.protocol, variant.protocol
     return one.data == other.data and one.method(method) == other.method(method)

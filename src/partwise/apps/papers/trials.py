@@ -1,8 +1,8 @@
-"""Cells: the smallest piece of an experiment that is run, stored and resumed.
+"""Cells: the smallest units of an experiment that are run and stored.
 
-A cell is one method at one setting on one (data, K, run), with the labels of one budget. It holds
-only plain values, so it can be sent to a worker process. Its fingerprint is a hash of every setting
-that its result depends on.
+A cell is one run of one method, with one setting of its parameters, on K classes of a data set,
+with the labels of one budget. It contains only plain values, so it can be sent to a worker process.
+Its fingerprint is a hash of every setting that its result depends on.
 """
 
 from __future__ import annotations
@@ -26,24 +26,25 @@ from partwise.apps.papers.sampling import UNLABELLED, Sample, draw
 from partwise.metrics import sparseness
 
 NO_LABELS = "none"
-# Increase it when a change of code changes results, so that stored results are not used again.
+# Version of the results. Increase it if a code change affects results, so that stored results are
+# computed again.
 RESULT_VERSION = 6
 HISTORY_POINTS = 1000
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The part of a protocol to run."""
+    """The user's choice of runs, methods and variants of a table to compute."""
 
     runs: int | None = None
     quick: bool = False
     methods: tuple[str, ...] = ()
-    variant: str = ""  # a name, or "main"; empty: all, or the main one with quick
+    variant: str = ""  # name of a variant, or "main"; "" means all variants (with quick: "main")
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One method at one setting, on one (data, K, run) with one label budget."""
+    """One run of one method on K classes of a data set, with one label budget."""
 
     table: str
     data: DataSpec
@@ -57,12 +58,12 @@ class Cell:
 
     @property
     def budget_name(self) -> str:
-        """The name of the label budget, or "none" for a method that uses no labels."""
+        """Name of the label budget, or "none" for a method without labels."""
         return self.budget.name if self.budget else NO_LABELS
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of all settings that affect the result, except the versions of libraries."""
+        """Hash of all settings that affect the result, except versions of libraries."""
         method, data = self.column.method, self.data
         settings = {
             "version": RESULT_VERSION,
@@ -86,7 +87,7 @@ class Cell:
 
     @cached_property
     def slug(self) -> str:
-        """A readable file name, made unique by the fingerprint."""
+        """Readable file name of the result, made unique by the fingerprint."""
         parts = f"{self.data.name}-k{self.k:02d}-r{self.run:03d}-{self.column.name}"
         parts += f"-{self.budget_name}"
         safe = "".join(c if c.isalnum() or c in "-." else "_" for c in parts)
@@ -94,23 +95,24 @@ class Cell:
 
     @property
     def key(self) -> str:
-        """The name of the result, which is unique among all tables."""
+        """Name of the result with its table, which is unique among all tables."""
         return f"{self.table}/{self.slug}"
 
 
 def _amount(budget: Budget) -> list[Any]:
+    """Return the settings of a label budget as a list."""
     return [budget.name, budget.per_class, budget.share]
 
 
 def cells(protocol: Protocol, selection: Selection) -> list[Cell]:
-    """List the cells of all variants of a protocol without duplicates, main variant first."""
+    """Return the runs (cells) of all settings variants, without duplicates."""
     variants = wanted_variants(protocol, selection)
     found = (cell for v in variants for cell in cells_of(protocol.under(v), selection))
     return list({cell.slug: cell for cell in found}.values())
 
 
 def wanted_variants(protocol: Protocol, selection: Selection) -> list[Variant]:
-    """List the variants to run, the main one first."""
+    """Return the settings variants to run, the main one first."""
     name = selection.variant or ("main" if selection.quick else "")
     if name == "main":
         return [protocol.main]
@@ -119,7 +121,7 @@ def wanted_variants(protocol: Protocol, selection: Selection) -> list[Variant]:
 
 
 def cells_of(protocol: Protocol, selection: Selection) -> Iterator[Cell]:
-    """Yield the cells of a protocol in its current variant, by data set, run and K."""
+    """Yield the runs (cells) of a table for its current settings."""
     around = (protocol.budgets, protocol.kmeans, protocol.keep)
     for data in protocol.data:
         for run in range(_runs(protocol, selection)):
@@ -132,7 +134,7 @@ def cells_of(protocol: Protocol, selection: Selection) -> Iterator[Cell]:
 
 
 def _methods(protocol: Protocol, selection: Selection, run: int) -> Iterator[Method]:
-    """Yield the selected methods that declare this run."""
+    """Yield the selected methods that have a run with this number."""
     chosen = {name.lower() for name in selection.methods}
     for method in protocol.methods:
         most = method.runs if selection.runs is None and method.runs is not None else math.inf
@@ -141,12 +143,14 @@ def _methods(protocol: Protocol, selection: Selection, run: int) -> Iterator[Met
 
 
 def _runs(protocol: Protocol, selection: Selection) -> int:
+    """Return the number of runs per row."""
     if selection.runs is not None:
         return selection.runs
     return int(protocol.quick.get("runs", 1)) if selection.quick else protocol.runs()
 
 
 def _clusters(protocol: Protocol, data: DataSpec, selection: Selection) -> tuple[int, ...]:
+    """Return the numbers of clusters K to run on a data set."""
     quick = protocol.quick if selection.quick else {}
     chosen = quick.get("clusters", data.clusters)
     wanted = data.name in quick.get("only_data", [data.name])
@@ -154,16 +158,17 @@ def _clusters(protocol: Protocol, data: DataSpec, selection: Selection) -> tuple
 
 
 def _in_quick_sweep(protocol: Protocol, column: Column) -> bool:
+    """Return whether a quick run includes these parameter values."""
     allowed = protocol.quick.get("sweep", {})
     return all(value in allowed.get(key, [value]) for key, value in column.setting.items())
 
 
 def run_cell(cell: Cell, data_home: str | None = None) -> dict[str, Any]:
-    """Run one cell and score it.
+    """Return the scored result of one cell, which is one run of one method.
 
-    The result holds plain values for JSON: the settings of the cell, the scores, the objective, the
-    number of iterations and the seconds. Every sub-run and readout is scored on all samples and,
-    for every label budget, on the unlabelled samples.
+    The result contains plain values for JSON: the settings of the cell, the scores, the objective,
+    the number of iterations and the seconds. Every sub-run and way of clustering is scored on all
+    samples and, for every label budget, on the unlabelled samples.
     """
     sample = draw(cell.table, cell.data, cell.k, cell.run, data_home=data_home)
     method = cell.column.method
@@ -189,13 +194,13 @@ def run_cell(cell: Cell, data_home: str | None = None) -> dict[str, Any]:
 
 
 def lowest(attempts: list[dict[str, Any]]) -> int:
-    """Return the index of the sub-run with the lowest objective."""
+    """Return the index of the fit with the lowest objective."""
     values = [a["objective"] if a["objective"] is not None else np.inf for a in attempts]
     return int(np.argmin(values))
 
 
 def _scored(cell: Cell, sample: Sample, found: Any) -> dict[str, Any]:
-    """Score all samples, and for every label budget the unlabelled samples."""
+    """Return scores on all samples, and on the unlabelled ones of each budget."""
     hidden = {}
     for budget in cell.budgets if cell.budget is None else (cell.budget,):
         rest = sample.shown(budget) == UNLABELLED
@@ -205,7 +210,7 @@ def _scored(cell: Cell, sample: Sample, found: Any) -> dict[str, Any]:
 
 
 def describe(cell: Cell) -> dict[str, Any]:
-    """Return the cell as plain values."""
+    """Return the settings of a cell (one run) as plain values for JSON."""
     data, method = cell.data, cell.column.method
     return {
         "table": cell.table,
@@ -224,6 +229,7 @@ def describe(cell: Cell) -> dict[str, Any]:
 
 
 def _shapes(fitted: Representation, sample: Sample, cell: Cell) -> dict[str, float]:
+    """Return properties of the factors, such as sparseness."""
     shapes = {}
     V, H = fitted.embedding, fitted.components
     if V is not None:
@@ -248,6 +254,7 @@ def _shapes(fitted: Representation, sample: Sample, cell: Cell) -> dict[str, flo
 
 
 def _kept(cell: Cell, fitted: Representation, sample: Sample) -> dict[str, Any]:
+    """Return the history, parts or points that the settings ask to store."""
     kept: dict[str, Any] = {}
     if "history" in cell.keep:
         history = fitted.history
