@@ -144,13 +144,13 @@ def test_weights_grow_by_a_twentieth_and_fall_by_a_third(rng):
     """
     model, V, U = small_model(rng)
     at = State({"V": V, "U": U}, {}, {"V": V, "U": U}, 1.0, weight=0.5, ceiling=0.51)
-    loop._accept(model, at, state_after_step(V, U, 0.5), plain())
+    at = loop._look_ahead(model, at, state_after_step(V, U, 0.5), 1.0, plain(guard=False))
     assert at.weight == pytest.approx(0.51) and at.ceiling == pytest.approx(0.51 * 1.01)
     at.weight, at.ceiling = 0.5, 1.0
-    loop._accept(model, at, state_after_step(V, U, 0.5), plain())
+    at = loop._look_ahead(model, at, state_after_step(V, U, 0.5), 1.0, plain(guard=False))
     assert at.weight == pytest.approx(0.525) and at.ceiling == 1.0
     at.weight = 0.01
-    loop._accept(model, at, state_after_step(V, U, 0.01), plain())
+    at = loop._look_ahead(model, at, state_after_step(V, U, 0.01), 1.0, plain(guard=False))
     assert at.weight == pytest.approx(0.105)  # the weight of the extrapolation starts at a tenth
     at.weight, at.ceiling = 0.6, 0.9
     loop._take_back(at, plain())
@@ -179,7 +179,7 @@ def test_parts_beyond_the_last_step_have_length_one_too(rng):
     model, V, U = small_model(rng, unit=True)
     U /= np.linalg.norm(U, axis=0)
     at = State({"V": V, "U": U}, {}, {"V": V, "U": np.roll(U, 1, axis=0)}, 1.0, weight=0.5)
-    loop._accept(model, at, state_after_step(V, U, 0.5), plain())
+    at = loop._look_ahead(model, at, state_after_step(V, U, 0.5), 1.0, plain(guard=False))
     assert not np.array_equal(at.y["U"], at.x["U"])
     np.testing.assert_allclose(np.linalg.norm(at.y["U"], axis=0), 1, rtol=1e-14)
 
