@@ -36,8 +36,8 @@ print(len({f for f, _ in entered}), len(entered))
 @pytest.mark.parametrize(
     ("name", "settings", "files", "functions"),
     [
-        ("NMF", "10, max_iter=30, random_state=0", 18, 150),
-        ("GNMF", "10, max_iter=30, random_state=0", 22, 216),
+        ("NMF", "10, max_iter=30, random_state=0", 18, 145),
+        ("GNMF", "10, max_iter=30, random_state=0", 22, 200),
         ("PartsClassifier", "random_state=0", 38, 378),
     ],
 )

@@ -120,6 +120,7 @@ def test_products_of_a_whole_fit(solver, loss, per_iteration, init, monkeypatch)
         return made[-1]
 
     monkeypatch.setattr(checking, "as_data", counting)
+    monkeypatch.setattr(checking, "DenseData", counting)
     X = make_data(positive=True)
     calls = []
     for max_iter in (6, 16):

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from partwise.backends.threads import PASS, each, pieces, threads_for
+from partwise.backends.threads import PASS, each, pieces, results, threads_for
 
 try:
     import array_api_compat as compat
@@ -197,13 +197,9 @@ def column_sums64(Z: AnyArray, d: AnyArray | None = None) -> Array:
         return xp.sum(Z, axis=0, dtype=xp.float64)
     n, k = Z.shape
     parts = pieces(n, max(1, LEAST // max(1, k)), PIECES)
-    sums = np.empty((len(parts), k))
-
-    def run(number: int, part: tuple[int, int]) -> None:
-        np.sum(Z[slice(*part)], axis=0, dtype=np.float64, out=sums[number])
-
-    each(run, list(enumerate(parts)), threads_for(PASS * n * k))
-    total: Array = sums.sum(axis=0)
+    threads = threads_for(PASS * n * k)
+    sums = results(lambda lo, hi: np.sum(Z[lo:hi], axis=0, dtype=np.float64), parts, threads)
+    total: Array = np.sum(sums, axis=0)
     return total
 
 
@@ -334,14 +330,6 @@ def _(Y: np.ndarray) -> Array:
     with one_blas_thread:
         each(times, list(enumerate(parts)), threads)
     return Q
-
-
-def signs(left: AnyArray) -> Array:
-    """Return the sign of the entry with the largest absolute value in each column."""
-    xp = namespace(left)
-    high, low = xp.max(left, axis=0), xp.min(left, axis=0)
-    sign = namespace(high).ones_like(high)
-    return namespace(high).where(high >= -low, sign, -sign)
 
 
 @singledispatch

@@ -138,6 +138,12 @@ def blas_threads(work: float) -> Iterator[None]:
         yield
 
 
+def _by_variable() -> int:
+    """Return the first number in OMP_NUM_THREADS, the limit of the outermost level."""
+    first = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    return int(first) if first.isdigit() and int(first) else 1 << 20
+
+
 def _numba_limit() -> int:
     """Return NUMBA_NUM_THREADS (default: number of cores), or the limit of `set_num_threads`.
 
@@ -166,10 +172,7 @@ def everybody() -> int:
     if known is not None:
         return int(known)
     blas = one_blas_thread.before if one_blas_thread.inside else _blas()
-    # The variable starts with the limit of the outermost level.
-    told = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
-    variable = int(told) if told.isdigit() and int(told) else 1 << 20
-    number = max(1, min(_numba_limit(), variable, *blas))
+    number = max(1, min(_numba_limit(), _by_variable(), *blas))
     if getattr(here, "depth", 0):
         here.known = number
     return number
@@ -271,7 +274,7 @@ def threads_for(work: float, outside: bool = False) -> int:
     """Return the smallest number of threads that is nearly the fastest for this work."""
     if work < LITTLE:
         return 1
-    most = allowed()
+    most = min(_share.get(), everybody())
     if most == 1:
         return 1
     waits, step = costs(most, outside and os.name == "posix")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,16 @@ from partwise.backends.arrays import AnyArray, own, to_numpy
 
 # Modules that a fit needs are imported here, not inside of functions. If another thread imports a
 # module while the process forks, the import lock stays locked in the child process.
-from partwise.backends.numpy.kernels import narrow, sampled, symmetric_sweep  # noqa: F401
+from partwise.backends.numpy.kernels import (  # noqa: F401
+    divergence,
+    hals,
+    narrow,
+    pivot,
+    products,
+    sampled,
+    sums,
+    symmetric_sweep,
+)
 from partwise.estimators._docstrings import documented
 from partwise.estimators._parameters import CONSTRAINTS
 from partwise.evaluation.groups import Groups
@@ -249,8 +258,7 @@ class Grouped(ClusterMixin):
 class GroupedFactorizer(Grouped, Factorizer):
     """Base class of estimators that can predict classes from labels in y."""
 
-    def _describe(self) -> Description:
-        return replace(super()._describe(), labelled=True)
+    labelled = True
 
     @with_callbacks
     def fit(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ from partwise.backends.arrays import AnyArray
 from partwise.estimators._base import GroupedFactorizer
 from partwise.estimators._parameters import SHARE, estimator
 from partwise.fitting import (
-    Description,
     FitInputs,
     Problem,
     all_or_nothing,
@@ -101,8 +99,7 @@ class AnsNMF(GroupedFactorizer):
     solver = "mu"
     tol = 0.0
 
-    def _describe(self) -> Description:
-        return replace(super()._describe(), local=True)
+    local = True
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None, *, W: Any = None, H: Any = None) -> Any:  # type: ignore[override]

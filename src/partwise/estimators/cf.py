@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import sklearn.cluster  # noqa: F401  # imported here, because a fit needs it (see `_base`)
@@ -13,7 +12,6 @@ from partwise._sklearn import StrOptions
 from partwise.backends.arrays import AnyArray, own
 from partwise.estimators._base import GroupedFactorizer
 from partwise.estimators._parameters import AT_LEAST_ZERO, LoopParameters, estimator
-from partwise.fitting import Description
 from partwise.fitting.callbacks import with_callbacks
 from partwise.fitting.checking import check_codes, check_matrix
 from partwise.fitting.concept_fitting import code_start, fit_concepts, new_codes
@@ -102,8 +100,7 @@ class CF(LoopParameters, GroupedFactorizer):
 
     locality = 0.0
 
-    def _describe(self) -> Description:
-        return replace(super()._describe(), local=True, signed=True)
+    local = signed = True
 
     def _kernel(self) -> Kernel:
         """Return the kernel that the parameters define."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from partwise._sklearn import StrOptions
@@ -13,7 +12,6 @@ from partwise.estimators._parameters import (
     LossParameters,
     estimator,
 )
-from partwise.fitting import Description
 
 
 @estimator
@@ -90,5 +88,4 @@ class LpCNMF(GraphParameters, LossParameters, LoopParameters, GraphFactorizer):
         "beta_loss": [StrOptions({"frobenius", "kullback-leibler"})],
     }
 
-    def _describe(self) -> Description:
-        return replace(super()._describe(), local=True, hard_labels=True, mixed_labels=True)
+    local = hard_labels = mixed_labels = True

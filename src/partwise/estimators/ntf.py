@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from partwise.estimators._base import GroupedFactorizer
 from partwise.estimators._parameters import estimator
 from partwise.fitting import (
     Checked,
-    Description,
     FitInputs,
     Problem,
     all_or_nothing,
@@ -88,8 +86,7 @@ class NTF(GroupedFactorizer):
     solver = "hals"
     n_init = 1
 
-    def _describe(self) -> Description:
-        return replace(super()._describe(), local=True, dense=True)
+    local = dense = True
 
     def _shape(self, p: int) -> tuple[int, int]:
         """Return height and width of the images, for ``p`` pixels."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from partwise._sklearn import StrOptions
 from partwise.estimators._base import GraphFactorizer
 from partwise.estimators._parameters import GraphParameters, estimator
-from partwise.fitting import Description
 
 
 @estimator
@@ -87,8 +85,7 @@ class SemiNMF(GraphParameters, GraphFactorizer):
     beta_loss = "frobenius"
     init = "kmeans"
 
-    def _describe(self) -> Description:
-        return replace(super()._describe(), local=True, signed=True, free_parts=True)
+    local = signed = free_parts = True
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

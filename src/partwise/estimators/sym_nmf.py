@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -90,8 +89,7 @@ class SymNMF(LoopParameters, GroupedFactorizer):
     own_fit = True
     solver = "hals"
 
-    def _describe(self) -> Description:
-        return replace(super()._describe(), local=True)
+    local = True
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None, *, W: Any = None) -> Any:  # type: ignore[override]

@@ -17,7 +17,7 @@ import numpy as np
 
 from partwise.backends.arrays import AnyArray, contiguous
 from partwise.backends.threads import one_blas_thread
-from partwise.fitting.checking import check, full_device
+from partwise.fitting.checking import check, refuse_full_device
 from partwise.fitting.description import (
     Checked,
     Description,
@@ -147,22 +147,22 @@ def all_or_nothing(estimator: Any) -> Iterator[None]:
         "its maximum, or give it in float64."
     )
     try:
-        with full_device(name):
-            try:
-                with np.errstate(over="call", call=lambda kind, flag: seen.append(kind)):
-                    yield
-            except _UNBOUNDED as error:
-                if not seen or (isinstance(error, RuntimeError) and "singular" not in str(error)):
-                    raise
-                raise ValueError(text) from error
-            if seen and not np.isfinite(getattr(estimator, "objective_", 0.0)):
+        try:
+            with np.errstate(over="call", call=lambda kind, flag: seen.append(kind)):
+                yield
+        except _UNBOUNDED as error:
+            refuse_full_device(error, name)
+            if not seen or (isinstance(error, RuntimeError) and "singular" not in str(error)):
+                raise
+            raise ValueError(text) from error
+        if seen and not np.isfinite(getattr(estimator, "objective_", 0.0)):
+            raise ValueError(text)
+        U = getattr(estimator, "components_", None)
+        if isinstance(U, np.ndarray) and U.dtype.kind == "f":
+            most = np.sqrt(np.finfo(U.dtype).max / max(1, U.shape[-1]))
+            if np.abs(U).max(initial=0.0) > most and estimator._describe().penalized:
+                # `transform` computes squares of the parts, which would overflow
                 raise ValueError(text)
-            U = getattr(estimator, "components_", None)
-            if isinstance(U, np.ndarray) and U.dtype.kind == "f":
-                most = np.sqrt(np.finfo(U.dtype).max / max(1, U.shape[-1]))
-                if np.abs(U).max(initial=0.0) > most and estimator._describe().penalized:
-                    # `transform` computes squares of the parts, which would overflow
-                    raise ValueError(text)
     except BaseException:
         state = {name: vars(estimator)[name] for name in _CALLBACK_STATE if name in vars(estimator)}
         vars(estimator).clear()

@@ -44,6 +44,9 @@ from partwise.knowledge.labels import as_ndarray
 from partwise.model.terms import Term
 from partwise.solvers.steps import ALIASES, STEPS, check_step
 
+#: Nothing is known about the samples.
+NOTHING = Knowledge()
+
 
 def check(estimator: Any, spec: Description, X: Any, given: FitInputs) -> Checked:
     """Return the checked X, labels, sample weights and graph of a fit."""
@@ -62,7 +65,7 @@ def check(estimator: Any, spec: Description, X: Any, given: FitInputs) -> Checke
     if spec.labelled and given.y is not None:
         compare_index(X, given.y)
     X, peak = check_matrix(estimator, spec, X, entry_weight, reset=True)
-    knowledge = Knowledge()
+    knowledge = NOTHING
     about_samples = (given.y, given.graph, given.must_link, given.cannot_link)
     if spec.uses_labels or any(value is not None for value in about_samples):
         knowledge = check_knowledge(spec, given, X.shape[0], solver)
@@ -107,7 +110,7 @@ def n_parts(spec: Description, p: int, H: Any, knowledge: Knowledge) -> int:
     """
     if spec.n_components == "auto" and spec.init == "custom" and H is not None:
         return int(np.shape(H)[0])
-    if spec.n_components == "auto" and knowledge.labels is not None and knowledge.n_classes:
+    if spec.n_components == "auto" and knowledge.n_classes:
         return knowledge.n_classes * spec.components_per_class
     return p if spec.n_components in (None, "auto") else int(spec.n_components)
 
@@ -237,15 +240,10 @@ def in_plain_words(estimator: Any, X: Any) -> Iterator[None]:
         raise
 
 
-@contextmanager
-def full_device(estimator_name: str) -> Iterator[None]:
-    """Raise a MemoryError with advice if a torch device runs out of memory."""
-    try:
-        yield
-    except RuntimeError as error:  # torch's OutOfMemoryError is a RuntimeError
-        text = str(error)
-        if "out of memory" not in text and "allocate memory" not in text:
-            raise
+def refuse_full_device(error: Exception, estimator_name: str) -> None:
+    """Raise a MemoryError with advice if a torch device ran out of memory."""
+    text = str(error)  # torch's OutOfMemoryError is a RuntimeError
+    if "out of memory" in text or "allocate memory" in text:
         raise MemoryError(
             f"{estimator_name} ran out of memory outside the products with X "
             f"({text.splitlines()[0][:120]}); "

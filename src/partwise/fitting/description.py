@@ -169,13 +169,13 @@ class Knowledge:
     neighbors: Neighborhood | None = None
     links: Links | None = None
 
-    @property
-    def graph(self) -> sp.csr_array | None:
-        return None if self.neighbors is None else self.neighbors.graph
+    graph: sp.csr_array | None = field(init=False, default=None)
+    n_classes: int = field(init=False, default=0)
 
-    @property
-    def n_classes(self) -> int:
-        return 0 if self.labels is None else self.labels.n_classes
+    def __post_init__(self) -> None:
+        graph = None if self.neighbors is None else self.neighbors.graph
+        n_classes = 0 if self.labels is None else self.labels.n_classes
+        vars(self).update(graph=graph, n_classes=n_classes)
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from partwise.backends.sweeps import nearly_collinear
 from partwise.fitting.checking import (
     check_matrix,
     extreme_factor,
-    full_device,
+    refuse_full_device,
     rescale_extremes,
     searchable,
     solver_name,
@@ -59,7 +59,7 @@ class Coded:
 def code(estimator: Any, X: Any, graph: Any = None, entry_weight: Any = None) -> Coded:
     """Return the part weights of new samples, for the parts of a fitted estimator."""
     spec = estimator._describe()
-    with full_device(spec.estimator_name):
+    try:
         X, peak = check_matrix(estimator, spec, X, entry_weight, reset=False)
         rescaled = rescale_extremes(spec, X, peak=peak)
         divisor = parts_divisor(estimator, spec)
@@ -67,6 +67,9 @@ def code(estimator: Any, X: Any, graph: Any = None, entry_weight: Any = None) ->
         data = in_double(rescaled.data) if nearly_collinear(H @ H.T) else rescaled.data
         model = code_model(estimator, spec, data, X, graph, rescaled.factor)
         return Coded(model, *solve_new(estimator, spec, model, divisor), rescaled.factor, divisor)
+    except RuntimeError as error:
+        refuse_full_device(error, spec.estimator_name)
+        raise
 
 
 def parts_divisor(estimator: Any, spec: Description) -> float:

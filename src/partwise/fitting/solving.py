@@ -75,7 +75,8 @@ def solve(
             # the first of those with the lowest objective
             runs = solutions(problem, report, keeper)
             solution = min(runs, key=lambda solution: solution.history[-1])
-            if not (STEPS[problem.solver].multiplicative or spec.project or spec.free_parts):
+            by_hand = STEPS[problem.solver].multiplicative or spec.project or spec.free_parts
+            if solution.converged and not by_hand:
                 solution = with_empty_parts_filled(spec, problem, solution)
         return finish(spec, problem, solution)
 

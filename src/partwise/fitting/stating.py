@@ -130,7 +130,9 @@ def with_graph(spec: Description, checked: Checked) -> Knowledge:
     knowledge, labels = checked.knowledge, checked.knowledge.labels
     spread = spec.propagate and labels is not None and labels.n_labelled > 0
     if knowledge.neighbors is None and (spec.graph_reg or spread):
-        samples, method = searchable(checked.X)
+        samples, method = checked.X, "exact"
+        if type(samples) is not np.ndarray:
+            samples, method = searchable(samples)
         if isinstance(samples, FilledData):
             warn(FILLED)
         how = (spec.n_neighbors, spec.weighting, spec.bandwidth, method)

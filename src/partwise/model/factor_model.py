@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from partwise.backends import DataMatrix, arrays
-from partwise.backends.arrays import Array, cast, entrywise, floor, namespace, ratio, spread
+from partwise.backends.arrays import Array, cast, entrywise, namespace, ratio, spread
 from partwise.backends.mixed_rows import MixedData
 from partwise.model.losses import Half, Loss, Seen, WeighedSamples
 from partwise.model.maps import MixedRows, SharedRows, Smoothing
@@ -178,7 +178,8 @@ class FactorModel(Model):
         """
         prices = [self._price(term, Z) for term in self.terms["V"]]
         free = None if self.held is None else self.held.columns
-        return UnitLength(prices, self.lengths, self.loss.unit_norm, free)
+        norm = self.loss.unit_norm
+        return UnitLength(prices, self.lengths, norm, free, exact=norm == 2)
 
     def _price(self, term: Term, Z: Array) -> Price:
         """Return the cost of the lengths l that one term on V causes.
@@ -322,7 +323,10 @@ def column_lengths(U: Array, norm: int, *, common: bool = False) -> Array:
 def unit_columns(Z: Array, U: Array, norm: int, *, common: bool = False) -> tuple[Array, Array]:
     """Scale columns of U to length one, and Z inversely; zeros become constant."""
     length = column_lengths(U, norm, common=common)
-    if isinstance(U, np.ndarray) and arrays.to_numpy(length).min(initial=1) >= floor(U.dtype):
+    if (
+        isinstance(U, np.ndarray)
+        and arrays.to_numpy(length).min(initial=1) >= np.finfo(U.dtype).tiny
+    ):
         return entrywise(mul, Z, length), U / length
     fallback = 1.0 / (U.shape[0] if norm == 1 else np.sqrt(U.shape[0]))
     U = namespace(U).where(length > 0, ratio(U, spread(length, U)), float(fallback))

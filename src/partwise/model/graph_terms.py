@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from operator import add, sub
 from typing import Any, Protocol
@@ -43,6 +44,7 @@ class Operator(Protocol):
         """Return (D - W) Z from differences of rows, to avoid cancellation."""
 
 
+@dataclass(eq=False, repr=False)
 class Neighbors:
     """Product Z -> W Z with a graph in which all samples of a class may be connected.
 
@@ -52,16 +54,12 @@ class Neighbors:
     classes.
     """
 
-    def __init__(
-        self,
-        W: Any,
-        members: Any = None,
-        mask: AnyArray = None,
-        codes: AnyArray = None,
-        weight: Any = 0,
-    ) -> None:
-        self.W, self.members, self.mask, self.codes, self.weight = W, members, mask, codes, weight
-        self.gathered = None
+    W: Any
+    members: Any = None
+    mask: AnyArray = None
+    codes: AnyArray = None
+    weight: Any = 0
+    gathered = None
 
     @property
     def edges(self) -> Any | None:
@@ -86,6 +84,7 @@ class Neighbors:
         return out
 
 
+@dataclass(eq=False, repr=False)
 class OnGraph(Term):
     """Base class of terms on a graph.
 
@@ -95,10 +94,9 @@ class OnGraph(Term):
 
     couples = anywhere = True
 
-    def __init__(self, neighbors: Operator, degrees: AnyArray, weight: float) -> None:
-        self.neighbors = neighbors
-        self.degrees = degrees
-        self.weight = weight
+    neighbors: Operator
+    degrees: AnyArray
+    weight: float
 
     def gradient(self, Z: AnyArray) -> AnyArray:
         raise NotImplementedError
@@ -107,7 +105,7 @@ class OnGraph(Term):
         return type(self)(place.operator(self.neighbors), place(self.degrees), self.weight)
 
     @property
-    def edges(self) -> tuple[Any, float] | None:
+    def edges(self) -> tuple[Any, float] | None:  # type: ignore[override]
         W = self.neighbors.edges
         return None if W is None else (W, self.weight)
 
@@ -140,7 +138,7 @@ class Graph(OnGraph):
     def value(self, Z: AnyArray) -> float:
         # Sum in float64: if neighbours agree in d digits, products in float32 keep only 7 - d
         # digits.
-        return 0.5 * self.weight * dot64(self.neighbors.laplacian(arrays.float64(Z)), Z)
+        return 0.5 * self.weight * dot64(self.neighbors.laplacian(arrays.cast(Z, np.float64)), Z)
 
     def change(self, new: AnyArray, old: AnyArray) -> float:
         sums, gaps = entrywise(add, new, old), entrywise(sub, new, old)

@@ -7,7 +7,7 @@ from typing import Any
 
 from partwise.backends import DataMatrix, arrays
 from partwise.backends.arrays import Array, namespace
-from partwise.model.losses import Frobenius, Half, Seen, WeighedSamples, beside_products
+from partwise.model.losses import Frobenius, Half, Seen, WeighedSamples
 from partwise.model.subproblems import Quadratic
 
 #: ε as a fraction of the mean norm of a sample.
@@ -24,8 +24,8 @@ class Reweighted(Quadratic):
     local = True
     measures_change = False
 
-    def __init__(self, C: Array, G: Array, evaluate: Callable[[Array], float], **rest: Any) -> None:
-        super().__init__(C, G, **rest)
+    def __init__(self, *rest: Any, evaluate: Callable[[Array], float]) -> None:
+        super().__init__(*rest)
         self.evaluate = evaluate
 
     def value(self, Z: Array) -> float:
@@ -89,9 +89,10 @@ class RowLengths(Frobenius):
         def evaluate(Z: Array) -> float:
             return self._total(self._squares(who, who.expand(Z), product, B), who.weights)
 
-        beside = beside_products(seen, "V", half) | {"d": who.reduce(weights[:, None])[:, 0]}
+        d = who.reduce(weights[:, None])[:, 0]
         C = who.reduce(weights[:, None] * product)
-        return Reweighted(C, B.T @ B, evaluate, **beside)
+        rest = (d, half.terms, seen.constant, half.others, half.sweeps)
+        return Reweighted(C, B.T @ B, *rest, evaluate=evaluate)
 
     def _basis(self, seen: Seen, Z: Array, U: Array, half: Half) -> Reweighted:
         B, who = seen.S(U), seen.samples
@@ -104,7 +105,8 @@ class RowLengths(Frobenius):
             return self.value(seen, Z, U)
 
         C = who.data.tdot(heavy)
-        return Reweighted(C, F.T @ heavy, evaluate, **beside_products(seen, "U", half))
+        rest = (None, half.terms, seen.constant, half.others, half.sweeps)
+        return Reweighted(C, F.T @ heavy, *rest, evaluate=evaluate)
 
     def _product(self, seen: Seen, U: Array, B: Array) -> Array:
         """Return the product X B; it is computed once for each U."""

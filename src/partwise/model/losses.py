@@ -275,7 +275,16 @@ class Frobenius(Loss):
             fixed = [seen.S(F) for F in fixed]
         heavy = not turned and seen.d is not None
         Gs = [_heavy_gram(seen, F) if heavy else gram(F) for F in fixed]
-        rest = [beside_products(seen, side, half) for half in halves]
+        rest: list[dict[str, Any]] = [
+            {
+                "d": seen.d if turned else None,
+                "terms": half.terms,
+                "constant": seen.constant,
+                "others": half.others,
+                "sweeps": half.sweeps,
+            }
+            for half in halves
+        ]
         if seen.R.lack is not None:
             made = zip(fixed, Gs, points, rest, strict=True)
             gaps: Any = seen.R.half  # type: ignore[attr-defined]
@@ -298,17 +307,6 @@ def _heavy_gram(seen: Seen, F: Array) -> Array:
     """Return Fᵀ diag(d) F, or FᵀMF if samples mix the rows of several classes."""
     assert seen.d is not None
     return F.T @ (F * seen.d[:, None] if seen.mixing is None else seen.mixing @ F)
-
-
-def beside_products(seen: Seen, side: str, half: Half) -> dict[str, Any]:
-    """Return the arguments of a `Quadratic` except its products with X."""
-    return {
-        "d": seen.d if side == "V" else None,
-        "terms": half.terms,
-        "constant": seen.constant,
-        "others": half.others,
-        "sweeps": half.sweeps,
-    }
 
 
 class SignedFrobenius(Frobenius):

@@ -114,6 +114,8 @@ class Term(ABC):
         Otherwise the factor is converted to a numpy array, and the result is converted back.
     by_row : tuple of str
         Names of attributes that are arrays with one row for each row of Z, or with a single row.
+    edges : tuple or None
+        The CSR matrix W and λ if the term is λ/2 Σ_ij ½ w_ij ‖z_i - z_j‖².
 
     Examples
     --------
@@ -137,6 +139,7 @@ class Term(ABC):
     exact: bool = False
     anywhere: bool = False
     by_row: ClassVar[tuple[str, ...]] = ()
+    edges: tuple[Any, float] | None = None
 
     def __init_subclass__(cls, **kw: Any) -> None:
         super().__init_subclass__(**kw)
@@ -217,11 +220,6 @@ class Term(ABC):
         array of shape (rows, k)
         """
         raise NotImplementedError
-
-    @property
-    def edges(self) -> tuple[Any, float] | None:
-        """The CSR matrix W and λ if the term is λ/2 Σ_ij ½ w_ij ‖z_i - z_j‖², else None."""
-        return None
 
     @property
     def offers(self) -> frozenset[str]:
@@ -432,6 +430,7 @@ class Price(NamedTuple):
     value: Callable[[Array], Any]
 
 
+@dataclass(eq=False, repr=False)
 class UnitLength(Term):
     """The terms on V, evaluated with the lengths of U's columns, as a term on U.
 
@@ -443,16 +442,11 @@ class UnitLength(Term):
 
     anywhere = True
 
-    def __init__(
-        self,
-        prices: list[Price],
-        lengths: Callable[[Array], Array],
-        norm: int,
-        free: Array | None = None,
-    ) -> None:
-        self.prices, self.lengths, self.norm = prices, lengths, norm
-        self.free = free  # shape (k,): zero for columns whose length has no cost
-        self.exact = norm == 2  # several sweeps may use the same bound
+    prices: list[Price]
+    lengths: Callable[[Array], Array]
+    norm: int
+    free: Array | None = None  # shape (k,): zero for columns whose length has no cost
+    exact: bool = False  # whether several sweeps may use the same bound
 
     def value(self, U: Array) -> float:
         return float(self._cost(U))
@@ -462,7 +456,7 @@ class UnitLength(Term):
         return change
 
     def _cost(self, U: Array) -> Any:
-        lengths = arrays.float64(self.lengths(U))
+        lengths = arrays.cast(self.lengths(U), np.float64)
         return sum(price.value(lengths) for price in self.prices)
 
     def _slopes(self, U: Array) -> tuple[Array, Array]:

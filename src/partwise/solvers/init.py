@@ -15,7 +15,6 @@ from partwise.backends.arrays import (
     cast,
     namespace,
     orthonormal,
-    signs,
     squares_in_range,
     to_numpy,
 )
@@ -127,7 +126,11 @@ def _svd(
     Q = orthonormal(data.dot(Q))
     left, s, right = np.linalg.svd(to_numpy(data.tdot(Q)).T, full_matrices=False)
     left = Q @ data.small(np.ascontiguousarray(left))
-    sign = signs(left)
+    # the entry of each column with the largest absolute value becomes positive
+    xp = namespace(left)
+    high, low = xp.max(left, axis=0), xp.min(left, axis=0)
+    one = namespace(high).ones_like(high)
+    sign = namespace(high).where(high >= -low, one, -one)
     right = data.small((right[:k] * to_numpy(sign)[:k, None]).T)
     return left[:, :k] * sign[:k], s[:k], right
 

@@ -296,19 +296,21 @@ def _half_step(
 ) -> HalfStep:
     """Update one factor; extrapolate it in the same pass if the back end supports it."""
     found = move.extrapolated and move.extrapolated(sub, Z, state.old[side], weight)
-    return HalfStep(*found) if found else HalfStep(_patient(move, sub, Z, state))
+    if found:
+        return HalfStep(*found)
+    if sub.terms and state.n < PATIENCE and move.can_empty:
+        return HalfStep(_patient(move, sub, Z))
+    return HalfStep(move(sub, Z))
 
 
-def _patient(move: Step, sub: Subproblem, Z: Array, state: State) -> Array:
-    """Return Z after the step; at first, keep parts whose other factor is zero.
+def _patient(move: Step, sub: Subproblem, Z: Array) -> Array:
+    """Return Z after an early step, which keeps parts whose other factor is zero.
 
     The loss does not depend on a part whose other factor is zero, so a penalty would set it to zero
     immediately. Neither factor could become positive again, although the other parts are still far
     from their final values.
     """
     new = move(sub, Z)
-    if not sub.terms or state.n >= PATIENCE or not move.can_empty:
-        return new
     assert isinstance(sub, Quadratic)
     xp = namespace(sub.G)
     seen = xp.any(xp.abs(sub.G) > 0, axis=0)

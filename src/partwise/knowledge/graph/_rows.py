@@ -29,7 +29,9 @@ def search_rows(
     n, p = X.shape
     source, others = (X, n - 1) if new is None else (new, n)
     m = min(k + SPARE, others)
-    mean = 0.0 if sp.issparse(X) else column_mean(X)
+    mean: Any = 0.0
+    if not sp.issparse(X):
+        mean = np.asarray(sum(dense(X[a:b]).sum(axis=0) for a, b in cuts(n)) / n)
     rounding = (p + 10) * 2.0**-53
     indices = np.empty((rows.size, k), dtype=np.int64)
     squares = np.empty((rows.size, k))
@@ -51,7 +53,8 @@ def search_rows(
                 D *= -2.0
             D += low_i[:, None]
             D += (1 - rounding) * square_norms(Zj)
-            forget(X)
+            if isinstance(X, np.memmap):
+                forget(X)
             best, who = merge(best, who, D, mine if new is None else None, a)
         exact = square_distances(X, mine, who, new)
         indices[lo:hi], squares[lo:hi] = nearest(who, exact, k)
@@ -127,7 +130,8 @@ def square_distances(
         i, j = np.repeat(rows[a:b], width), candidates[a:b].ravel()
         gap = X[j].astype(np.float64, copy=False) - source[i].astype(np.float64, copy=False)
         squares[a:b] = square_norms(gap).reshape(b - a, width)
-        forget(X)
+        if isinstance(X, np.memmap):
+            forget(X)
     return squares
 
 
@@ -167,11 +171,6 @@ def dense(block: Any) -> NDArray[np.float64]:
         forget(block)
         return copy
     return np.asarray(block.toarray() if sp.issparse(block) else block, dtype=np.float64)
-
-
-def column_mean(X: Any) -> NDArray[np.float64]:
-    n = X.shape[0]
-    return np.asarray(sum(dense(X[a:b]).sum(axis=0) for a, b in cuts(n)) / n)
 
 
 def pair_blocks(X: Any, rows: int, width: int) -> Iterable[tuple[int, int]]:
