@@ -208,6 +208,7 @@ def make_app(workspace: Workspace) -> Starlette:
         return respond
 
     async def health(_: Request) -> Response:
+        """Return a response that reports that the backend is running."""
         return JSONResponse({"status": "UP", "model_class": "PartsClassifier"})
 
     return Starlette(

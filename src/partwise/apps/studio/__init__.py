@@ -1,1 +1,1 @@
-"""The studio: a local web server and its page for labelling samples."""
+"""The studio: a local web server whose page is used to label samples."""

@@ -1,4 +1,4 @@
-"""Access to the studio: this computer's own browser, with a token that works once."""
+"""Access control of the studio, by a one-time token or a password."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-#: Maximum number of bytes of a request, enough for the labels of 100,000 samples.
+#: Maximum size of a request in bytes; the labels of 100,000 samples fit into it.
 MAX_BYTES = 2_000_000
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
     "connect-src 'self'; frame-src 'self'; font-src 'self'; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'none'"
 )
-#: For the map alone: WebGL needs `new Function`, and plotly writes style sheets. No text of a user
-#: reaches this frame, and it may load nothing but its own scripts.
+#: Content security policy of the map. WebGL needs `new Function`, and plotly writes style sheets.
+#: This is safe, because no text of a user reaches the map's frame, and the frame may load only its
+#: own scripts.
 MAP_POLICY = (
     "default-src 'none'; script-src 'self' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
     "img-src data: blob:; connect-src 'none'; base-uri 'none'; form-action 'none'; "
@@ -36,45 +37,55 @@ HEADERS = {
 
 
 class Guesses:
-    """Wrong passwords per address: after a few, each doubles the delay for this address."""
+    """Delays after wrong passwords, by network address.
+
+    After a few wrong passwords, each further one doubles the delay for its address.
+    """
 
     FREE, LONGEST, MAX = 5, 60.0, 10_000
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._wrong: dict[str, tuple[int, float]] = {}  # number of guesses, and end of the delay
+        # number of wrong passwords, and end of the delay
+        self._wrong: dict[str, tuple[int, float]] = {}
 
     def wait(self, scope: Scope) -> float:
-        """Return the seconds until this address may try again."""
+        """Return the seconds until the address of a request may try another password."""
         return max(0.0, self._wrong.get(_address(scope), (0, 0.0))[1] - self._clock())
 
     def wrong(self, scope: Scope) -> None:
+        """Record a wrong password from the address of a request."""
         address = _address(scope)
         times = self._wrong.pop(address, (0, 0.0))[0] + 1
         if len(self._wrong) >= self.MAX:
-            del self._wrong[next(iter(self._wrong))]  # the oldest
+            del self._wrong[next(iter(self._wrong))]  # forget the oldest address
         pause = 0.0 if times < self.FREE else min(2.0 ** (times - self.FREE), self.LONGEST)
         self._wrong[address] = (times, self._clock() + pause)
 
     def right(self, scope: Scope) -> None:
+        """Forget the wrong passwords of an address after a correct one."""
         self._wrong.pop(_address(scope), None)
 
 
 def _address(scope: Scope) -> str:
-    """Return the address of a request; for IPv6 its network, because one machine has many."""
+    """Return the network address of a request.
+
+    For IPv6 this is the /64 network, because one machine has many addresses in it.
+    """
     name = str((scope.get("client") or ("",))[0])
     try:
         return str(ipaddress.ip_network((name.partition("%")[0], 64), strict=False))
-    except ValueError:  # IPv4, or a name
+    except ValueError:  # the address is IPv4 or a host name
         return name
 
 
 def _same(given: str, expected: str) -> bool:
+    """Return whether two secrets are equal, in constant time."""
     return hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode())
 
 
 def _cookies(headers: Headers, name: str) -> Iterator[str]:
-    """Yield the values of a cookie; cookies of other programs may be malformed."""
+    """Yield the values of a cookie; malformed cookies of other programs are skipped."""
     for header in headers.getlist("cookie"):
         for pair in header.split(";"):
             key, _, value = pair.partition("=")
@@ -83,11 +94,12 @@ def _cookies(headers: Headers, name: str) -> Iterator[str]:
 
 
 class Guard:
-    """Refuses requests of other hosts and origins, without the cookie, or that are too large.
+    """Web application wrapper that refuses requests without permission.
 
-    The address of the first visit contains a token. The answer sets a cookie instead, and the token
-    is refused from then on, because other users of this computer may have read it in the command
-    line of the browser. With a password, a form asks for it instead.
+    It refuses requests of other hosts and origins, without the cookie, or that are too large. The
+    address of the first visit contains a token. The response sets a cookie, and the token is
+    refused from then on, because other users of this computer may have read it in the command line
+    of the browser. With a password, the page asks for the password instead.
 
     Parameters
     ----------
@@ -98,7 +110,7 @@ class Guard:
         Password instead of a token.
     secret : str or None
         Secret that the cookie is derived from. With the secret of an earlier start and the same
-        password, windows of that start stay logged in. None: a random one.
+        password, windows of that start stay logged in. None uses a random secret.
     """
 
     def __init__(
@@ -116,7 +128,7 @@ class Guard:
         self._guesses = Guesses()
 
     def new_token(self) -> str:
-        """Return a token that lets one browser in, once."""
+        """Return a token that gives access to one browser, once."""
         token = secrets.token_urlsafe(32)
         self._tokens.add(token)
         return token
@@ -152,6 +164,7 @@ class Guard:
         await self.app(scope, _limited(receive), guarded)
 
     async def _refusal(self, scope: Scope, receive: Receive) -> Response | None:
+        """Return the response that refuses a request, or None if the request is allowed."""
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if host not in self.hosts and host != self._address(scope):
@@ -179,7 +192,7 @@ class Guard:
         )
 
     async def _ask(self, scope: Scope, receive: Receive, host: str) -> Response:
-        """Return the form for the password, or check it; wrong guesses cause a delay."""
+        """Return the password form, or check the password that was sent."""
         if scope["method"] == "POST" and scope["path"] == "/login":
             wait = self._guesses.wait(scope)
             if wait > 0:
@@ -209,12 +222,13 @@ class Guard:
         return Response(page, 401 if scope["method"] == "POST" else 200, media_type="text/html")
 
     def _welcome(self, host: str) -> Response:
+        """Return a redirection to the page that sets the access cookie."""
         answer = RedirectResponse("/", 303)
         answer.set_cookie(self._name(host), self._cookie, httponly=True, samesite="strict")
         return answer
 
     def _address(self, scope: Scope) -> str | None:
-        """Return the numeric address of the connection, which no other site's name can fake."""
+        """Return the numeric address of the connection, which another site cannot fake."""
         if self.password is None or scope.get("server") is None:
             return None
         name, port = scope["server"]
@@ -222,12 +236,18 @@ class Guard:
 
     @staticmethod
     def _name(host: str) -> str:
-        """Return a name with the port, since cookies are shared by all ports of a host."""
+        """Return the name of the cookie.
+
+        It contains the port, because browsers share cookies between all ports of a host.
+        """
         return "partwise_" + host.rpartition(":")[2]
 
 
 def _limited(receive: Receive) -> Receive:
-    """Stop reading a body without a length at the limit."""
+    """Return ``receive`` with a limit on the size of the request's body.
+
+    The limit is needed for bodies that do not declare their length.
+    """
     seen = 0
 
     async def limited() -> Message:

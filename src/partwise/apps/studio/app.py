@@ -1,4 +1,4 @@
-"""Endpoints of the studio: JSON in, JSON out, and a stream of events for every window."""
+"""HTTP endpoints of the studio, which exchange JSON, and a stream of events."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from starlette.types import Receive, Scope, Send
 from partwise.apps.studio.exports import EXPORTS
 from partwise.apps.studio.workspace import Conflict, NotReady, Workspace
 
-#: Windows that may receive events at the same time.
+#: Maximum number of browser windows that may receive events at the same time.
 MAX_LISTENERS = 100
-#: Characters of a search, and of names of windows and requests.
+#: Maximum number of characters of a search, and of the names of windows and requests.
 MAX_SEARCH, MAX_KEY = 200, 40
 TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -32,7 +32,7 @@ TYPES = {
     ".svg": "image/svg+xml",
 }
 PAGES = {"/": "index.html", "/map": "map.html"}
-#: HTTP status of errors that a user can cause; OSError is a full disk.
+#: HTTP status for errors that a user can cause; an OSError usually means that the disk is full.
 REFUSALS = {
     **{Conflict: 409, NotReady: 503, OSError: 507},
     **dict.fromkeys((ValueError, KeyError, IndexError), 400),
@@ -41,7 +41,10 @@ CACHED = {"Cache-Control": "private, max-age=3600"}
 
 
 class Events:
-    """Events for every window; nothing is kept for a window that does not listen."""
+    """Events that are sent to all open browser windows.
+
+    An event is not stored for windows that open later.
+    """
 
     def __init__(self) -> None:
         self._queues: set[asyncio.Queue[str]] = set()
@@ -55,23 +58,30 @@ class Events:
         self._loop.call_soon_threadsafe(self._spread, text)
 
     def _spread(self, text: str) -> None:
+        """Add an event to the queue of each window."""
         for queue in self._queues:
             if queue.full():
-                queue.get_nowait()  # a sleeping window reads the newest ones when it wakes
+                # a window that sleeps reads only the newest events when it wakes
+                queue.get_nowait()
             queue.put_nowait(text)
 
     def join(self) -> asyncio.Queue[str]:
-        """Return a queue for one window; `Stream` gives it back."""
+        """Return a new queue with the events for one window.
+
+        `Stream` removes it at the end.
+        """
         self._loop = asyncio.get_running_loop()
         queue: asyncio.Queue[str] = asyncio.Queue(maxsize=50)
         self._queues.add(queue)
         return queue
 
     def leave(self, queue: asyncio.Queue[str]) -> None:
+        """Remove the queue of a window."""
         self._queues.discard(queue)
 
     @staticmethod
     async def read(queue: asyncio.Queue[str]) -> AsyncIterator[str]:
+        """Yield the events in a queue, and a comment after each 15 seconds without an event."""
         yield "event: hello\ndata: {}\n\n"
         while True:
             try:
@@ -81,11 +91,12 @@ class Events:
 
     @property
     def full(self) -> bool:
+        """True if no further window may receive events."""
         return len(self._queues) >= MAX_LISTENERS
 
 
 class Stream(StreamingResponse):
-    """Events for one window, which leaves its place however the response ends."""
+    """Response that sends events to one window until the window closes."""
 
     def __init__(self, events: Events) -> None:
         self._events, self._queue = events, events.join()
@@ -99,14 +110,14 @@ class Stream(StreamingResponse):
 
 
 def make_app(workspace: Workspace) -> Starlette:
-    """Return the application of one project, without its guard."""
+    """Return the web application of one project, without access control."""
     events = Events()
     workspace.listener = events.send
 
     def endpoint(
         work: Callable[[dict[str, Any]], Any],
     ) -> Callable[[Request], Awaitable[Response]]:
-        """Call ``work`` with the arguments of the request, in a thread."""
+        """Return a request handler that calls ``work`` in a thread with the arguments."""
 
         async def answer(request: Request) -> Response:
             return _json(await run_in_threadpool(work, await _arguments(request)))
@@ -114,18 +125,24 @@ def make_app(workspace: Workspace) -> Starlette:
         return answer
 
     def _seen(words: dict[str, Any]) -> int | None:
-        """Return the version that the page showed; one of an earlier start precedes all others."""
+        """Return the version of the predictions that the page showed.
+
+        A version of an earlier start of the studio is 0, because it precedes all versions of this
+        start.
+        """
         seen = words.get("seen")
         if seen is None or (isinstance(seen, int) and not isinstance(seen, bool)):
             return seen if words.get("start", workspace.start) == workspace.start else 0
         raise ValueError("seen must be the number of a version of the predictions.")
 
     async def stream(request: Request) -> Response:
+        """Return the stream of events, unless too many windows are open."""
         if events.full:
             return PlainTextResponse("Too many windows are open.", 503)
         return Stream(events)
 
     async def picture(request: Request) -> Response:
+        """Return the picture of a sample or part as PNG."""
         kind, number = request.path_params["kind"], request.path_params["i"]
         content = await run_in_threadpool(workspace.picture, kind, number)
         if content is None:
@@ -133,6 +150,7 @@ def make_app(workspace: Workspace) -> Starlette:
         return Response(content, media_type="image/png", headers=CACHED)
 
     async def export(request: Request) -> Response:
+        """Return an exported file as a download."""
         name = request.path_params["name"]
         if name not in EXPORTS:
             raise HTTPException(404)
@@ -182,13 +200,14 @@ def make_app(workspace: Workspace) -> Starlette:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    """Return the error as one sentence."""
+    """Return the response for an error that the user caused, with one sentence."""
     status = next(REFUSALS[kind] for kind in type(error).__mro__ if kind in REFUSALS)
     text = f"{error.strerror or error}." if isinstance(error, OSError) else str(error).strip("'")
     return JSONResponse({"error": text}, status)
 
 
 async def _arguments(request: Request) -> dict[str, Any]:
+    """Return the arguments of a request, from its JSON body or its query."""
     if request.method == "GET":
         return dict(request.query_params)
     try:
@@ -201,6 +220,7 @@ async def _arguments(request: Request) -> dict[str, Any]:
 
 
 def _indices(words: dict[str, Any]) -> list[int]:
+    """Return the sample numbers in a request, after checking them."""
     found = words.get("samples")
     if not isinstance(found, list) or not found or not all(type(i) is int for i in found):
         raise ValueError("samples must be a list of numbers.")
@@ -210,11 +230,12 @@ def _indices(words: dict[str, Any]) -> list[int]:
 
 
 def _sender(words: dict[str, Any]) -> dict[str, Any]:
-    """Return the window that sent the request, and the key of the request."""
+    """Return the window that sent a request, and the key that identifies the request."""
     return {"window": _text(words, "window") or "", "key": _text(words, "key")}
 
 
 def _text(words: dict[str, Any], name: str, most: int = MAX_KEY) -> str | None:
+    """Return a text argument of a request, cut to its maximum length, or None."""
     value = words.get(name)
     if value is not None and not (isinstance(value, str) and value.isprintable()):
         raise ValueError(f"{name} must be plain text.")
@@ -222,6 +243,7 @@ def _text(words: dict[str, Any], name: str, most: int = MAX_KEY) -> str | None:
 
 
 def _number(words: dict[str, Any], name: str, default: int) -> int:
+    """Return a non-negative integer argument of a request."""
     value = words.get(name, default)
     try:
         number = int(value)
@@ -233,6 +255,7 @@ def _number(words: dict[str, Any], name: str, default: int) -> int:
 
 
 def _json(content: Any) -> Response:
+    """Return a JSON response, compressed if it is large."""
     data = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
     if len(data) < 2000:
         return Response(data, media_type="application/json")
@@ -245,7 +268,10 @@ def _json(content: Any) -> Response:
 
 @lru_cache(maxsize=32)
 def _file(name: str) -> bytes:
-    """Return a file of the page, compressed; plotly's script comes with its package."""
+    """Return a compressed file of the page.
+
+    The script of plotly comes from its package.
+    """
     if name == "plotly.js":
         from plotly.offline import get_plotlyjs
 
@@ -256,15 +282,17 @@ def _file(name: str) -> bytes:
 
 @lru_cache(maxsize=1)
 def _names() -> frozenset[str]:
+    """Return the names of the files that the page may load."""
     folder = resources.files("partwise.apps.studio") / "page"
     return frozenset({entry.name for entry in folder.iterdir()} | {"plotly.js"})
 
 
 async def _static(request: Request) -> Response:
+    """Return a file of the page as a response."""
     name = PAGES.get(request.url.path) or request.path_params["name"]
     kind = TYPES.get(name[name.rfind(".") :])
     if kind is None or name not in _names():
         raise HTTPException(404)
-    # scripts of this version must not meet those of the last one in a cache
+    # Only plotly is cached, so that scripts of different versions of Partwise never mix.
     headers = {"Content-Encoding": "gzip"} | (CACHED if name == "plotly.js" else {})
     return Response(await run_in_threadpool(_file, name), headers=headers, media_type=kind)

@@ -1,4 +1,4 @@
-"""Work in the background: a job in a thread, and cross-validation in a process of its own."""
+"""Background work of the studio: jobs in threads, and a cross-validation process."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pathlib import Path
 
 from partwise.apps.studio import reviews
 
-#: Settings that limit the process to one thread, so that one of two cores is left to the clicks.
+#: Environment variables that limit the process to one thread. The other cores stay free for clicks.
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 START = "from partwise.apps.studio.background import serve; serve()"
 
 
 class LatestJob:
-    """A job that runs in a thread; requests that come meanwhile make it run once more."""
+    """Job that runs in a thread, and runs again if it was requested meanwhile."""
 
     def __init__(self, job: Callable[[], None]) -> None:
         self._job = job
@@ -28,6 +28,7 @@ class LatestJob:
         self._requested = self.busy = False
 
     def request(self) -> None:
+        """Start the job, or run it once more after its current run."""
         with self._lock:
             self._requested = True
             if not self.busy:
@@ -35,6 +36,7 @@ class LatestJob:
                 threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
+        """Run the job as long as it is requested."""
         try:
             while self._is_requested():
                 self._job()
@@ -44,6 +46,7 @@ class LatestJob:
             raise
 
     def _is_requested(self) -> bool:
+        """Return whether the job was requested since its last run began."""
         with self._lock:
             requested, self._requested = self._requested, False
             if not requested:
@@ -51,19 +54,22 @@ class LatestJob:
             return requested
 
     def _end(self) -> None:
+        """Mark the job as finished and notify waiting threads."""
         self.busy = False
         self._lock.notify_all()
 
     def wait(self) -> None:
+        """Wait until the job is not running."""
         with self._lock:
             self._lock.wait_for(lambda: not self.busy)
 
 
 class ReviewProcess:
-    """A process for cross-validation, since a thread would compete with clicks for the interpreter.
+    """Process that evaluates predictions by cross-validation.
 
-    It reads graph and part weights from their file, computes on one thread at low priority, and
-    ends with the process that started it, whose end closes the pipe.
+    A thread would compete with clicks for the Python interpreter. The process reads the graph and
+    the part weights from their file, and computes with one thread at low priority. It ends with the
+    studio's process, because the pipe between them is then closed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -84,7 +90,10 @@ class ReviewProcess:
         history: list[reviews.Point],
         random: Sequence[int] = (),
     ) -> reviews.Reviewed:
-        """Return the result of `reviews.review`; OSError or EOFError if the process is gone."""
+        """Return the result of `reviews.review`, computed in the process.
+
+        Raise OSError or EOFError if the process has ended.
+        """
         assert self._process.stdin is not None and self._process.stdout is not None
         pickle.dump((edition, dict(labels), history, list(random)), self._process.stdin)
         self._process.stdin.flush()
@@ -92,27 +101,29 @@ class ReviewProcess:
         return result
 
     def kill(self) -> None:
-        """End the process at any moment; it holds nothing that exists only there."""
+        """End the process at any time; no data is lost, because it stores nothing."""
         self._process.kill()
 
     def close(self) -> None:
+        """End the process and close the pipes."""
         self.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
-            with contextlib.suppress(OSError):  # unsent content
+            with contextlib.suppress(OSError):  # the pipe may contain unsent data
                 pipe.close()
 
 
 def serve() -> None:
-    """Answer requests from the standard input until it ends."""
+    """Answer review requests from standard input until it is closed."""
     from partwise import load
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this one
+    # Ctrl-C is handled by the parent process, which ends this one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(os, "nice"):
         os.nice(10)
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # prints of libraries must not get into the answers
+    os.dup2(2, 1)  # output that libraries print must not mix with the answers
     model, loaded = None, None
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Files that a project exports: labels, predictions, the model, the report, and Python lines."""
+"""Files that a studio project exports, such as labels, predictions and the model."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 def labels(workspace: Workspace) -> bytes:
-    """Return id and label of every labelled sample, as ``--labels`` reads them."""
+    """Return the labels as CSV with columns id and label, as ``--labels`` reads them."""
     known = workspace.labels
     rows = [[name, known[name]] for name in workspace.samples.ids if name in known]
     return csv_text(["id", "label"], rows).encode()
 
 
 def assignments(workspace: Workspace) -> bytes:
-    """Return the predicted label of every sample in the columns of ``assignments.csv``."""
+    """Return predicted labels as CSV with the columns of ``assignments.csv``."""
     now, known = workspace.predictions, workspace.labels
     rows: list[list[Any]] = [
         [name, now.name(i) or "", f"{now.probability[i]:.4f}", known.get(name, "")]
@@ -35,11 +35,15 @@ def assignments(workspace: Workspace) -> bytes:
 
 
 def label_studio(workspace: Workspace) -> bytes:
-    """Return tasks for Label Studio: given labels as annotations, others as predictions."""
+    """Return all samples as tasks for Label Studio.
+
+    Given labels become annotations, and other predicted labels become predictions.
+    """
     now, known, samples = workspace.predictions, workspace.labels, workspace.samples
     kind = "image" if samples.thumbnails is not None else "text"
 
     def choice(label: str | None) -> list[dict[str, Any]]:
+        """Return a label in the format of Label Studio."""
         value = {"choices": [label]}
         return [{"from_name": "label", "to_name": kind, "type": "choices", "value": value}]
 
@@ -58,7 +62,7 @@ def label_studio(workspace: Workspace) -> bytes:
 
 
 def model(workspace: Workspace) -> bytes:
-    """Return the classifier with the preparation of its data, for ``partwise predict``."""
+    """Return a model file for ``partwise predict``, with the preparation of the data."""
     _need_two_classes(workspace)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.partwise"
@@ -68,7 +72,7 @@ def model(workspace: Workspace) -> bytes:
 
 
 def report(workspace: Workspace) -> bytes:
-    """Return the report as one page."""
+    """Return the report as one HTML page."""
     from partwise.apps.view.report import report_page
 
     _need_two_classes(workspace)
@@ -89,9 +93,9 @@ def report(workspace: Workspace) -> bytes:
 
 
 def repeat(workspace: Workspace) -> bytes:
-    """Return Python lines that predict the same labels from labels.csv."""
+    """Return a Python script that predicts the same labels from labels.csv."""
     samples = workspace.samples
-    # classes of the studio may differ in spaces alone, and are meant as they are
+    # Classes that differ only in spaces are separate classes in the studio.
     options = {**samples.options, "labels": "labels.csv", "similar_labels": "keep"}
     if any(map(says_unknown, workspace.labels.values())):
         options["unknown_labels"] = "keep"
@@ -113,6 +117,7 @@ for name, label in zip(samples.ids, model.transduction_):
 
 
 def _need_two_classes(workspace: Workspace) -> None:
+    """Raise an error if fewer than two classes have labels."""
     if len(workspace.predictions.classes) < 2:
         raise ValueError("There are no predictions yet: label samples of at least two classes.")
 
@@ -128,12 +133,12 @@ EXPORTS: dict[str, tuple[Callable[[Workspace], bytes], str]] = {
 
 
 def save_all(workspace: Workspace) -> list[str]:
-    """Write every file that is possible now into the folder of the project."""
+    """Write all exported files that are available to the project folder."""
     written = []
     for name, (write, _) in EXPORTS.items():
         try:
             content = write(workspace)
-        except ValueError:  # no predictions yet
+        except ValueError:  # there are no predictions yet
             continue
         write_whole(workspace.project.folder / name, content, force=True)
         written.append(name)

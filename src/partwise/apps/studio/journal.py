@@ -1,7 +1,8 @@
-"""Record of everything a person does: one line per entry, on disk before it is acknowledged.
+"""Journal of all actions in the studio, one line per action.
 
-The file only grows. If the process is killed, at most one unacknowledged line is lost: an
-unfinished last line is removed when the journal is opened again.
+Each line is on disk before the action is confirmed to the page. The file only grows. If the process
+is killed, at most one unconfirmed line is lost: an incomplete last line is removed when the journal
+is opened again.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-#: Label of a sample, or None if it has none.
+#: Label of a sample, or None for an unlabelled sample.
 Label = str | None
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Labels that were set, samples that were skipped, or an edit of a part."""
+    """One action of a user: labels that were set, skipped samples, or an edited part."""
 
     number: int
     window: str
@@ -33,12 +34,13 @@ class Entry:
     key: str | None = None  #: key of the request; a repeated request is carried out once
 
     def line(self) -> bytes:
+        """Return the entry as a line of JSON."""
         kept = {name: value for name, value in asdict(self).items() if value not in (None, {}, ())}
         return json.dumps(kept, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
 class Journal:
-    """Entries of a project, and the labels that result from them."""
+    """Actions in a project, and the labels that result from them."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -48,7 +50,7 @@ class Journal:
         self.confirmed: set[str] = set()  #: samples that were given the same label again
         self.keys: dict[str, Entry] = {}
         self._size = _read(self.path, self._take)
-        # unbuffered: an entry that a full disk refused must not be written later
+        # The file is unbuffered, so that an entry that failed on a full disk is not written later.
         self._file = self.path.open("ab", buffering=0)
         self._cut()
 
@@ -60,29 +62,30 @@ class Journal:
         undoes: int | None = None,
         key: str | None = None,
     ) -> Entry:
-        """Label samples, or remove their labels (None)."""
+        """Set labels of samples, or remove them with None; return the new entry."""
         before = {name: self.labels.get(name) for name in labels}
         return self._add(window=window, labels=dict(labels), before=before, undoes=undoes, key=key)
 
     def rename(self, old: str, new: Label, *, window: str, key: str | None = None) -> Entry:
-        """Rename a class, or remove all its labels (None)."""
+        """Rename a class, or remove all of its labels with None; return the new entry."""
         before = {name: label for name, label in self.labels.items() if label == old}
         pair = None if new is None else (old, new)
         labels = dict.fromkeys(before, new)
         return self._add(window=window, labels=labels, before=before, renamed=pair, key=key)
 
     def skip(self, names: Iterable[str], *, window: str, key: str | None = None) -> Entry:
-        """Do not ask for these samples again."""
+        """Record skipped samples, so that the studio does not ask for them again."""
         return self._add(window=window, skipped=tuple(names), key=key)
 
     def edit_part(self, edit: Mapping[str, Any], *, window: str) -> Entry:
-        """Record an edit of a part."""
+        """Record an edit of a part, and return the new entry."""
         return self._add(window=window, part=dict(edit))
 
     def undo(self, window: str, *, of: str | None = None, key: str | None = None) -> Entry | None:
-        """Undo the last entry of a window, or the one with the key ``of``.
+        """Undo the last action of a window, or the action with the key ``of``.
 
-        Later changes of the same samples by other windows remain.
+        Later changes of the same samples in other windows remain. Return None if there is nothing
+        to undo.
         """
         undone = {entry.undoes for entry in self.entries}
         for entry in reversed(self.entries):
@@ -100,6 +103,7 @@ class Journal:
         self._file.close()
 
     def _add(self, **content: Any) -> Entry:
+        """Write a new entry to the file and return it."""
         entry = Entry(number=len(self.entries) + 1, **content)
         line = entry.line()
         self._cut()
@@ -109,7 +113,8 @@ class Journal:
                 done += self._file.write(line[done:]) or 0
             os.fsync(self._file.fileno())
         except OSError as error:
-            with contextlib.suppress(OSError):  # otherwise the next entry or start cuts it off
+            # if this fails, the next entry or start removes the line
+            with contextlib.suppress(OSError):
                 self._cut()
             raise OSError(
                 error.errno,
@@ -120,11 +125,12 @@ class Journal:
         return entry
 
     def _cut(self) -> None:
-        """Cut off a line that was never acknowledged, because it is torn or was refused."""
+        """Remove the end of the file that was never confirmed, such as an incomplete line."""
         if os.fstat(self._file.fileno()).st_size > self._size:
             self._file.truncate(self._size)
 
     def _take(self, entry: Entry) -> None:
+        """Apply an entry to the labels and skipped samples."""
         self.entries.append(entry)
         if entry.key is not None:
             self.keys[entry.key] = entry
@@ -142,7 +148,7 @@ class Journal:
 
 
 def _read(path: Path, take: Any) -> int:
-    """Pass every complete line to ``take``, and return their size in bytes."""
+    """Pass every complete entry of a journal file to ``take``, and return their size."""
     if not path.exists():
         return 0
     size = 0

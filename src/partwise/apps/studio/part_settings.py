@@ -1,4 +1,7 @@
-"""Names, frozen parts and forbidden parts, as a person set them on the page."""
+"""Settings of parts that the user made on the page.
+
+A part can have a name, be frozen (it stays unchanged), or be forbidden for a class.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ MAX_NAME = 200
 
 @dataclass
 class PartSettings:
-    """Settings of the parts, by their present numbers."""
+    """Names of parts, frozen parts and forbidden parts, by their current numbers."""
 
     names: dict[int, str] = field(default_factory=dict)
     frozen: set[int] = field(default_factory=set)
@@ -21,12 +24,14 @@ class PartSettings:
         return bool(self.names or self.frozen or self.forbidden)
 
     def to_json(self) -> dict[str, Any]:
+        """Return the settings as values for JSON."""
         return {name: sorted(getattr(self, name)) for name in ("frozen", "forbidden")} | {
             "names": sorted(self.names.items())
         }
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> PartSettings:
+        """Return the settings that `to_json` stored."""
         return cls(
             {int(j): str(name) for j, name in content.get("names", ())},
             {int(j) for j in content.get("frozen", ())},
@@ -34,11 +39,11 @@ class PartSettings:
         )
 
     def rename_class(self, old: str, new: str) -> None:
-        """Forbid a part for the class under its new name."""
+        """Update the forbidden parts of a class that was renamed."""
         self.forbidden = {(j, new if name == old else name) for j, name in self.forbidden}
 
     def apply(self, edit: Mapping[str, Any]) -> None:
-        """Take over an edit; a merge or a split gives other numbers to later parts."""
+        """Apply an edit to the settings; merging or splitting parts renumbers later parts."""
         part, kind = int(edit["part"]), edit["do"]
         if kind == "name":
             self.names[part] = edit["name"]
@@ -52,6 +57,7 @@ class PartSettings:
             gone, step = (int(edit["with"]), -1) if kind == "merge" else (part, 1)
 
             def moved(j: int) -> int:
+                """Return the new number of a part after a merge or a split."""
                 return j + step * (j > gone)
 
             self.names = {moved(j): name for j, name in self.names.items() if j != gone}
@@ -60,7 +66,7 @@ class PartSettings:
 
 
 def check_edit(words: Mapping[str, Any], n_parts: int, classes: Sequence[str]) -> dict[str, Any]:
-    """Return the edit of a part that the page requests, or raise ValueError."""
+    """Return the edit of a part that the page requests; raise ValueError if invalid."""
     kind, part = words.get("do"), words.get("part")
     if kind not in ("name", "freeze", "thaw", "merge", "split", "forbid"):
         raise ValueError("A part can be named, frozen, thawed, merged, split or forbidden.")
@@ -85,4 +91,5 @@ def check_edit(words: Mapping[str, Any], n_parts: int, classes: Sequence[str]) -
 
 
 def _is_part(value: Any, n_parts: int) -> bool:
+    """Return whether a value is the number of a part."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < n_parts

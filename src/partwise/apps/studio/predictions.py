@@ -1,4 +1,4 @@
-"""Predicted labels of all samples from the labels so far."""
+"""Predicted labels of all samples, from the labels given so far."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from partwise.apps.studio.background import ReviewProcess
 from partwise.apps.studio.part_settings import PartSettings
 from partwise.io import Samples
 
-#: Number of neighbours that the page shows of a sample.
+#: Number of nearest neighbours that the page shows for a sample.
 NEIGHBOURS = 8
-#: Number of parts for and against a class that the page shows.
+#: Number of parts that the page shows as reasons for a class, and of parts against it.
 PARTS = 3
-#: Number of samples from which reviews run in a process of their own; with fewer, it is slower.
+#: Number of samples above which cross-validation runs in a separate process. With fewer samples
+#: that would be slower.
 MANY = 500
 
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """Label and probability of each sample."""
+    """Given or predicted label and its probability, for each sample."""
 
     classes: list[str]
     label: NDArray[np.int64]  #: position in ``classes`` of the given or predicted label, or -1
@@ -38,6 +39,7 @@ class Predictions:
 
     @classmethod
     def empty(cls, n: int, classes: Sequence[str] = ()) -> Predictions:
+        """Return predictions without any label."""
         label, given = np.full(n, -1, dtype=np.int64), np.zeros(n, dtype=bool)
         return cls(list(classes), label, np.zeros(n), given, np.zeros((n, len(classes))))
 
@@ -47,10 +49,11 @@ class Predictions:
 
 
 class Predictor:
-    """A classifier whose graph and part weights are kept, and the settings of its parts.
+    """Classifier that keeps its graph and part weights, with settings of its parts.
 
-    `predict` is fast enough for a click: it keeps the weights of the last `review`, which finds
-    them by cross-validation. With many samples, a process of its own reviews.
+    `predict` is fast enough to run after each click, because it uses the classifier weights of the
+    last `review`, which finds them by cross-validation. With many samples, `review` runs in a
+    separate process.
     """
 
     def __init__(self, samples: Samples, *, seed: int = 0, random_first: int = 0) -> None:
@@ -68,22 +71,27 @@ class Predictor:
     # -- parts --------------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Compute graph and part weights, from the samples alone."""
+        """Compute the graph and the part weights, which do not depend on labels."""
         also = None if self.samples.also is None else [self.samples.also]
         self._use(PartsClassifier(random_state=self.seed).prepare(self.samples.X, also=also))
 
     def _use(self, prepared: PartsClassifier) -> None:
+        """Use a prepared classifier from now on."""
         self.prepared, self.model = prepared, copy.copy(prepared)
-        self.weighting = None  # it belongs to other parts
+        self.weighting = None  # the weights were computed for other parts
 
     def save(self, path: Path) -> None:
-        """Write graph and part weights to a file, which is replaced only by a complete one."""
-        self._file = None  # until then the file may hold others, which no review may read
+        """Write the graph and the part weights to a file.
+
+        An existing file is replaced only when the new one is complete.
+        """
+        # until then, the file may contain other part weights, which no review may read
+        self._file = None
         self.prepared.save(path)
         self._file = path
 
     def restore(self, path: Path) -> bool:
-        """Read graph and part weights from a file; return False if that is impossible."""
+        """Read graph and part weights from a file, and return whether this succeeded."""
         try:
             model = load(path)
         except (OSError, ValueError):
@@ -103,15 +111,16 @@ class Predictor:
 
     @property
     def parts(self) -> NDArray[Any]:
+        """Parts of the classifier."""
         return np.asarray(self.prepared.components_)
 
     @property
     def waiting(self) -> bool:
-        """True if edits of parts are not in the part weights yet."""
+        """True if edits of parts are not yet included in the part weights."""
         return bool(self._edits)
 
     def edit(self, edit: Mapping[str, Any]) -> bool:
-        """Note an edit of a part; return whether `recompute` is needed."""
+        """Record an edit of a part, and return whether `recompute` is needed."""
         if edit["do"] in ("merge", "split"):
             self._edits.append(edit)
         else:
@@ -121,7 +130,7 @@ class Predictor:
         return self.waiting
 
     def recompute(self, predictions: Predictions) -> tuple[PartsClassifier, PartSettings]:
-        """Return a model with all edits and its settings, for `replace`."""
+        """Return a classifier with all edits of parts, and its settings, for `replace`."""
         edits, settings = list(self._edits), copy.deepcopy(self.settings)
         steps: list[tuple[Any, ...]] = []
         for edit in edits:
@@ -140,7 +149,7 @@ class Predictor:
         return edited, settings
 
     def replace(self, prepared: PartsClassifier, settings: PartSettings) -> None:
-        """Use other part weights from now on."""
+        """Use a recomputed classifier and its part settings from now on."""
         self._use(prepared)
         self.settings, self._file = settings, None
         self.edition += 1
@@ -148,7 +157,10 @@ class Predictor:
     # -- predictions --------------------------------------------------------------------------
 
     def predict(self, labels: Mapping[int, str], classes: list[str]) -> Predictions:
-        """Predict all samples from the present labels and the weights of the last review."""
+        """Return predictions for all samples, from the current labels.
+
+        The weights of the classifiers are those of the last review.
+        """
         n = len(self.samples.ids)
         found = Predictions.empty(n, classes)
         rows = np.fromiter(labels, dtype=np.int64, count=len(labels))
@@ -165,7 +177,7 @@ class Predictor:
         return found
 
     def suggest(self, n: int, predictions: Predictions, skipped: list[int]) -> list[int]:
-        """Return the samples whose labels would improve the predictions most."""
+        """Return the ``n`` samples whose labels would improve the predictions most."""
         model = self.model if len(predictions.classes) > 1 else self.prepared
         exclude = [*np.flatnonzero(predictions.given).tolist(), *skipped]
         first = [i for i in self.random if i not in set(exclude)][:n]
@@ -174,19 +186,19 @@ class Predictor:
 
     @property
     def random(self) -> list[int]:
-        """Samples drawn at random that are asked for first, to measure the class sizes."""
+        """Random samples that the studio asks for first, to measure the class sizes."""
         if not self.random_first:
             return []
         return [int(i) for i in self.prepared.suggest(self.random_first, at_random=True)]
 
     def neighbours(self, i: int) -> list[int]:
-        """Return the neighbours of a sample, the closest first."""
+        """Return the neighbours of a sample in the graph, the closest first."""
         row = self.prepared.graph_[[i]].tocoo()
         order = np.argsort(-row.data, kind="stable")
         return [int(j) for j in row.coords[1][order] if j != i][:NEIGHBOURS]
 
     def explain(self, i: int, predictions: Predictions) -> list[str]:
-        """Return sentences on the parts for and against the predicted label."""
+        """Return sentences about the parts for and against a sample's predicted label."""
         if len(predictions.classes) < 2:
             return []
         names = self.samples.feature_names
@@ -200,18 +212,21 @@ class Predictor:
         return lines
 
     def with_labels(self, labels: Mapping[int, str]) -> PartsClassifier:
-        """Return a classifier that cross-validation weighed with all labels."""
+        """Return a classifier fitted to these labels, with cross-validated weights."""
         return reviews.relabel(copy.copy(self.model), labels, self.random)
 
     # -- reviews ------------------------------------------------------------------------------
 
     @property
     def has_process(self) -> bool:
-        """True if reviews run in a process of their own."""
+        """True if reviews run in a separate process."""
         return self._file is not None and len(self.samples.ids) >= MANY
 
     def review(self, labels: Mapping[int, str], n_classes: int) -> reviews.Reviewed | None:
-        """Judge the predictions, and weigh the classifiers; `adopt` takes over these weights."""
+        """Return the review of the predictions by cross-validation.
+
+        `adopt` uses the classifier weights that it finds.
+        """
         if n_classes < 2:
             return None
         edition, found = self.edition, None
@@ -229,22 +244,25 @@ class Predictor:
     def _review_in_process(
         self, edition: int, labels: Mapping[int, str]
     ) -> reviews.Reviewed | None:
+        """Return the review computed in the other process, or None if the process ended."""
         try:
             if self._process is None:
                 assert self._file is not None
                 self._process = ReviewProcess(self._file)
             return self._process.review(edition, labels, self.history, self.random)
-        except (OSError, EOFError, UnpicklingError):  # it was killed; review here this time
+        # the process was killed; the caller computes the review
+        except (OSError, EOFError, UnpicklingError):
             self._end_process()
             return None
 
     def adopt(self, found: reviews.Reviewed) -> bool:
-        """Use the weights of a review from now on; return False if parts changed since."""
+        """Use the classifier weights of a review; return False if parts changed meanwhile."""
         if found.edition == self.edition:
             self.weighting = found.weighting
         return found.edition == self.edition
 
     def _end_process(self) -> None:
+        """End the process for reviews if it is running."""
         process, self._process = self._process, None
         if process is not None:
             process.close()
@@ -256,5 +274,5 @@ class Predictor:
             self._process.kill()
 
     def close(self) -> None:
-        """End the process of the reviews."""
+        """End the process for reviews."""
         self._end_process()

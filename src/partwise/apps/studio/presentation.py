@@ -1,4 +1,4 @@
-"""Content of the page: samples, parts and progress."""
+"""Content that the studio's page shows: samples, parts, map and progress."""
 
 from __future__ import annotations
 
@@ -19,24 +19,28 @@ if TYPE_CHECKING:
 
 __all__ = ["expected_seconds", "lay_out_all", "natural", "part", "progress", "sample"]
 
-#: Number of samples that t-SNE places; the others are placed among their neighbours.
+#: Number of samples that t-SNE places on the map; other samples are placed near their neighbours.
 LANDMARKS = 4000
-#: Characters of a text on the card, and of a whole text; pixels of an enlarged picture.
+#: Maximum number of characters of a short and of a whole text, and of pixels of an enlarged
+#: picture.
 MAX_TEXT, WHOLE_TEXT, WHOLE_PICTURE = 1500, 1_000_000, 1600
-#: Number of values of a sample without a table.
+#: Number of the largest values that are shown for a sample of a matrix.
 MAX_VALUES = 14
 WORDS = 8
-#: Smallest contribution of a column that is marked, relative to the largest one of the row.
+#: Smallest contribution of a column that is highlighted, relative to the largest one of the row.
 CONTRIBUTES = 0.2
 
 
 def expected_seconds(n: int) -> int:
-    """Return roughly how long the first preparation of n samples takes on two cores."""
+    """Return the approximate seconds to prepare n samples on two cores."""
     return round(2 + 8 * min(n, LANDMARKS) / LANDMARKS + n / 2000)
 
 
 def lay_out_all(weights: NDArray[Any]) -> NDArray[np.float32]:
-    """Return coordinates for the map, by t-SNE for some samples, and by their neighbours."""
+    """Return coordinates of all samples on the map.
+
+    t-SNE places some of the samples. The others are placed near their neighbours.
+    """
     from sklearn.neighbors import NearestNeighbors
 
     n = len(weights)
@@ -56,7 +60,10 @@ def lay_out_all(weights: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def sample(samples: Samples, i: int, rows: Rows | None, label: int) -> dict[str, Any]:
-    """Return a sample as picture, text, or row of its table; ``label`` is its predicted class."""
+    """Return a sample for the page, as picture, text or table row.
+
+    ``label`` is the index of its predicted class.
+    """
     shown: dict[str, Any] = {"i": i, "id": samples.ids[i]}
     if samples.thumbnails is not None:
         return shown | {"picture": f"/api/picture/sample/{i}"}
@@ -80,7 +87,7 @@ def sample(samples: Samples, i: int, rows: Rows | None, label: int) -> dict[str,
 def part(
     samples: Samples, predictor: Predictor, j: int, predictions: Predictions
 ) -> dict[str, Any]:
-    """Return name, words or picture of a part, and the classes that use it most."""
+    """Return a part for the page: its name, words or picture, and classes that use it."""
     H = predictor.parts[j]
     words = None
     if samples.feature_names is not None:
@@ -115,7 +122,10 @@ def _users(weights: NDArray[Any], predictions: Predictions) -> list[list[Any]]:
 def progress(
     samples: Samples, review: Review, counts: dict[str, dict[str, int]], confirmed: set[str]
 ) -> dict[str, Any]:
-    """Return the last review; labels that were confirmed are not contradicted any more."""
+    """Return the last review for the page.
+
+    Labels that the user confirmed are not listed as contradicted.
+    """
     points = review.history
     return {
         "sentences": list(review.sentences),

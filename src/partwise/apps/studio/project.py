@@ -1,4 +1,4 @@
-"""Folder of a project, with labels, part weights, map and progress for later starts."""
+"""Folder of a studio project, which keeps labels, part weights, map and progress."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ if TYPE_CHECKING:
 
 MANIFEST = "project.json"
 FORMAT = 2
-#: Characters of the secret behind the cookies, at least.
+#: Minimum number of characters of the secret that the access cookie is derived from.
 SECRET = 32
 
 
 class Project:
-    """A folder with the journal, the part weights, the map, and a fingerprint of the data.
+    """Folder with the journal, the part weights, the map and a hash of the data.
 
-    If data of the same name grew or shrank, labels keep their ids, and ``news`` reports it. Part
-    weights are then computed again, and settings of parts, which have other numbers, are dropped.
+    If samples were added to or removed from the data, labels keep their ids, and ``news`` reports
+    it. Part weights are then computed again. Settings of parts are dropped, because the parts are
+    new.
 
     Raises
     ------
@@ -60,7 +61,7 @@ class Project:
             raise
 
     def _check(self, manifest: dict[str, Any], samples: Samples) -> None:
-        """Raise ValueError unless the labels are certainly of these samples."""
+        """Raise ValueError if the project's labels may belong to other samples."""
         own = fingerprint(samples)
         if manifest.get("format", FORMAT) != FORMAT:
             raise ValueError(f"{self.folder} was created by another version of Partwise.")
@@ -72,13 +73,14 @@ class Project:
             self.describe(samples)
 
     def _check_change(self, manifest: dict[str, Any], samples: Samples) -> None:
+        """Raise ValueError if labels cannot be matched to samples after data changed."""
         had, source = int(manifest.get("samples") or 0), str(manifest.get("source"))
         change = f"{had} samples of {source}, here {samples.n_samples} of {samples.source}"
         other = f"{self.folder} is the project of other data ({change}); "
         if Path(source).name != Path(samples.source).name:
             raise ValueError(f"{other}choose another folder with --project.")
         if samples.ids[:had] == [str(i) for i in range(len(samples.ids[:had]))]:
-            # row numbers identify rows only if new rows were added at the end
+            # Row numbers identify samples only if new rows were added at the end.
             beginning = samples.n_samples >= had and manifest.get("beginning")
             if not beginning or _beginning(samples, had) != beginning:
                 raise ValueError(
@@ -101,7 +103,7 @@ class Project:
         )
 
     def describe(self, samples: Samples) -> None:
-        """Write which data the project belongs to; part weights of other data are removed."""
+        """Write a description of the data, and remove part weights of other data."""
         for path in (self.parts, self._map):
             path.unlink(missing_ok=True)
         content = {
@@ -118,26 +120,30 @@ class Project:
         write_whole(self.folder / MANIFEST, json.dumps(content, indent=1), force=True)
 
     def note_comparison(self, n_labels: int) -> None:
-        """Record with how many labels colour and greyscale were compared."""
+        """Record the number of labels at which colour and greyscale were compared."""
         self.compared = n_labels
         self._record(colours_compared=n_labels)
 
     def keep_random_first(self, n: int) -> int:
-        """Record the number of random samples; return it, or that of earlier starts if it is 0."""
+        """Record and return the number of random samples to label first.
+
+        If ``n`` is 0, the number of an earlier start is returned.
+        """
         if n:
             self._record(random_first=n)
         return n or int(read_manifest(self.folder).get("random_first", 0))
 
     def _record(self, **content: int) -> None:
+        """Add values to the description of the project."""
         content = {**read_manifest(self.folder), **content}
         write_whole(self.folder / MANIFEST, json.dumps(content, indent=1), force=True)
 
     def points(self) -> np.ndarray | None:
-        """Return the map of the saved part weights; None if there is none that fits them."""
+        """Return the map of the saved part weights, or None if it is missing or outdated."""
         try:
             with np.load(self._map, allow_pickle=False) as file:
                 if str(file["parts"]) != _digest(self.parts):
-                    return None  # killed between the two files
+                    return None  # the studio was killed between writing the two files
                 self.settings = PartSettings.from_json(json.loads(str(file["settings"])))
                 self.entries_in_parts = int(file["entries"])
                 return np.asarray(file["points"], dtype=np.float32)
@@ -145,9 +151,10 @@ class Project:
             return None
 
     def save(self, points: np.ndarray, predictor: Predictor, *, entries: int) -> None:
-        """Save part weights and map for the next start; they include so many journal entries.
+        """Save part weights and map for the next start.
 
-        The map contains a digest of the part weights, so that a kill in between is noticed.
+        ``entries`` is the number of journal entries that they include. The map contains a hash of
+        the part weights, which shows if the studio was killed between writing the two files.
         """
         settings = json.dumps(predictor.settings.to_json())
         predictor.save(self.parts)
@@ -157,7 +164,7 @@ class Project:
         self.entries_in_parts = entries
 
     def history(self) -> list[Point]:
-        """Return the results of earlier reviews."""
+        """Return the expected accuracies that earlier reviews computed."""
         try:
             rows = json.loads(self._progress.read_text(encoding="utf-8"))
             return [Point(**row) for row in rows]
@@ -165,10 +172,14 @@ class Project:
             return []
 
     def save_history(self, history: list[Point]) -> None:
+        """Write the expected accuracies of all reviews."""
         write_whole(self._progress, json.dumps([asdict(point) for point in history]), force=True)
 
     def connection(self) -> tuple[str, int]:
-        """Return the secret of the cookies and the last port, so that open windows stay valid."""
+        """Return the cookie secret and the port of the last start.
+
+        With them, open browser windows stay valid.
+        """
         try:
             found = json.loads(self._connection.read_text(encoding="utf-8"))
             secret, port = found["secret"], found["port"]
@@ -179,7 +190,7 @@ class Project:
         return secrets.token_urlsafe(SECRET), 0
 
     def save_connection(self, secret: str, port: int) -> None:
-        """Save them for the next start, readable by this user alone."""
+        """Save cookie secret and port for the next start, readable only by this user."""
         with contextlib.suppress(OSError), whole_file(self._connection) as file:
             os.chmod(file.name, 0o600)
             file.write(json.dumps({"secret": secret, "port": port}).encode())
@@ -189,13 +200,16 @@ class Project:
 
 
 def read_manifest(folder: str | Path) -> dict[str, Any]:
-    """Return the description of a project; empty if there is none yet."""
+    """Return the description in a project folder, or an empty dictionary."""
     path = Path(folder) / MANIFEST
     return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
 
 
 def fingerprint(samples: Samples) -> str:
-    """Return a hash of ids, shapes, and the sums of rows and columns to six digits."""
+    """Return a hash of the data: ids, shapes, and sums of rows and columns.
+
+    The sums are rounded to six digits.
+    """
     digest = hashlib.sha256("\0".join(samples.ids).encode())
     digest.update(repr((samples.X.shape, samples.kind)).encode())
     views = [samples.X] if samples.also is None else [samples.X, samples.also]
@@ -207,18 +221,22 @@ def fingerprint(samples: Samples) -> str:
 
 
 def _beginning(samples: Samples, n: int) -> str:
-    """Return a hash of the first texts; "" for data whose scale depends on all samples."""
+    """Return a hash of the first n texts, or "" if the samples are not texts."""
     texts = samples.whole_texts
     return "" if texts is None else hashlib.sha256("\0".join(texts[:n]).encode()).hexdigest()
 
 
 def _digest(path: Path) -> str:
+    """Return the SHA-256 hash of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _lock(path: Path) -> Any:
-    """Return an open file that is locked until the process ends."""
+    """Return an open file that is locked until the process ends.
+
+    The lock prevents two studios from using one project.
+    """
     file = path.open("a+b")
     try:
         if os.name == "nt":  # pragma: no cover - the tests run on POSIX

@@ -1,4 +1,4 @@
-"""Accuracy by cross-validation, the value of further labels, and labels that look wrong."""
+"""Reviews: cross-validated accuracy, benefit of more labels, doubtful labels."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ import numpy as np
 
 from partwise import PartsClassifier
 
-#: Number of further labels whose gain is estimated.
+#: Number of further labels for which the improvement is estimated.
 AHEAD = 20
-#: Gain in points, labels per class, and distance of the lower end of the interval from the expected
-#: accuracy at which labelling may stop.
+#: Conditions under which labelling may stop. ENOUGH: further labels improve the accuracy by less
+#: than these percentage points. PER_CLASS: each class has this many labels. NARROW: the 95%
+#: interval ends at most this far below the expected accuracy.
 ENOUGH, PER_CLASS, NARROW = 0.5, 3, 0.05
 
 
 @dataclass(frozen=True)
 class Point:
-    """Expected accuracy with its 95% interval, at a number of labels."""
+    """Expected accuracy with its 95% interval, for a number of labels."""
 
     labels: int
     accuracy: float
@@ -33,8 +34,9 @@ class Point:
 class Review:
     """Content of the progress page.
 
-    ``recall`` is the share of correctly predicted labels per class; ``contradicted`` are samples
-    with their given label, the predicted one, and the probability that the given one is wrong.
+    ``recall`` is the share of correctly predicted labels per class. ``contradicted`` contains
+    samples with their given label, the predicted label, and the probability that the given label is
+    wrong.
     """
 
     headline: str = ""
@@ -45,12 +47,12 @@ class Review:
 
     @property
     def accuracy(self) -> float:
-        """The latest expected accuracy; 1 if there is none."""
+        """Latest expected accuracy, or 1 if it was not estimated yet."""
         return self.history[-1].accuracy if self.history else 1.0
 
 
 class Reviewed(NamedTuple):
-    """A review, the weights of the classifiers, and the edition of the part weights."""
+    """A review, the classifier weights it found, and the version of the part weights."""
 
     review: Review
     weighting: dict[str, Any]
@@ -58,7 +60,7 @@ class Reviewed(NamedTuple):
 
 
 def column(labels: Mapping[int, str], n: int) -> Any:
-    """Return the label of each of n samples, None where unknown."""
+    """Return the label of each of n samples, None for unlabelled samples."""
     y = np.full(n, None, dtype=object)
     y[list(labels)] = list(labels.values())
     return y
@@ -70,7 +72,11 @@ def relabel(
     random: Sequence[int] = (),
     weigh: bool | Mapping[str, Any] = True,
 ) -> PartsClassifier:
-    """Predict from these labels; those of ``random`` samples measure the class sizes."""
+    """Return the model after predicting from these labels.
+
+    Labels of ``random`` samples, which were drawn at random, measure the class sizes. ``weigh``
+    sets the classifier weights, or whether cross-validation computes them.
+    """
     drawn = [i for i in random if i in labels]
     model.priors = "measured" if drawn else "estimated"
     return model.relabel(column(labels, len(model.embedding_)), weigh=weigh, drawn=drawn or None)
@@ -82,7 +88,7 @@ def review(
     history: list[Point],
     random: Sequence[int] = (),
 ) -> Reviewed:
-    """Weigh the classifiers by cross-validation, and judge the predictions by held-out labels."""
+    """Return the classifier weights and the accuracy that cross-validation finds."""
     relabel(model, labels, random)
     rows, p, truth = model.held_out_
     if not len(rows):
@@ -116,11 +122,12 @@ def review(
 
 
 def with_unseen(expected: tuple[float, float, float], labels: Mapping[int, str]) -> Point:
-    """Lower the expected accuracy for classes without a label, which are never predicted.
+    """Return the expected accuracy, lowered for classes that have no label yet.
 
-    In a random draw of labels, the share of samples of unseen classes is estimated by the share of
-    classes with one label (Good 1953). The studio asks for new classes first and meets them sooner,
-    so half of this share is subtracted from the accuracy, and all of it from the lower end.
+    Such classes are never predicted. In a random draw of labels, the share of samples of unseen
+    classes is estimated by the share of classes with one label (Good 1953). The studio asks for new
+    classes first and finds them sooner. Half of this share is therefore subtracted from the
+    accuracy, and all of it from the lower end of the interval.
     """
     counts = Counter(labels.values())
     new = sum(count == 1 for count in counts.values()) / max(len(labels), 1)
@@ -128,7 +135,7 @@ def with_unseen(expected: tuple[float, float, float], labels: Mapping[int, str])
 
 
 def advice(model: PartsClassifier, labels: Mapping[int, str], now: Point, share: float) -> str:
-    """Return the gain to expect from further labels, and whether there are enough."""
+    """Return sentences about the expected gain from more labels, and whether to stop."""
     n = len(labels)
     counts = Counter(labels.values())
     few = [name for name, count in counts.items() if count < PER_CLASS]
@@ -138,7 +145,7 @@ def advice(model: PartsClassifier, labels: Mapping[int, str], now: Point, share:
         return ""
     low, high = gain(n, share, half)
     text = f"The next {AHEAD} labels should add {low:.1f} to {high:.1f} percentage points."
-    if high == 0:  # as good with half of the labels: chance decides with so few
+    if high == 0:  # with half of the labels the result is as good, so there are too few to estimate
         text = f"There are too few labels to estimate what the next {AHEAD} would add."
     if few:
         names = ", ".join(few[:3]) + (" and others" if len(few) > 3 else "")
@@ -153,15 +160,18 @@ def advice(model: PartsClassifier, labels: Mapping[int, str], now: Point, share:
 def gain(n: int, share: float, share_with_half: float) -> tuple[float, float]:
     """Return a range for the percentage points that the next labels add.
 
-    The error falls like a power of the number of labels n. The power follows from the shares of
-    correct predictions from 80% of the labels (cross-validation) and from 50%. For the upper end,
-    one more label is wrong in each, and both errors are higher by a standard error.
+    The error decreases like a power of the number of labels n. The power is estimated from two
+    shares of correct predictions: with 80% of the labels (cross-validation) and with 50%. For the
+    upper end of the range, one more label counts as wrong in each share, and both errors are raised
+    by a standard error.
     """
 
     def fall(error: float, power: float) -> float:
+        """Return by how many percentage points the error decreases with more labels."""
         return float(100 * error * (1 - ((n + AHEAD) / n) ** -power))
 
     def power(error: float, before: float) -> float:
+        """Return the power of n with which the error decreases."""
         return float(np.clip(np.log(max(before, 1e-3) / max(error, 1e-3)) / np.log(1.6), 0, 1))
 
     errors = np.array([1 - share, 1 - share_with_half])
@@ -174,11 +184,11 @@ def gain(n: int, share: float, share_with_half: float) -> tuple[float, float]:
 def share_with_half(model: PartsClassifier, labels: Mapping[int, str]) -> float | None:
     """Return the share of labels that the other half of the labels predicts correctly.
 
-    None if one half has labels of one class only.
+    The result is None if one half has labels of only one class.
     """
     rows = np.fromiter(labels, dtype=np.int64, count=len(labels))
     names = np.array([labels[int(i)] for i in rows], dtype=object)
-    order = np.argsort(names, kind="stable")  # every other label of each class
+    order = np.argsort(names, kind="stable")  # each half gets every second label of each class
     correct = 0
     for side in (0, 1):
         seen = np.zeros(len(rows), dtype=bool)

@@ -1,4 +1,4 @@
-"""Server of the studio, in a thread."""
+"""Server of the studio, which runs in a thread."""
 
 from __future__ import annotations
 
@@ -142,7 +142,8 @@ def start(
     )
     secret, last = workspace.project.connection()
     try:
-        listening = _listen_first(host, (port or last, port))  # open windows use the last port
+        # open browser windows use the port of the last start
+        listening = _listen_first(host, (port or last, port))
     except ValueError:
         workspace.close()
         raise
@@ -158,7 +159,8 @@ def start(
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]  # not in a thread
 
     def serve() -> None:
-        with listening:  # uvicorn before 0.35 leaves it open if it ends while it starts
+        """Run the server until it is stopped."""
+        with listening:  # uvicorn before 0.35 does not close the socket if it ends during its start
             server.run(sockets=[listening])
 
     thread = threading.Thread(target=serve, daemon=True)
@@ -169,13 +171,13 @@ def start(
 
 
 def chosen_colours(project: str | Path) -> bool | None:
-    """Return whether a project reads its images in colour; None if that is open."""
+    """Return whether a project reads images in colour; None if not yet decided."""
     manifest = read_manifest(project)
     return manifest.get("rgb") if manifest.get("colours_compared") else None
 
 
 def in_chosen_colours(samples: Samples, project: str | Path) -> Samples:
-    """Read images again if an earlier start of the project chose colour or greyscale."""
+    """Return the samples, read again if the project chose colour or greyscale before."""
     rgb = chosen_colours(project)
     if rgb is None or samples.recipe.get("rgb", rgb) == rgb:
         return samples
@@ -183,7 +185,7 @@ def in_chosen_colours(samples: Samples, project: str | Path) -> Samples:
 
 
 def _listen_first(host: str, ports: tuple[int, ...]) -> socket.socket:
-    """Return a socket that listens at the first of the ports that is free."""
+    """Return a socket that listens at the first free port of several."""
     for port in dict.fromkeys(ports):
         try:
             return listen(host, port)
@@ -193,12 +195,12 @@ def _listen_first(host: str, ports: tuple[int, ...]) -> socket.socket:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens there."""
+    """Return a socket that listens at a host address and port."""
     listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
-        listening.listen(128)  # requests before the server is up have to wait
+        listening.listen(128)  # requests wait until the server has started
     except OSError:
         listening.close()
         raise
@@ -206,6 +208,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def _prepare(workspace: Workspace) -> None:
+    """Prepare the workspace, and report an error to the page."""
     try:
         workspace.prepare()
     except Exception as error:

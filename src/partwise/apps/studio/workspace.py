@@ -1,4 +1,4 @@
-"""The workspace of a project: samples, labels and predictions behind the page."""
+"""Workspace of a studio project: samples, labels and predictions of the page."""
 
 from __future__ import annotations
 
@@ -28,26 +28,31 @@ from partwise.io.colours import choose_colour
 from partwise.io.images import png
 from partwise.io.label_files import says_unknown
 
-#: Number of samples that the page receives in advance, so that the next one appears immediately.
+#: Number of samples that the page receives in advance, so that the next sample appears at once.
 AHEAD = 9
-#: Seconds without a click before a review in another process begins, and its longest delay.
+#: Seconds without a click before a review starts in another process, and the maximum delay of a
+#: review.
 PAUSE, PATIENCE = 0.4, 3.0
-#: Colour and greyscale are compared at this number of labels, and again whenever it has doubled.
+#: Number of labels at which colour and greyscale are first compared. They are compared again
+#: whenever the number has doubled.
 FIRST_COMPARISON = 10
-#: Characters in the name of a class.
+#: Maximum number of characters in the name of a class.
 MAX_NAME = 200
 
 
 class Conflict(ValueError):
-    """Another window has labelled the same sample meanwhile."""
+    """Error: another window has labelled the same sample in the meantime."""
 
 
 class NotReady(ValueError):
-    """Graph and part weights are still being computed."""
+    """Error: the graph and the part weights are still being computed."""
 
 
 def class_name(value: Any) -> Label:
-    """Return the name of a class, or None for no label; raise ValueError if it cannot be used."""
+    """Return the cleaned name of a class, or None for no label.
+
+    Raise ValueError if the name is not allowed.
+    """
     if value is None:
         return None
     name = " ".join(value.split()) if isinstance(value, str) else ""
@@ -64,7 +69,7 @@ def class_name(value: Any) -> Label:
 
 
 class Workspace:
-    """An open project. All methods may be called from any thread."""
+    """An open studio project; all methods may be called from any thread."""
 
     def __init__(
         self,
@@ -82,7 +87,8 @@ class Workspace:
         self.predictor = Predictor(samples, seed=seed, random_first=random_first)
         self.journal = Journal(self.project.journal)
         self.listener: Callable[[str, Any], None] = lambda kind, content: None
-        self.start = secrets.token_hex(8)  # versions count from 0 after each start
+        # identifies this start, because versions begin at 0 after each start
+        self.start = secrets.token_hex(8)
         self.version = 0
         self.ready = False
         self.predictions = Predictions.empty(samples.n_samples)
@@ -91,7 +97,7 @@ class Workspace:
         self._rows = Rows.of(samples)
         self._compares = compare_colours and samples.also is None
         self._last_change: dict[int, tuple[int, str]] = {}  # version and window
-        self.lock = threading.RLock()  # held while predictions are replaced
+        self.lock = threading.RLock()  # held while predictions change
         self._queue: list[int] = []
         self._clicked, self._closing = 0.0, False
         self._review_job, self._parts_job = LatestJob(self._review), LatestJob(self._update_parts)
@@ -101,7 +107,7 @@ class Workspace:
             self._begin_with(labels)
 
     def _begin_with(self, labels: Any) -> None:
-        """Take over labels from elsewhere."""
+        """Record labels from a file as the first labels of the project."""
         pairs = zip(self.samples.ids, labels, strict=True)
         given = {name: " ".join(str(label).split()) for name, label in pairs if label is not None}
         if "-1" in given.values():
@@ -112,7 +118,7 @@ class Workspace:
     # -- preparation --------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Compute graph, part weights and map, or read them from the folder of the project."""
+        """Compute graph, part weights and map, or read them from the project folder."""
         if self._comparison_is_due():
             self._compare_colours()
         restored = self.predictor.restore(self.project.parts)
@@ -126,7 +132,7 @@ class Workspace:
             self.predictor.history = self.project.history()
         for entry in self.journal.entries[self.project.entries_in_parts :]:
             if entry.part is not None:
-                if self.predictor.waiting:  # later edits use the numbers after this one
+                if self.predictor.waiting:  # later edits use the part numbers after this edit
                     self._report("Computing the part weights with your edits of parts")
                     with self.lock:
                         self._predict()
@@ -142,7 +148,10 @@ class Workspace:
             self._parts_job.request()
 
     def _save_parts(self, *, entries: int) -> None:
-        """Lay out the map, and save part weights and map, which include so many entries."""
+        """Compute the map, and save it with the part weights.
+
+        ``entries`` is the number of journal entries that the part weights include.
+        """
         self._report("Laying out the map")
         self._points = presentation.lay_out_all(self.predictor.weights)
         with self._report_errors("The part weights"):
@@ -150,30 +159,39 @@ class Workspace:
 
     @contextlib.contextmanager
     def _report_errors(self, content: str) -> Iterator[None]:
-        """Report that a file could not be written, and continue; it can be computed again."""
+        """Report to the page that a file could not be written, and continue.
+
+        The content of the file can be computed again.
+        """
         try:
             yield
         except OSError as error:
             self.listener("trouble", {"text": f"{content} were not saved: {error.strerror}."})
 
     def _report(self, stage: str) -> None:
+        """Show the current stage of the preparation on the page."""
         self._stage = stage
         self.listener("stage", self.state())
 
     # -- colour or greyscale ------------------------------------------------------------------
 
     def _comparison_is_due(self) -> bool:
+        """Return whether there are enough labels to compare colour and greyscale again."""
         wanted = max(FIRST_COMPARISON, 2 * self.project.compared)
         return self._compares and len(self.journal.labels) >= wanted
 
     def _compare_colours(self) -> bool:
-        """Compare colour and greyscale by the present labels; return whether X changed."""
+        """Read images in colour or greyscale, whichever separates labels better.
+
+        Return whether the samples X changed.
+        """
         with self.lock:
             labels = self.by_row()
         try:
             self.project.note_comparison(len(labels))
             if self.predictor.settings:
-                return False  # other pixels would have other parts
+                # other pixels would give other parts, and lose the user's settings of parts
+                return False
             samples, _ = choose_colour(self.samples, column(labels, len(self.samples.ids)))
             if samples.ids != self.samples.ids:
                 raise ValueError("The image files changed; start the studio again.")
@@ -209,10 +227,11 @@ class Workspace:
         seen: int | None = None,
         key: str | None = None,
     ) -> dict[str, Any]:
-        """Give samples a label, or remove it (None); it is on disk when this returns.
+        """Set the label of samples, or remove it with None, and return new predictions.
 
-        ``seen`` is the version that the page showed, and ``key`` identifies the request: one that
-        comes again, because its answer was lost, is not carried out again.
+        The label is on disk when this method returns. ``seen`` is the version that the page showed.
+        ``key`` identifies the request. If a page sends a request again because it did not receive
+        the answer, the request is not carried out again.
         """
         label = class_name(label)
         with self.lock:
@@ -233,7 +252,7 @@ class Workspace:
             )
 
     def rename(self, name: str, to: Any, *, window: str, key: str | None = None) -> dict[str, Any]:
-        """Rename a class, merge it into another of that name, or delete it (None)."""
+        """Rename a class, merge it into another class of that name, or delete it (None)."""
         to = class_name(to)
         with self.lock:
             if self._is_done(key):
@@ -249,17 +268,18 @@ class Workspace:
             return self._after(entry)
 
     def _follow_rename(self, entry: Entry) -> None:
-        """Keep the forbidden parts of a class that gets another name, or its old name back."""
+        """Update the forbidden parts of a class whose name changes or is restored."""
         pair = entry.renamed
         if pair is None and entry.undoes is not None:
             undone = self.journal.entries[entry.undoes - 1].renamed
-            if undone is not None and undone[1] not in self._classes():  # otherwise a merge
+            # otherwise the renaming merged two classes
+            if undone is not None and undone[1] not in self._classes():
                 pair = (undone[1], undone[0])
         if pair is not None:
             self.predictor.settings.rename_class(*pair)
 
     def skip(self, samples: list[int], *, window: str, key: str | None = None) -> dict[str, Any]:
-        """Do not ask for these samples again."""
+        """Skip samples, so that the studio does not ask for them again."""
         with self.lock:
             if self._is_done(key):
                 return self.current()
@@ -267,7 +287,7 @@ class Workspace:
             return self._after(self.journal.skip(names, window=window, key=key))
 
     def undo(self, *, window: str, of: str | None = None, key: str | None = None) -> dict[str, Any]:
-        """Undo the last entry of this window, or the one with the key ``of``."""
+        """Undo the last action of this window, or the action with the key ``of``."""
         with self.lock:
             if self._is_done(key):
                 entry = self.journal.keys[str(key)]
@@ -279,7 +299,7 @@ class Workspace:
             return self._after(found) | {"undone": self._undone(found)}
 
     def edit_part(self, words: Mapping[str, Any], *, window: str) -> dict[str, Any]:
-        """Name, freeze, thaw, merge, split or forbid a part."""
+        """Name, freeze, thaw, merge, split or forbid a part, as the page requests."""
         with self.lock:
             self._need_parts()
             if self.predictor.waiting:
@@ -296,24 +316,28 @@ class Workspace:
             return {"text": "Done."}
 
     def _ids(self, samples: list[int]) -> list[str]:
+        """Return the ids of samples; raise an error for an unknown sample."""
         if max(samples) >= len(self.samples.ids):
             raise ValueError(f"There is no sample {max(samples)}.")
         return [self.samples.ids[i] for i in samples]
 
     def _is_done(self, key: str | None) -> bool:
+        """Return whether the request with this key was already carried out."""
         self._need_parts()
         return key is not None and key in self.journal.keys
 
     def _need_parts(self) -> None:
+        """Raise NotReady while the data is being prepared."""
         if not self.ready:
             raise NotReady("The studio is still preparing the data; nothing was saved.")
 
     def _undone(self, entry: Entry) -> list[dict[str, Any]]:
+        """Return the samples that an undone action concerned, for the page."""
         names = (*entry.labels, *entry.skipped)
         return [self._brief(self._row[name]) for name in names[:AHEAD] if name in self._row]
 
     def _after(self, entry: Entry) -> dict[str, Any]:
-        """Update predictions and queue, and return them."""
+        """Update the predictions after an action, and return them for the page."""
         for name in (*entry.labels, *entry.skipped):
             if name in self._row:
                 self._last_change[self._row[name]] = (self.version + 1, entry.window)
@@ -334,10 +358,11 @@ class Workspace:
     # -- predictions --------------------------------------------------------------------------
 
     def _classes(self) -> list[str]:
+        """Return the sorted names of all classes that have labels."""
         return sorted(set(self.journal.labels.values()), key=presentation.natural)
 
     def _predict(self) -> None:
-        """Predict from the present labels, and choose what to ask next."""
+        """Update the predictions with the current labels, and choose the next samples."""
         self.predictions = self.predictor.predict(self.by_row(), self._classes())
         if self._rows is not None and len(self.predictions.classes) > 1:
             self._rows.fit(self.predictions.distribution)
@@ -345,7 +370,7 @@ class Workspace:
         self.version += 1
 
     def by_row(self) -> dict[int, str]:
-        """Return the label of each labelled sample, by its number."""
+        """Return the label of each labelled sample, by its position."""
         return {self._row[n]: label for n, label in self.labels.items() if n in self._row}
 
     def current(self) -> dict[str, Any]:
@@ -365,6 +390,7 @@ class Workspace:
             }
 
     def _counts(self) -> dict[str, dict[str, int]]:
+        """Return the number of samples and of given labels of each class."""
         now, c = self.predictions, len(self.predictions.classes)
         all_samples = np.bincount(now.label[now.label >= 0], minlength=c)
         given = np.bincount(now.label[now.given], minlength=c)
@@ -374,6 +400,7 @@ class Workspace:
         }
 
     def _headline(self) -> str:
+        """Return the sentence at the top of the page."""
         n_labels, classes = int(self.predictions.given.sum()), len(self.predictions.classes)
         left = [i for i in self.predictor.random if not self.predictions.given[i]]
         left = [i for i in left if self.samples.ids[i] not in self.journal.skipped]
@@ -388,20 +415,21 @@ class Workspace:
         return f"{n_labels} labels, {classes} classes. {self._last_review.headline}".strip()
 
     def _suggest(self, n: int) -> list[int]:
+        """Return the next samples to label, without skipped ones."""
         skipped = [self._row[name] for name in self.journal.skipped if name in self._row]
         return self.predictor.suggest(n, self.predictions, skipped)
 
     def next(self, n: int) -> list[dict[str, Any]]:
-        """Return the samples whose labels would improve the predictions most."""
+        """Return the next samples to label, which would improve the predictions most."""
         with self.lock:
             self._need_parts()
             order = self._queue[:n] if n <= AHEAD else self._suggest(n)
             return [self._brief(i) for i in order]
 
     def list(self, name: str | None, *, start: int, n: int, search: str = "") -> dict[str, Any]:
-        """Return samples of a class, or all, the most doubtful first, and the version.
+        """Return the samples of a class, or all samples, the least certain first.
 
-        With ``search``, only those that have all of its words in their id or text.
+        With ``search``, only samples that have all of its words in their id or text are returned.
         """
         with self.lock:
             now = self.predictions
@@ -417,6 +445,7 @@ class Workspace:
             return {"version": self.version, "samples": found}
 
     def _has(self, i: int, wanted: Sequence[str]) -> bool:
+        """Return whether a sample's id or text contains all wanted words."""
         texts = self.samples.whole_texts or self.samples.texts
         text = f"{self.samples.ids[i]} {'' if texts is None else texts[i]}".casefold()
         return all(word in text for word in wanted)
@@ -429,6 +458,7 @@ class Workspace:
         return {"text": texts[i][: presentation.WHOLE_TEXT]}
 
     def _brief(self, i: int) -> dict[str, Any]:
+        """Return a sample for the page with its label and probability."""
         now = self.predictions
         label = int(now.label[i]) if len(now.classes) > 1 else -1
         return presentation.sample(self.samples, i, self._rows, label) | {
@@ -452,14 +482,14 @@ class Workspace:
             return self._brief(i) | more
 
     def points(self) -> dict[str, Any]:
-        """Return two coordinates of each sample."""
+        """Return the coordinates of all samples on the map."""
         if self._points is None:
             raise ValueError("The map is not ready yet.")
         x, y = np.ascontiguousarray(self._points.T.astype("<f4"))
         return {"x": _pack(x), "y": _pack(y)}
 
     def state(self) -> dict[str, Any]:
-        """Return what the page needs first: source, preparation, and the stage of the start."""
+        """Return what the page needs first: data, preparation and progress of the start."""
         samples = self.samples
         return {
             "ready": self.ready,
@@ -474,11 +504,12 @@ class Workspace:
         }
 
     def picture(self, kind: str, i: int) -> bytes | None:
-        """Return a picture of a sample or a part; None if there is none."""
+        """Return the picture of a sample or part as PNG, or None if there is none."""
         draw, shape = self.samples.thumbnails, self.samples.image_shape
         if kind in ("sample", "whole") and draw is not None and 0 <= i < self.samples.n_samples:
             side = (presentation.WHOLE_PICTURE,) if kind == "whole" else ()
-            with contextlib.suppress(OSError, ValueError):  # the file is missing or another one
+            # the image file is missing or was replaced
+            with contextlib.suppress(OSError, ValueError):
                 return draw(i, *side)
         elif kind == "part" and shape and self.ready and 0 <= i < len(self.predictor.parts):
             part = self.predictor.parts[i]
@@ -498,7 +529,7 @@ class Workspace:
     # -- in the background --------------------------------------------------------------------
 
     def _review(self) -> None:
-        """Judge the predictions by cross-validation, and use the weights that it finds."""
+        """Evaluate predictions by cross-validation, and use the new classifier weights."""
         began = time.monotonic()
         while self.predictor.has_process and not self._closing:
             left = min(self._clicked + PAUSE, began + PATIENCE) - time.monotonic()
@@ -521,7 +552,7 @@ class Workspace:
         self.listener("progress", {})
 
     def progress(self) -> dict[str, Any]:
-        """Return the last review."""
+        """Return the last review for the progress page."""
         with self.lock:
             review = self._last_review
             hint = embeddings_hint(self.samples, review.accuracy)
@@ -530,10 +561,14 @@ class Workspace:
             return presentation.progress(self.samples, shown, self._counts(), confirmed)
 
     def _update_parts(self) -> None:
-        """Compute new part weights after edits or in other colours, while the old ones serve."""
+        """Compute new part weights after edits or a change of colours.
+
+        The old part weights are used until then.
+        """
         changed = self._comparison_is_due() and self._compare_colours()
         with self.lock:
-            entries = len(self.journal.entries)  # later edits are not in the part weights
+            # edits after this number are not included in the part weights
+            entries = len(self.journal.entries)
         if self.predictor.waiting:
             try:
                 edited = self.predictor.recompute(self.predictions)
@@ -552,12 +587,12 @@ class Workspace:
     # -- results ------------------------------------------------------------------------------
 
     def export(self, name: str) -> tuple[bytes, str]:
-        """Return a file by its name, and its type."""
+        """Return the content and the type of an exported file."""
         write, kind = exports.EXPORTS[name]
         return write(self), kind
 
     def save_all(self) -> dict[str, Any]:
-        """Write all files into the folder of the project."""
+        """Write all exported files to the project folder, and return their names."""
         return {"files": exports.save_all(self)}
 
     @property
@@ -567,11 +602,12 @@ class Workspace:
             return dict(self.journal.labels)
 
     def wait(self) -> None:
-        """Wait until nothing is computed in the background."""
+        """Wait until all background jobs have finished."""
         self._parts_job.wait()
         self._review_job.wait()
 
     def close(self) -> None:
+        """Stop background jobs and close the project."""
         self._closing = True
         self.predictor.stop()
         self.wait()
@@ -581,4 +617,5 @@ class Workspace:
 
 
 def _pack(array: NDArray[Any]) -> str:
+    """Return the bytes of an array as base64 text."""
     return base64.b64encode(array.tobytes()).decode("ascii")
