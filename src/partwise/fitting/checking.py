@@ -42,7 +42,7 @@ from partwise.fitting.special_arrays import (
 from partwise.knowledge.graph import IncompleteSamples
 from partwise.knowledge.labels import as_ndarray
 from partwise.model.terms import Term
-from partwise.solvers.steps import ALIASES, STEPS, check_step
+from partwise.solvers.steps import ALIASES, STEPS, Step, check_step
 
 #: Nothing is known about the samples.
 NOTHING = Knowledge()
@@ -54,14 +54,8 @@ def check(estimator: Any, spec: Description, X: Any, given: FitInputs) -> Checke
         check_terms(spec)
     solver = solver_name(spec)
     entry_weight = None if given.entry_weight is None else as_ndarray(given.entry_weight)
-    if entry_weight is not None and (spec.mixed_labels or spec.signed):
-        why = "since codes are mixed; use CDNMF" if spec.mixed_labels else "unlike NMF and GNMF"
-        raise ValueError(f"{spec.estimator_name} takes no entry_weight, {why}.")
-    if spec.robust and (spec.missing_values is not None or entry_weight is not None):
-        raise ValueError(
-            "missing_values and entry_weight need beta_loss 'frobenius' or 'kullback-leibler', got "
-            "'l21'."
-        )
+    if entry_weight is not None or spec.missing_values is not None:
+        refuse_weighted_entries(spec, entry_weight)
     if spec.labelled and given.y is not None:
         compare_index(X, given.y)
     X, peak = check_matrix(estimator, spec, X, entry_weight, reset=True)
@@ -80,6 +74,18 @@ def check(estimator: Any, spec: Description, X: Any, given: FitInputs) -> Checke
     solver = solver_name(spec, rescaled.data)
     found = (rescaled.W, rescaled.H, rescaled.factor, scale)
     return Checked(X, rescaled.data, k, solver, knowledge, weights, *found)
+
+
+def refuse_weighted_entries(spec: Description, entry_weight: Any) -> None:
+    """Refuse weights of entries and missing values for objectives that cannot use them."""
+    if entry_weight is not None and (spec.mixed_labels or spec.signed):
+        why = "since codes are mixed; use CDNMF" if spec.mixed_labels else "unlike NMF and GNMF"
+        raise ValueError(f"{spec.estimator_name} takes no entry_weight, {why}.")
+    if spec.robust:
+        raise ValueError(
+            "missing_values and entry_weight need beta_loss 'frobenius' or 'kullback-leibler', got "
+            "'l21'."
+        )
 
 
 def check_terms(spec: Description) -> None:
@@ -124,32 +130,36 @@ def solver_name(spec: Description, data: DataMatrix | None = None) -> str:
     If ``solver`` is "auto" and ``data`` is given, a solver that would be slow on that data is
     skipped.
     """
-    beta, asked, own, k = spec.beta, spec.solver, spec.own_terms, spec.n_components
+    beta, own, k = spec.beta, spec.own_terms, spec.n_components
+    joined = beta == 1 and bool(spec.graph_reg or spec.mixed_labels)
+    able = [s for s in STEPS.values() if s.does(beta) and (s.takes_joined_rows or not joined)]
+    if spec.solver != "auto":
+        return _named_solver(spec, able)
+    name = next((s.name for s in able if all(s.takes(term, beta) for term in own)), able[0].name)
+    if own:
+        check_step(name, spec.beta_loss, beta, own)
+    if data is None or STEPS[name].pays(data, k if isinstance(k, int) else data.shape[1]):
+        return name
+    return next((s.name for s in STEPS.values() if s.name != name and s.does(beta)), name)
+
+
+def _named_solver(spec: Description, able: list[Step]) -> str:
+    """Return the solver that the user named, if it can minimise the objective."""
+    asked, beta = spec.solver, spec.beta
     if asked == "cd" and beta != 2:
         raise ValueError(
             f"Invalid beta_loss parameter: solver 'cd' does not handle beta_loss = {beta}"
         )
-    joined = beta == 1 and bool(spec.graph_reg or spec.mixed_labels)
-    able = [s for s in STEPS.values() if s.does(beta) and (s.takes_joined_rows or not joined)]
-    if asked != "auto":
-        name = ALIASES.get(asked, asked)
-        check_step(name, spec.beta_loss, beta)
-        if STEPS[name] not in able:
-            beside = "a graph" if spec.graph_reg else "samples that mix classes"
-            raise ValueError(
-                f"solver={asked!r} cannot minimise the KL divergence with {beside}; "
-                f"solvers that can: {', '.join(s.name for s in able)}."
-            )
-    else:
-        fits = (s.name for s in able if all(s.takes(term, beta) for term in own))
-        name = next(fits, able[0].name)
-    if own:
-        check_step(name, spec.beta_loss, beta, own)
-    if data is None or asked != "auto":
-        return name
-    if STEPS[name].pays(data, k if isinstance(k, int) else data.shape[1]):
-        return name
-    return next((s.name for s in STEPS.values() if s.name != name and s.does(beta)), name)
+    name = ALIASES.get(asked, asked)
+    check_step(name, spec.beta_loss, beta)
+    if STEPS[name] not in able:
+        beside = "a graph" if spec.graph_reg else "samples that mix classes"
+        raise ValueError(
+            f"solver={asked!r} cannot minimise the KL divergence with {beside}; "
+            f"solvers that can: {', '.join(s.name for s in able)}."
+        )
+    check_step(name, spec.beta_loss, beta, spec.own_terms)
+    return name
 
 
 # -- X ---------------------------------------------------------------------------------------------
@@ -166,12 +176,7 @@ def check_matrix(
     if spec.missing_values is not None:
         X = as_missing(X, spec.missing_values)
     if type(X) is not np.ndarray and not sp.issparse(X):
-        if spec.local:
-            check_local(X, spec.estimator_name)
-        signed = spec.signed or spec.dense
-        special = None if signed else check_special(estimator, X, reset=reset, beta=spec.beta)
-        if special is not None and entry_weight is not None:
-            special = weighed(X, special, entry_weight, spec.missing_values)
+        special = _special(estimator, spec, X, entry_weight, reset)
         if special is not None:
             return special, None
     whole = True if spec.missing_values is None else "allow-nan"
@@ -190,13 +195,35 @@ def check_matrix(
             ensure_all_finite=False if ours else whole,
             reset=reset,
         )
+    plain = found is not None and spec.device is None and entry_weight is None
+    if found is None or spec.beta <= 0 or not plain:
+        return _other_values(spec, X, entry_weight)
+    if found[0] < 0 and not spec.signed:
+        check_non_negative(X, spec.estimator_name)
+    return X, max(np.abs(found))
+
+
+def _special(
+    estimator: Any, spec: Description, X: Any, entry_weight: Any, reset: bool
+) -> Any | None:
+    """Return data for arrays of other libraries and on disk; None if scikit-learn checks X."""
+    if spec.local:
+        check_local(X, spec.estimator_name)
+    if spec.signed or spec.dense:
+        return None
+    special = check_special(estimator, X, reset=reset, beta=spec.beta)
+    if special is None or entry_weight is None:
+        return special
+    return weighed(X, special, entry_weight, spec.missing_values)
+
+
+def _other_values(spec: Description, X: Any, entry_weight: Any) -> tuple[Any, float | None]:
+    """Check signs and missing values, and return X as data if it needs that."""
     if spec.signed:
-        return X, None if found is None else max(np.abs(found))
-    places, seen = None, False
-    if sp.issparse(X) or spec.missing_values is not None:
-        X, places, seen = without_gaps(X, spec.missing_values)
-        found = None
-    low, high = found or limits(X.data if sp.issparse(X) else X)
+        return X, None
+    X, places, seen = without_gaps(X, spec.missing_values)
+    values = X.data if sp.issparse(X) else X
+    low, high = limits(values)
     if spec.missing_values is not None and not np.isfinite([low, high]).all():
         raise ValueError("Input X contains NaN or infinity in addition to its missing values.")
     if low < 0:

@@ -159,8 +159,8 @@ def check_fixed(spec: Description, knowledge: Knowledge, k: int) -> None:
     cost = spec.class_weight and labels is not None and labels.n_labelled
     on_codes = cost or spec.graph_reg or spec.alpha_W or spec.terms
     if links is not None:
-        on_codes = on_codes or (len(links.cannot) and spec.cannot_link_reg)
-        on_codes = on_codes or (len(links.must) and spec.must_link_reg)
+        costs = (len(links.cannot), spec.cannot_link_reg), (len(links.must), spec.must_link_reg)
+        on_codes = on_codes or any(all(pair) for pair in costs)
     if not (spec.smoothing and on_codes) or spec.on_parts:
         return
     known = np.asarray(to_numpy(spec.fixed_components), dtype=float)

@@ -24,6 +24,7 @@ from partwise.fitting.description import Checked, Description, Knowledge, Proble
 from partwise.fitting.fixed_parts import Known
 from partwise.knowledge.graph import learn_neighborhood, semi_supervised_graph
 from partwise.knowledge.labels import Labels, as_ndarray, propagate
+from partwise.knowledge.links import Links
 from partwise.model.factor_model import FactorModel, column_lengths, unit_columns
 from partwise.model.graph_terms import CannotLink, Graph, GraphDivergence, Neighbors
 from partwise.model.maps import MixedRows, SharedRows
@@ -68,8 +69,8 @@ def state(spec: Description, checked: Checked) -> Problem:
     if data is not checked.data:
         checked = replace(checked, data=data)
         pieces = objective(spec, data, k, knowledge)
-    known = None
-    if spec.fixed_components is not None or spec.seed_components is not None:
+    known, parts = None, (spec.fixed_components, spec.seed_components)
+    if any(part is not None for part in parts):
         known = known_parts(spec, checked, unit=pieces["unit"])
     (n, p) = data.shape
     model = FactorModel(
@@ -186,24 +187,22 @@ def settings_for(spec: Description, solver: str, model: FactorModel) -> Settings
     by_hand = step.multiplicative or spec.printed
     # For such models, evaluating an extrapolated factor would cost an additional pass over X.
     curved = step.rough is not None and "V" in model.R.curved
-    informed = model.rows is not None or bool(model.terms["V"])  # otherwise the model is plain NMF
     stationary = not any(isinstance(term, GraphDivergence) for term in model.terms["V"])
     # Update (21) of the GNMF paper can raise the objective, and does so repeatedly with fixed
     # parts.
     watched = not stationary and not spec.printed
     # the paper of NMF-DC has no extrapolation between iterations
     inner = spec.inner_iter is not None and step is STEPS["nesterov"]
-    # the papers' own updates of CNMF and cdNMF move U first; free parts begin by a solve
-    hard = spec.hard_labels or spec.class_weight
-    parts_first = informed and hard and not (spec.graph_reg or spec.smoothing)
-    order = "UV" if spec.free_parts or (step.multiplicative and parts_first) else "VU"
+    order = _papers_order(spec, model) if step.multiplicative else "VU"
+    if spec.free_parts:
+        order = "UV"  # the fit begins by a solve for the parts
     return Settings(
         max_iter=spec.max_iter,
         tol=0.0 if spec.printed else spec.tol,
         order=order,
         # Without extrapolation, the objective computed after a step can be used again in the next
         # step.
-        extrapolate=not (by_hand or inner or spec.project or spec.free_parts or curved),
+        extrapolate=not any((by_hand, inner, spec.project, spec.free_parts, curved)),
         guard=not by_hand or watched,
         stationary=stationary and not spec.project,
         warmup=step.warmup,
@@ -214,6 +213,13 @@ def settings_for(spec: Description, solver: str, model: FactorModel) -> Settings
         # factors.
         safe=None if spec.project else parts_alone if watched else mu,
     )
+
+
+def _papers_order(spec: Description, model: FactorModel) -> str:
+    """Return which factor the papers' own updates move first: U in CNMF and cdNMF."""
+    informed = model.rows is not None or bool(model.terms["V"])  # otherwise the model is plain NMF
+    hard = spec.hard_labels or spec.class_weight
+    return "UV" if informed and hard and not (spec.graph_reg or spec.smoothing) else "VU"
 
 
 def step_for(
@@ -274,16 +280,13 @@ def terms_on_codes(
         D = weight * class_cost(labels, k, spec.components_per_class)
         terms.append(Linear((D if rows is None else rows.reduce(D)).astype(data.dtype)))
     graph, links = knowledge.graph if spec.graph_reg else None, knowledge.links
-    soft = spec.must_link_reg if links is not None and len(links.must) else None
+    if links is not None:
+        graph = _with_soft_links(spec, graph, links, rows, data.dtype, terms)
     if graph is not None:
-        if soft and links is not None:  # one combined graph, so that rows can be updated in turn
-            graph = graph + links.must_graph * (soft / spec.graph_reg)
         # The GNMF paper's λ tr(VᵀLV) with ‖·‖² equals λ/2 tr(VᵀLV) with ½‖·‖², which `Graph`
         # computes.
         parts = graph_operator(graph, labels, spec.label_weight, rows, data.dtype)
         terms.append((Graph if frobenius else GraphDivergence)(*parts, spec.graph_reg))
-    elif soft and links is not None:
-        terms.append(Graph(*graph_operator(links.must_graph, None, None, rows, data.dtype), soft))
     if links is not None and len(links.cannot) and spec.cannot_link_reg:
         parts = graph_operator(links.cannot_graph, None, None, rows, data.dtype)
         terms.append(CannotLink(*parts, spec.cannot_link_reg))
@@ -293,6 +296,18 @@ def terms_on_codes(
             # the chain rule gives the gradient in Z of V = A Z
             terms.append(term if rows is None else Guest(term, rows))
     return terms
+
+
+def _with_soft_links(
+    spec: Description, graph: Any, links: Links, rows: Any, dtype: Any, terms: list[Term]
+) -> Any:
+    """Return the graph with must-links that have a cost; without a graph, add their term."""
+    soft = spec.must_link_reg if len(links.must) else None
+    if soft and graph is not None:  # one combined graph, so that rows can be updated in turn
+        return graph + links.must_graph * (soft / spec.graph_reg)
+    if soft:
+        terms.append(Graph(*graph_operator(links.must_graph, None, None, rows, dtype), soft))
+    return graph
 
 
 def terms_on_parts(spec: Description, data: DataMatrix, k: int) -> list[Term]:

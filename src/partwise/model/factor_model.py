@@ -90,15 +90,9 @@ class FactorModel(Model):
         self.rows = None if rows is None or rows.is_identity else rows
         self.S, self.unit = Smoothing(smoothing), unit
         self.d: Array | None = None
-        self.R, mixing = data, None
+        self.R, mixing, counts = data, None, None
         if weights is not None or self.rows is not None:
-            n = data.shape[0]
-            self.R = self._gathered(weights)
-            d = np.ones(n) if weights is None else weights
-            d = (d if self.rows is None else self.rows.reduce(d)).astype(data.dtype)
-            self.d = self.R.rows(d)
-        if isinstance(self.rows, MixedRows):
-            mixing = self.rows.gram(weights).astype(data.dtype)
+            mixing, counts = self._gather(weights)
         if self.R.lack is not None and self.R.lack.d is not None:
             self.d = self.R.lack.d
         self.terms: dict[str, list[Term]] = {"V": [], "U": []}
@@ -106,9 +100,6 @@ class FactorModel(Model):
             for term in terms:
                 self.add_term(side, term)
         self.constant, self.size = loss.constants(data, self.weights)
-        counts = None
-        if self.rows is not None:
-            counts = self.R.rows(self.rows.counts.astype(data.dtype))
         samples = WeighedSamples(data, self.weights, self.rows, counts)
         self.seen = Seen(self.R, self.d, self.S, self.constant, samples, mixing)
         self.eps = float(np.finfo(data.dtype).eps)
@@ -122,21 +113,25 @@ class FactorModel(Model):
         self.sweeps = {"V": sweeps[0], "U": sweeps[1]}
         self.project = dict(project or {})
         self.held = None if held is None else self._hold(held)
-        if unit and smoothing and held is not None:
-            if np.isnan(held).any():
-                raise ValueError("scale='unit' does not allow smoothing with fixed components")
-            self.unit = False  # all entries are fixed, so no length can change
 
-    def _gathered(self, weights: NDArray[Any] | None) -> DataMatrix:
-        """Return AᵀΓX."""
-        data, n = self.data, self.data.shape[0]
-        # MixedData implements only the methods of DataMatrix that losses use.
-        if isinstance(self.rows, MixedRows):
-            heavy = data if weights is None else data.weighted(weights, None, n)
-            return MixedData(heavy, self.rows)  # type: ignore[return-value]
+    def _gather(self, weights: NDArray[Any] | None) -> tuple[Any, Array | None]:
+        """Set R = AᵀΓX and its row weights; return AᵀΓA if not diagonal, and Aᵀ1."""
+        data, n, mixing = self.data, self.data.shape[0], None
+        d = np.ones(n) if weights is None else weights
         if self.rows is None:
-            return data.weighted(weights, None, n)
-        return data.weighted(weights, self.rows.index, self.rows.n_rows)
+            self.R = data.weighted(weights, None, n)
+        elif isinstance(self.rows, MixedRows):
+            heavy = data if weights is None else data.weighted(weights, None, n)
+            # MixedData implements only the methods of DataMatrix that losses use.
+            self.R = MixedData(heavy, self.rows)  # type: ignore[assignment]
+            mixing = self.rows.gram(weights).astype(data.dtype)
+        else:
+            self.R = data.weighted(weights, self.rows.index, self.rows.n_rows)
+        d = d if self.rows is None else self.rows.reduce(d)
+        self.d = self.R.rows(d.astype(data.dtype))
+        if self.rows is None:
+            return None, None
+        return mixing, self.R.rows(self.rows.counts.astype(data.dtype))
 
     @property
     def newton_sides(self) -> str:
@@ -146,6 +141,10 @@ class FactorModel(Model):
     def _hold(self, values: NDArray[Any]) -> Held:
         known = ~np.isnan(values)
         parts = (np.where(known, values, 0), known, ~known.any(axis=0))
+        if self.unit and self.S.delta:
+            if not known.all():
+                raise ValueError("scale='unit' does not allow smoothing with fixed components")
+            self.unit = False  # all entries are fixed, so no length can change
         held = Held(*(self.data.small(a.astype(self.data.dtype)) for a in parts))
         self.project["U"] = held.project
         return held

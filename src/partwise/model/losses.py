@@ -270,7 +270,8 @@ class Frobenius(Loss):
         self, seen: Seen, side: str, points: Sequence[tuple[Array, Array]], halves: Sequence[Half]
     ) -> list[Quadratic]:
         """Return the subproblems of several starts from one product with X."""
-        fixed, turned = [U if side == "V" else Z for Z, U in points], side == "V"
+        turned = side == "V"
+        fixed = [pair[turned] for pair in points]
         if seen.S.delta:
             fixed = [seen.S(F) for F in fixed]
         heavy = not turned and seen.d is not None
@@ -289,14 +290,11 @@ class Frobenius(Loss):
             made = zip(fixed, Gs, points, rest, strict=True)
             gaps: Any = seen.R.half  # type: ignore[attr-defined]
             return [Filled(gaps(side, F, at[not turned]), G, **kw) for F, G, at, kw in made]
-        Cs = None if len(points) > 1 else seen.last.taken(*points[0], side)
-        if Cs is None:
-            product = seen.R.dot if turned else seen.R.tdot
-            if len(points) > 1:
-                wide = product(joined(*fixed))
-                Cs = column_blocks(wide, [F.shape[1] for F in fixed])
-            else:
-                Cs = [product(fixed[0])]
+        product = seen.R.dot if turned else seen.R.tdot
+        if len(points) > 1:
+            Cs = column_blocks(product(joined(*fixed)), [F.shape[1] for F in fixed])
+        else:
+            Cs = seen.last.taken(*points[0], side) or [product(fixed[0])]
         if turned and seen.mixing is not None:
             mixed = zip(Cs, Gs, points, rest, strict=True)
             return [Mixed(C, G, seen.mixing, at[0], **kw) for C, G, at, kw in mixed]

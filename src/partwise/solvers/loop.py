@@ -173,12 +173,7 @@ def alternating(
         if on_iteration is not None and on_iteration(solution.n_iter, solution):
             solution.status = f"stopped by a callback after {solution.n_iter} iterations"
         elif look and _fallen(model, state, settings.tol) <= settings.tol:
-            if not settings.stationary:
-                residual = _change(state.x, before)
-            elif residual <= settings.tol or _stuck(state):
-                # so far, the residual was computed between the two updates of an iteration
-                residual = yield from _residual(model, state.x, state.value, settings.tol)
-            _judge(solution, residual, _stuck(state), settings)
+            yield from _judge(model, state, before, solution, residual, settings)
     if not solution.status:
         solution.status = f"stopped at max_iter={settings.max_iter}, above tol={settings.tol:g}"
     if settings.guard:
@@ -327,13 +322,14 @@ def _look_ahead(model: Model, state: State, moved: Moved, fall: float, settings:
     state, (first, second) = replace(state), tuple(settings.order)
     new, beyond = moved.new, moved.second.beyond
     x = {first: moved.first, second: new[second]}
-    if second == "U" and model.unit:
+    scaled = second == "U" and model.unit
+    if scaled:
         x["V"], x["U"] = model.normalize(x["V"], x["U"])
     state.ahead, known = moved.second.ahead, beyond is not None
     if beyond is None:
         beyond = _beyond(x[second], state.old[second], moved.weight, settings)
     y = {first: x[first], second: beyond}
-    if moved.weight and second == "U" and model.unit:
+    if moved.weight and scaled:
         y["U"] = model.normalize(y["V"], y["U"])[1]
     state.x, state.y, state.old = x, y, {first: new[first], second: x[second]}
     if settings.extrapolate:
@@ -347,7 +343,7 @@ def _look_ahead(model: Model, state: State, moved: Moved, fall: float, settings:
     measured = settings.guard and moved.sub.measures_change and state.fine
     if measured and not known and state.y[second] is not state.x[second]:
         # sub contains the first factor before lengths were moved into it
-        back = model.lengths(moved.new["U"]) if second == "U" and model.unit else 1
+        back = model.lengths(moved.new["U"]) if scaled else 1
         state.ahead = moved.sub.change(state.y[second] * back, moved.new[second])
     return state
 
@@ -434,8 +430,21 @@ def _change(new: Point, old: Point) -> float:
     return max(norm64(new[s] - old[s]) / max(norm64(old[s]), 1e-300) for s in "VU")
 
 
-def _judge(solution: Solution, residual: float, stuck: bool, settings: Settings) -> None:
-    """Set the status of the fit if a stopping rule is satisfied."""
+def _judge(
+    model: Model,
+    state: State,
+    before: Point,
+    solution: Solution,
+    residual: float,
+    settings: Settings,
+) -> Asking[None]:
+    """Set the status if a stopping rule holds."""
+    stuck = _stuck(state)
+    if not settings.stationary:
+        residual = _change(state.x, before)
+    elif residual <= settings.tol or stuck:
+        # so far, the residual was computed between the two updates of an iteration
+        residual = yield from _residual(model, state.x, state.value, settings.tol)
     n, tol = solution.n_iter, settings.tol
     if residual <= tol:
         what = "relative KKT residual" if settings.stationary else "relative change of the factors"

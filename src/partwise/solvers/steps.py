@@ -244,8 +244,7 @@ def _hals(
     if sub.descends:  # gradient steps are better if a kernel couples the rows
         return sub.descend(Z, 2)
     if exact and _is_plain(sub, Z) and nearly_collinear(sub.G):
-        C, r, _ = bounded(sub, sub.terms, Z)
-        return solve_rows(Z, C, sub.G, sub.d, r, 2000, 1e-9)
+        return solve_exactly(sub, Z)
     Z = arrays.own(Z) if isinstance(Z, np.ndarray) else Z
     graph = _taking_turns(sub.terms) if order is None and sub.held is None else None
     if graph is not None:
@@ -494,9 +493,10 @@ def solve_codes(
     """
     sub = model.subproblem("V", Z, U) if sub is None else sub
     if isinstance(sub, Quadratic) and not step.multiplicative:
-        if not sub.local and all(term.exact for term in sub.terms):
+        exact = all(term.exact for term in sub.terms)
+        if exact and not sub.local:
             return solve_quadratic(sub, Z, tol, 2 * model.constant), 1
-        if isinstance(sub, Filled) and sub.gaps.solve and all(term.exact for term in sub.terms):
+        if exact and isinstance(sub, Filled) and sub.gaps.solve:
             return solve_filled(sub, Z, tol, 2 * model.constant), 1
         step = hals
     n, most = 0, max_iter if tol > 0 else 1 + max_iter // 4  # with tol=0 there is no convergence

@@ -59,18 +59,9 @@ def spatial_graph(
            [1., 0., 1.],
            [0., 1., 0.]])
     """
+    _check_search(n_neighbors, radius, weighting)
     at = check_places(places)
     n = len(at)
-    if weighting not in ("binary", "heat"):
-        raise ValueError(f"weighting must be 'binary' or 'heat', got {weighting!r}.")
-    if n_neighbors is None and radius is None:
-        raise ValueError("spatial_graph needs n_neighbors, radius, or both.")
-    if n_neighbors is not None and (
-        not isinstance(n_neighbors, (int, np.integer)) or n_neighbors < 1
-    ):
-        raise ValueError(f"n_neighbors must be an integer of at least 1; got {n_neighbors!r}.")
-    if radius is not None and not (np.isfinite(radius) and radius > 0):
-        raise ValueError(f"radius must be above 0; got {radius!r}.")
     groups = [np.arange(n)]
     if samples is not None:
         codes = np.unique(np.asarray(samples).astype(str), return_inverse=True)[1]
@@ -88,6 +79,20 @@ def spatial_graph(
     W.eliminate_zeros()
     W.sort_indices()
     return W
+
+
+def _check_search(n_neighbors: Any, radius: float | None, weighting: str) -> None:
+    """Raise an error for settings of `spatial_graph` that define no neighbours."""
+    if weighting not in ("binary", "heat"):
+        raise ValueError(f"weighting must be 'binary' or 'heat', got {weighting!r}.")
+    if n_neighbors is None and radius is None:
+        raise ValueError("spatial_graph needs n_neighbors, radius, or both.")
+    if n_neighbors is not None and (
+        not isinstance(n_neighbors, (int, np.integer)) or n_neighbors < 1
+    ):
+        raise ValueError(f"n_neighbors must be an integer of at least 1; got {n_neighbors!r}.")
+    if radius is not None and not (np.isfinite(radius) and radius > 0):
+        raise ValueError(f"radius must be above 0; got {radius!r}.")
 
 
 def _edges(
