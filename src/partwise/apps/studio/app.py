@@ -81,7 +81,7 @@ class Events:
 
     @staticmethod
     async def read(queue: asyncio.Queue[str]) -> AsyncIterator[str]:
-        """Yield the events in a queue, and a comment after each 15 seconds without an event."""
+        """Yield the events in a queue, and a comment after 15 seconds without an event."""
         yield "event: hello\ndata: {}\n\n"
         while True:
             try:

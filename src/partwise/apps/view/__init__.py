@@ -1,1 +1,1 @@
-"""Pictures and pages."""
+"""Plots and HTML reports of fitted models."""

@@ -1,7 +1,8 @@
-"""Pictures of a fitted model and of many runs, with matplotlib.
+"""Plots of a fitted model and of many runs, with matplotlib.
 
-Every function draws into the given Axes or a new one, and returns it; it does not show or save the
-figure. `model` is a fitted estimator of partwise or scikit-learn, or an array where documented.
+Every function draws into the given Axes or into new ones, and returns them. It neither shows nor
+saves the figure. `model` is a fitted estimator of Partwise or scikit-learn, or an array where
+documented.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ __all__ = [
 ]
 
 MARKS = ("o", "D", "s", "^", "P", "X")
-#: Names in a column of a legend.
+#: Number of names in one column of a legend.
 LEGEND_ROWS = 16
 
 
@@ -50,7 +51,7 @@ def components(
     Parameters
     ----------
     model : estimator or array-like of shape (n_components, n_features)
-        Its ``components_``, or rows that hold one picture each.
+        Its ``components_``, or an array with one image per row.
     shape : (height, width), (height, width, 3), Dataset or Samples
         Shape of an image, stored row by row. Alternatively the data that the model was fitted to,
         which defines shape and order of its pixels.
@@ -131,7 +132,7 @@ def class_parts(model: Any, shape: Any, *, cmap: str | None = None, ax: Any = No
     H, shape = upright(parts_of(model), shape)
     if ax is None:
         ax = axes(None)
-        if len(names) > 12:  # a row of a class stays as high as its name
+        if len(names) > 12:  # each row is at least as high as the name of its class
             ax.figure.set_figheight(0.24 * len(names))
     ax = draw_grid(pictures_of(H, shape), places, ax, cmap)
     height = shape[0] + 1
@@ -148,9 +149,9 @@ def convergence(models: Any, *, relative: bool = False, ax: Any = None) -> Any:
     Parameters
     ----------
     models : estimator, sequence of numbers, or mapping of names to these
-        Models with ``objective_history_``, or such histories.
+        Models with ``objective_history_``, or sequences of objectives.
     relative : bool, default=False
-        Divide each by its first value, so that different losses fit into one picture.
+        Divide each history by its first value, so that different losses fit into one plot.
     ax : matplotlib Axes, optional
 
     Returns
@@ -188,7 +189,7 @@ def embedding(
     Parameters
     ----------
     model : estimator or array-like of shape (n_samples, n_components)
-        Its ``embedding_``, or codes.
+        Its ``embedding_``, or part weights.
     labels : array-like of shape (n_samples,), optional
         Colours; by default the model's ``labels_``. None among them is drawn grey.
     random_state : int, default=0
@@ -230,10 +231,11 @@ def embedding(
         if here.size:
             ax.scatter(*here, s=size, linewidths=0, **look)
 
-    points(None, color=NO_LABEL, label="no label")  # drawn first, below the others
+    # unlabelled samples are drawn first, below the others
+    points(None, color=NO_LABEL, label="no label")
     levels = sorted(set(shown) - {None}, key=natural)
     for number, level in enumerate(levels):
-        # Where colours begin again, the marks change.
+        # If there are more classes than colours, colours repeat with other marker shapes.
         mark = MARKS[number // len(COLOURS) % len(MARKS)]
         points(level, color=COLOURS[number % len(COLOURS)], label=level, marker=mark)
     if layout.axes is None:
@@ -265,7 +267,7 @@ def top_terms(
     ----------
     model : estimator or array-like of shape (n_components, n_features)
     names : sequence of str
-        Of the features.
+        Names of the features.
     n_terms : int, default=10
         Terms for each part.
     columns : int, default=4
@@ -325,7 +327,8 @@ def parameter_path(
     Parameters
     ----------
     values : array-like of shape (n_values,)
-        Of the parameter. The axis is logarithmic if they are positive and span a factor of 50.
+        Values of the parameter. The axis is logarithmic if they are positive and span a factor of
+        50.
     scores : array-like of shape (n_values,) or (n_values, n_runs), or mapping of names to these
         With runs, the line is their mean and the band their standard deviation.
     parameter, score : str
@@ -366,6 +369,7 @@ def parameter_path(
 
 
 def axes(ax: Any) -> Any:
+    """Return the given Axes, or new ones."""
     if ax is not None:
         return ax
     from matplotlib import pyplot as plt
@@ -374,7 +378,7 @@ def axes(ax: Any) -> Any:
 
 
 def bare(ax: Any, *, yticks: bool = False) -> Any:
-    """Hide the axes, but keep the background between the images."""
+    """Hide ticks and borders of Axes, but keep the background between images."""
     ax.set_xticks([])
     if not yticks:
         ax.set_yticks([])
@@ -384,6 +388,7 @@ def bare(ax: Any, *, yticks: bool = False) -> Any:
 
 
 def parts_of(model: Any) -> NDArray[Any]:
+    """Return the parts of a model or array as a matrix, after checking them."""
     H = getattr(model, "components_", None if hasattr(model, "get_params") else model)
     if H is None:
         raise ValueError(
@@ -397,7 +402,7 @@ def parts_of(model: Any) -> NDArray[Any]:
 
 
 def upright(H: NDArray[Any], shape: Any) -> tuple[NDArray[Any], tuple[int, ...]]:
-    """Return parts with pixels row by row, and the shape of an image."""
+    """Return parts with pixels stored row by row, and the shape of an image."""
     if not hasattr(shape, "image_shape"):
         return H, tuple(shape)
     if shape.image_shape is None:
@@ -409,7 +414,7 @@ def upright(H: NDArray[Any], shape: Any) -> tuple[NDArray[Any], tuple[int, ...]]
 
 
 def pictures_of(H: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return each row as an image, scaled to [-1, 1]."""
+    """Return each part as an image, scaled to [-1, 1]."""
     if math.prod(shape) != H.shape[1] or len(shape) not in (2, 3):
         raise ValueError(
             f"shape={tuple(shape)} does not fit the {H.shape[1]} features of a part; pass (height, "
@@ -423,7 +428,7 @@ def pictures_of(H: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
 def draw_grid(
     pictures: NDArray[Any], places: Sequence[tuple[int, int]], ax: Any, cmap: str | None
 ) -> Any:
-    """Draw images on a canvas with a line of one pixel around each."""
+    """Draw images in a grid, with a line of one pixel around each."""
     _, height, width, *channels = pictures.shape
     rows = 1 + max(row for row, _ in places)
     columns = 1 + max(column for _, column in places)
@@ -436,7 +441,7 @@ def draw_grid(
         ax.imshow(shown, interpolation="nearest")
         return ax
     signed = bool((pictures < 0).any())
-    # a light grey between the pictures, so that empty borders do not run together
+    # The line between images is light grey, so that images with empty borders can be told apart.
     ax.set_facecolor("0.85")
     ax.imshow(
         np.ma.masked_invalid(canvas),
@@ -449,12 +454,13 @@ def draw_grid(
 
 
 def clustergram(result: Any, *, ax: Any = None) -> Any:
-    """Plot distances between the parts of all runs by group; dark squares recur in many runs.
+    """Plot distances between the parts of all runs, sorted by group.
 
     Parameters
     ----------
     result : Consensus
-        What `partwise.consensus` returned. Outliers are left out.
+        Result of `partwise.consensus`. Outliers are left out. Dark squares are parts that recur in
+        many runs.
     ax : matplotlib Axes, optional
 
     Returns
@@ -495,7 +501,7 @@ def stability_and_error(found: Any, *, ax: Any = None) -> Any:
     Parameters
     ----------
     found : sequence of Programmes
-        What the steps of `partwise consensus` found for each number.
+        Programs found for each number of programs, as `partwise.cells.consensus` returns them.
     ax : matplotlib Axes, optional
 
     Returns
@@ -523,7 +529,7 @@ def stability_and_error(found: Any, *, ax: Any = None) -> Any:
 
 
 def gene_heatmap(one: Any, *, most: int = 5, ax: Any = None) -> Any:
-    """Plot the scores of the genes that lead each program.
+    """Plot the scores of the genes with the highest scores in each program.
 
     Parameters
     ----------
@@ -556,7 +562,7 @@ def gene_heatmap(one: Any, *, most: int = 5, ax: Any = None) -> Any:
 
 
 def leading_scores(one: Any, most: int = 5) -> tuple[NDArray[Any], list[str]]:
-    """Return scores (genes, programs) of the genes that lead each program, and these genes."""
+    """Return the top genes of each program, and their scores (genes, programs)."""
     most = max(1, min(most, 60 // one.k))
     at = {name: j for j, name in enumerate(one.genes)}
     genes = list(dict.fromkeys(name for names in one.top_genes(most) for name in names))
@@ -569,13 +575,13 @@ def parts_in_place(V: Any, places: Any, *, axes: Any = None, most: int = 50_000)
     Parameters
     ----------
     V : array-like of shape (n_samples, k)
-        Codes, as ``embedding_``.
+        Part weights, such as ``embedding_``.
     places : array-like of shape (n_samples, 2)
         Coordinates x and y; y grows downwards, as in pictures.
     axes : sequence of matplotlib Axes, optional
-        One a part.
+        One Axes for each part.
     most : int, default=50000
-        Samples that are drawn; more are drawn as a part of them.
+        Maximum number of samples to draw; of more samples, a random subset is drawn.
 
     Returns
     -------
@@ -622,9 +628,9 @@ def part_intervals(
     Parameters
     ----------
     found : Intervals
-        What `partwise.bootstrap_intervals` returned.
+        Result of `partwise.bootstrap_intervals`.
     part : int
-        Counted from 0.
+        Index of the part, counted from 0.
     names : sequence of str, default=None
         Names of the features; None numbers them.
     most : int, default=20
@@ -662,7 +668,7 @@ def choice(found: Any, *, ax: Any = None) -> Any:
     Parameters
     ----------
     found : Choice
-        What `partwise.choose_k` returned. Bars are the standard errors of the distance to the best
+        Result of `partwise.choose_k`. Bars are the standard errors of the distance to the best
         number; stability, if computed, is drawn on a second axis.
     ax : matplotlib Axes, optional
 
@@ -682,7 +688,7 @@ def choice(found: Any, *, ax: Any = None) -> Any:
     mean = found.errors.mean(axis=1)
     ax = _errors(found, found.numbers, np.isin(found.numbers, found.good), found.k, ax)
     most = 1.5 * mean[: int(mean.argmin()) + 1].max()
-    if mean.max() > most:  # numbers far too large may be wrong by any factor
+    if mean.max() > most:  # far too many parts can have an error of any size
         ax.set_ylim(top=most)
     ax.set_xlabel("number of parts")
     ax.xaxis.get_major_locator().set_params(integer=True)
@@ -696,12 +702,12 @@ def choice(found: Any, *, ax: Any = None) -> Any:
 
 
 def selection(found: Any, *, ax: Any = None) -> Any:
-    """Plot the error of each point of a grid; good points are filled.
+    """Plot the error of each combination of parameters; good ones are filled.
 
     Parameters
     ----------
     found : Selection
-        What `partwise.select` returned. Bars are the standard errors of the distance to the best
+        Result of `partwise.select`. Bars are the standard errors of the distance to the best
         point.
     ax : matplotlib Axes, optional
 
@@ -729,7 +735,7 @@ def selection(found: Any, *, ax: Any = None) -> Any:
 
 
 def _errors(found: Any, at: NDArray[Any], good: NDArray[Any], best: float, ax: Any) -> Any:
-    """Plot errors with their bars; good ones are filled, and a line marks the best."""
+    """Plot errors with error bars, filled markers for good ones, and a line at the best."""
     ax, mean = axes(ax), found.errors.mean(axis=1)
     ax.errorbar(at, mean, found.excess[:, 1], color="C0", capsize=3)
     ax.plot(at, mean, "o", color="C0", markerfacecolor="white")

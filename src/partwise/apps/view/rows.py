@@ -1,4 +1,4 @@
-"""Rows of a table as they stand in the file, and which columns contribute to a prediction."""
+"""Rows of a table as in its file, with columns that contribute to predictions."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ from numpy.typing import NDArray
 from partwise.io import Samples
 from partwise.io.sheets import as_text
 
-#: Number of rows from which the linear approximation is computed; more would hardly change it.
+#: Maximum number of rows from which the linear approximation is computed; more would hardly change
+#: it.
 FITTED = 5000
 #: Ridge penalty of the approximation, relative to the mean variance of a feature.
 RIDGE = 1e-2
-#: Mean number of characters up to which a text column identifies rows; longer ones are contents.
+#: Maximum mean length of a text column that identifies rows; longer texts are content.
 SHORT = 40
 
 
 class Rows:
-    """The columns of a table, identifying ones first, with their original values.
+    """Columns of a table with their original values, identifying columns first.
 
-    `fit` approximates the log-odds of the classes by a sum over columns: linear in their features,
-    and quadratic in numbers, since a class may have middle values. A column contributes to a
-    prediction as far as it moves the log-odds away from their mean.
+    `fit` approximates the log-odds of the classes by a sum over columns. It is linear in their
+    features, and quadratic in numbers, because a class may have intermediate values. A column
+    contributes to a prediction as far as it moves the log-odds away from their mean.
     """
 
     def __init__(self, samples: Samples) -> None:
         self._table, self._X = samples.table, samples.X
-        places = {str(name): 2 for name in samples.table.columns}  # used ones
+        places = {str(name): 2 for name in samples.table.columns}  # columns that are features
         for name, kind, _ in samples.columns:
             if kind == "left out":
                 places[name] = 1 if self._identifies(name) else 3
@@ -45,18 +46,19 @@ class Rows:
         self._effects: NDArray[Any] | None = None
 
     def _identifies(self, name: str) -> bool:
+        """Return whether a column identifies rows, because its texts are short and distinct."""
         values = self._table[name].map(as_text)
         distinct = values.nunique() > 0.9 * len(values)
         return bool(distinct and values.str.len().mean() <= SHORT)
 
     @classmethod
     def of(cls, samples: Samples) -> Rows | None:
-        """Return the rows of a table; None for other data."""
+        """Return the `Rows` of samples that are a table, or None for other samples."""
         is_table = samples.table is not None and samples.recipe.get("reader") == "a table"
         return cls(samples) if is_table and not samples.is_sparse else None
 
     def values(self, i: int) -> list[tuple[str, str]]:
-        """Return name and original value of each column; missing values are "–"."""
+        """Return name and original value of each column of row i; missing ones are "–"."""
         row = self._table.iloc[i]
         return [
             (name, "–" if (gap := row[name]) is None or gap != gap else as_text(gap) or "–")
@@ -64,7 +66,7 @@ class Rows:
         ]
 
     def fit(self, P: NDArray[Any]) -> Rows:
-        """Approximate the class probabilities P of all rows."""
+        """Fit the approximation to the class probabilities P of all rows."""
         some = np.random.default_rng(0).permutation(len(P))[:FITTED]
         log_odds = np.log(np.maximum(P[some], 1e-6))
         log_odds -= log_odds.mean(axis=1, keepdims=True)
@@ -78,7 +80,7 @@ class Rows:
         return self
 
     def _features(self, rows: Any) -> NDArray[Any]:
-        """Return the features of rows, and the squares of those that are numbers."""
+        """Return the features of rows, with the squares of numeric features."""
         Z = self._X[rows] - self._middle
         return np.hstack([Z, Z[:, self._squared] ** 2])
 

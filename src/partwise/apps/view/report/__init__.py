@@ -1,4 +1,4 @@
-"""Self-contained HTML pages: the report of a clustering, and what the demo's page is made of."""
+"""Self-contained HTML pages: reports of clusterings and classifications."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layout of samples in two dimensions."""
+"""Positions of samples on a two-dimensional map."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MIN_TSNE = 30
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Coordinates of some of the samples."""
+    """Two-dimensional coordinates of some of the samples."""
 
     shown: NDArray[np.int64]  #: samples with coordinates, in order
     points: NDArray[np.float64]
@@ -59,10 +59,12 @@ def lay_out(V: Any, groups: Any, *, random_state: int = 0, max_points: int = MAX
 
 
 def _tsne(V: NDArray[np.float64], random_state: int) -> NDArray[np.float64]:
+    """Return t-SNE coordinates of the part weights V."""
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits
 
-    # A tiny random shift, so that equal part weights (hard labels) do not coincide.
+    # Equal part weights, which hard labels cause, would coincide on the map. A tiny random shift
+    # separates them.
     spread = 1e-4 * (V.std() or 1.0)
     V = V + np.random.default_rng(random_state).normal(scale=spread, size=V.shape)
     perplexity = min(30.0, (len(V) - 1) / 3)
@@ -74,7 +76,7 @@ def _tsne(V: NDArray[np.float64], random_state: int) -> NDArray[np.float64]:
 
 
 def _share(groups: Any, size: int, random_state: int) -> NDArray[np.int64]:
-    """Return about ``size`` samples, each group in proportion with at least one sample."""
+    """Return about ``size`` random samples, in proportion to the size of each group."""
     rng = np.random.default_rng(random_state)
     codes = np.unique(np.asarray([str(g) for g in groups]), return_inverse=True)[1]
     keep = []

@@ -1,4 +1,4 @@
-"""Single samples in a report: pictures, texts, rows of tables, and which samples to show."""
+"""Single samples in a report: pictures, texts, table rows, and which ones to show."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from partwise.apps.view.report.pictures import picture_uri
 from partwise.apps.view.rows import Rows
 from partwise.io import Samples
 
-#: Maximum number of pictures, of bytes of all pictures, and of bytes of one picture.
+#: Limits of a report: number of pictures, bytes of all pictures together, and bytes of one picture.
 MAX_THUMBNAILS, MAX_BYTES, MAX_PICTURE = 2000, 12_000_000, 40_000
-#: Number of typical and of doubtful samples per group.
+#: Number of typical and of uncertain samples that are shown per class or cluster.
 MEMBERS = 8
 TEXT_LENGTH = 300
-#: Columns that a row of a table shows: identifying ones, and ones that contribute most.
+#: Number of columns that are shown for a table row: identifying ones, and those that contribute
+#: most.
 IDENTIFYING, CONTRIBUTING = 2, 4
 
 
 class Thumbnails:
-    """Images of samples as data addresses, within the size limit of the page."""
+    """Thumbnails of samples as ``data:`` URLs, within the size limit of the page."""
 
     def __init__(self, dataset: Samples) -> None:
         self._draw = dataset.thumbnails
@@ -33,7 +34,7 @@ class Thumbnails:
         self.exist = dataset.thumbnails is not None
 
     def __call__(self, i: int) -> str | None:
-        """Return the address of the image of sample i, or None."""
+        """Return the ``data:`` URL of the image of sample i, or None."""
         if i not in self._made:
             draw = self._draw
             room = self.count < MAX_THUMBNAILS and self._bytes < MAX_BYTES
@@ -46,17 +47,18 @@ class Thumbnails:
 
     @property
     def count(self) -> int:
+        """Number of images that were made so far."""
         return sum(uri is not None for uri in self._made.values())
 
 
 class TableRows:
-    """Rows of a table with their identifying and their contributing columns."""
+    """Table rows with the columns that identify them or contribute to predictions."""
 
     def __init__(self, rows: Rows, P: NDArray[Any]) -> None:
         self.rows, self.best = rows.fit(P), P.argmax(axis=1)
 
     def columns(self, members: Iterable[int]) -> list[str]:
-        """Return the columns to show of some rows."""
+        """Return the names of the columns to show for some rows."""
         total: Counter[str] = Counter()
         for i in members:
             found = self.rows.contributions(i, int(self.best[i]))
@@ -77,7 +79,7 @@ class TableRows:
 
 
 def main_parts(V: NDArray[Any], most: int = 3) -> list[str]:
-    """Return the main parts of each sample, with their shares of its part weights."""
+    """Return for each sample its largest parts with their shares, as text."""
     total = V.sum(axis=1)
     order = np.argsort(-V, axis=1, kind="stable")[:, :most]
     found = []
@@ -90,7 +92,7 @@ def main_parts(V: NDArray[Any], most: int = 3) -> list[str]:
 def typical_and_doubtful(
     members: NDArray[np.int64], confidence: NDArray[np.float64] | None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the members of highest and of lowest confidence, without duplicates."""
+    """Return the samples of a group with the highest and the lowest confidence."""
     if confidence is None:
         return members[:MEMBERS], members[:0]
     order = members[np.argsort(-confidence[members], kind="stable")]
@@ -107,7 +109,7 @@ def to_label_next(
     most: int = 12,
     each: int = 3,
 ) -> list[int]:
-    """Return the least clear unlabelled samples, at most ``each`` per group."""
+    """Return the least certain unlabelled samples, at most ``each`` per group."""
     if confidence is None:
         return []
     taken: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Templates of pages, and images as ``data:`` addresses."""
+"""HTML templates, and images as ``data:`` URLs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from numpy.typing import ArrayLike
 
 from partwise.io.images import png
 
-INK = "#808080"  # readable on white and on black, so one image serves both themes
+INK = "#808080"  # grey is readable on white and on black, so that one image serves both themes
 
 
 def render(template: str, **context: Any) -> str:
-    """Fill a template of the package; all values of HTML pages are escaped."""
+    """Return a filled page template; values in HTML pages are escaped."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -31,12 +31,12 @@ def render(template: str, **context: Any) -> str:
 
 
 def image_uri(image: ArrayLike) -> str:
-    """Return a non-negative image as PNG, with 0 black and its largest value white."""
+    """Return a ``data:`` URL of a non-negative image, with its largest value white."""
     return picture_uri(png(image, np.max(image, initial=0.0)))
 
 
 def part_uri(part: ArrayLike) -> tuple[str, str]:
-    """Return a part as PNG, and its kind: "grey", "signed" or "colour".
+    """Return a ``data:`` URL of a part, and its kind: "grey", "signed" or "colour".
 
     Parts are scaled to their largest entry. Grey parts are black at 0, signed parts are blue below
     zero and red above, and parts with three channels are shown in colour.
@@ -45,7 +45,7 @@ def part_uri(part: ArrayLike) -> tuple[str, str]:
     top = np.abs(pixels).max(initial=0.0)
     scaled = pixels / (top if top > 0 else 1.0)
     if pixels.min(initial=0.0) < 0 and pixels.ndim == 2:
-        # towards white at zero
+        # colours fade to white at zero
         fade = 1 - np.abs(scaled)
         shown = np.stack([np.where(scaled > 0, 1, fade), fade, np.where(scaled < 0, 1, fade)], -1)
         return picture_uri(png(shown)), "signed"
@@ -53,13 +53,13 @@ def part_uri(part: ArrayLike) -> tuple[str, str]:
 
 
 def picture_uri(content: bytes) -> str:
-    """Return a PNG, WebP or JPEG file as an address."""
+    """Return the content of a PNG, WebP or JPEG file as a ``data:`` URL."""
     kinds = {b"RIFF": "image/webp", b"\xff\xd8\xff\xe0": "image/jpeg"}
     return _uri(kinds.get(content[:4], "image/png"), content)
 
 
 def convergence_uri(histories: Mapping[str, Sequence[float]]) -> str:
-    """Return the objectives over the iterations, each relative to its first value."""
+    """Return a plot of objectives by iteration, relative to their first values."""
     from matplotlib.ticker import StrMethodFormatter
 
     from partwise.apps.view.plot import convergence
@@ -73,7 +73,7 @@ def convergence_uri(histories: Mapping[str, Sequence[float]]) -> str:
 
 
 def new_figure(size: tuple[float, float], **grid: Any) -> tuple[Any, Any]:
-    """Return a figure without a window, and its Axes: one, or an array of them."""
+    """Return a new matplotlib figure that needs no display, and its Axes."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=size, layout="constrained")
@@ -81,13 +81,13 @@ def new_figure(size: tuple[float, float], **grid: Any) -> tuple[Any, Any]:
 
 
 def figure_uri(figure: Any, kind: str = "svg") -> str:
-    """Return a figure as SVG, or as PNG for many marks, readable on white and on black."""
+    """Return a figure as a ``data:`` URL, readable on white and on black."""
     from matplotlib import rc_context, rcParams
 
     for axes in figure.axes:
         axes.tick_params(which="both", colors=INK)
         texts = [axes.xaxis.label, axes.title]
-        # a second axis and its label keep the colour of their line
+        # Labels of a second axis keep the colour of their line.
         texts += [axes.yaxis.label] * (axes.yaxis.label.get_color() == rcParams["axes.labelcolor"])
         for text in texts:
             text.set_color(INK)
@@ -103,4 +103,5 @@ def figure_uri(figure: Any, kind: str = "svg") -> str:
 
 
 def _uri(kind: str, content: bytes) -> str:
+    """Return the content of a file as a ``data:`` URL."""
     return f"data:{kind};base64,{base64.b64encode(content).decode('ascii')}"

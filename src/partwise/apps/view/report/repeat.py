@@ -1,4 +1,4 @@
-"""Python lines that repeat a fit, and the parameters of its model."""
+"""Python code that repeats a fit, and the parameters of its model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def recipe(
     label_share: float | None = None,
     links: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return Python lines that fit the same model to the same labels."""
+    """Return Python code that fits the same model to the same data and labels."""
     name = type(model).__name__
     changed = {key: value for key, value, is_new in parameters(model) if is_new}
     arrays = {key: value for key, value in changed.items() if isinstance(value, _Array)}
@@ -46,7 +46,7 @@ def recipe(
 
 
 def _results(model: Any) -> list[str]:
-    """Return a line for each result of the model."""
+    """Return a line of Python for each result attribute of the model."""
     results = {
         "embedding_": "part weights, one row per sample",
         "components_": "parts, one row per part",
@@ -58,7 +58,7 @@ def _results(model: Any) -> list[str]:
 def _label_lines(
     model: Any, dataset: Samples, labels: Sequence[str | None] | None, label_share: float | None
 ) -> tuple[list[str], list[str]]:
-    """Return further imports, and the lines that define y as the model received it."""
+    """Return imports and lines of Python that define the labels y of the fit."""
     if labels is None:
         return [], []
     given = list(labels)
@@ -76,7 +76,7 @@ def _label_lines(
 
 
 class _Array(str):
-    """Placeholder for an array that is too long to show."""
+    """Text that stands for an array that is too long to show."""
 
     __slots__ = ()
     __repr__ = str.__str__

@@ -1,4 +1,4 @@
-"""Stability of clusters with respect to the random seed."""
+"""Stability of clusters under a change of the random seed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from partwise.evaluation.metrics import adjusted_rand
 from partwise.knowledge.labels import encode_labels
 from partwise.selection.refits import Refits
 
-#: Initial values that hardly depend on the seed, so other seeds would repeat the run.
+#: Initialisation methods that hardly depend on the seed, so that other seeds would repeat the same
+#: run.
 _FIXED_STARTS = {None, "nndsvd", "nndsvda", "nndsvdar"}
 
 
@@ -53,12 +54,12 @@ class Stability:
 
     @property
     def mean(self) -> float:
-        """Mean over the pairs, or 1 for a single run."""
+        """Mean adjusted Rand index over all pairs of runs, or 1 for a single run."""
         return float(self.pairs.mean()) if self.pairs.size else 1.0
 
     @property
     def low(self) -> float:
-        """Lowest agreement of two runs."""
+        """Lowest adjusted Rand index of two runs."""
         return float(self.pairs.min(initial=1.0))
 
 
@@ -116,7 +117,7 @@ def stability(
     for seed in range(seeds):
         step(seed, seeds)
         with warnings.catch_warnings():
-            # the first fit has already warned
+            # the first fit has already issued these warnings
             warnings.simplefilter("ignore", ConvergenceWarning)
             warnings.simplefilter("ignore", UserWarning)
             copy = refits.fit(X, random_state=seed, **settings)
@@ -129,7 +130,7 @@ def stability(
 
 
 def clusters_of(model: Any, y: Any = None) -> NDArray[Any]:
-    """Return ``labels_``, or k-means clusters of the part weights."""
+    """Return ``labels_`` of a model, or k-means clusters of its part weights."""
     if hasattr(model, "labels_"):
         labels: NDArray[Any] = np.asarray(model.labels_)
         return labels
