@@ -1,4 +1,4 @@
-"""Words for parts and clusters, and the accuracy and doubts of a classifier."""
+"""Descriptions of parts and clusters in words, and facts about a classifier."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from partwise.io.encoders import recommended
 from partwise.io.genes import top_features
 from partwise.io.samples import Samples
 
-#: A column is named if its mean in a cluster differs by so many standard deviations.
+#: A column describes a cluster if its mean there differs from the overall mean by this number of
+#: standard deviations.
 WORTH = 0.4
-#: Maximum number of listed samples: to label next, with doubtful labels, and far from all labels.
+#: Maximum number of samples in three lists: samples to label next, doubtful labels, and samples far
+#: from all labels.
 NEXT, ODD, FAR = 10, 5, 10
-#: Outlyingness from which a sample is far from all labels. They are reported if there are more than
-#: twice as many as expected among samples of the labelled classes.
+#: Outlyingness above which a sample is far from all labels. Such samples are reported if there are
+#: more than twice as many as expected in the labelled classes.
 BEYOND = 0.95
 #: Expected accuracy below which pixels or words are probably the wrong features.
 POOR = 0.6
 
 
 def about(samples: Samples, groups: Sequence[str], most: int = 4) -> dict[str, list[str]]:
-    """Return words for each cluster that set it apart; empty if features have no names."""
+    """Return words that distinguish each cluster; empty if features have no names."""
     levels = list(dict.fromkeys(groups))
     if samples.feature_names is None or len(levels) < 2:
         return {}
@@ -37,7 +39,7 @@ def about(samples: Samples, groups: Sequence[str], most: int = 4) -> dict[str, l
 
 
 def _columns(samples: Samples, means: NDArray[Any], most: int) -> list[list[str]]:
-    """Return words for clusters of a table: "high revenue", "low age", "country = DE"."""
+    """Return words for clusters of a table, such as "high revenue" or "country = DE"."""
     X, names = np.asarray(samples.X), samples.feature_names
     assert names is not None
     spread = X.std(axis=0)
@@ -53,17 +55,20 @@ def _columns(samples: Samples, means: NDArray[Any], most: int) -> list[list[str]
 
 
 def _side(name: str, high: bool, yes_no: dict[str, str], dates: set[str]) -> str:
-    """Return the words for a high or low mean of a feature; "" for a category that is rare."""
+    """Return words for a high or low mean of a feature, such as "low age".
+
+    A category that is rare in the cluster gives "".
+    """
     if name in yes_no:
         return name if high else f"{yes_no[name]} = no"
-    if " = " in name:  # a category that a cluster lacks does not describe it
+    if " = " in name:  # the absence of a category does not describe a cluster
         return name if high else ""
     words = ("early", "late") if name in dates else ("low", "high")
     return f"{words[int(high)]} {name}"
 
 
 def number_like_parts(centers: NDArray[Any]) -> list[int]:
-    """Return a number from 1 for each cluster: the part that it uses most, one to one.
+    """Return for each cluster the number of the part that it uses most, from 1.
 
     Examples
     --------
@@ -78,20 +83,20 @@ def number_like_parts(centers: NDArray[Any]) -> list[int]:
     shares = centers / np.where(scale > 0, scale, 1)
     clusters, parts = linear_sum_assignment(shares, maximize=True)
     numbers = dict(zip(clusters.tolist(), (parts + 1).tolist()))
-    # clusters without a part get the numbers after the parts
+    # Each part is assigned once. Clusters without a part get the numbers after those of the parts.
     rest = iter(range(centers.shape[1] + 1, centers.shape[1] + len(centers) + 1))
     return [numbers.get(c) or next(rest) for c in range(len(centers))]
 
 
 def words_of_parts(H: Any, samples: Samples, most: int = 3) -> list[str]:
-    """Return a few words for each part; nothing if features have no names."""
+    """Return the top words of each part, or an empty list if features have no names."""
     if H is None or samples.feature_names is None:
         return []
     return [", ".join(words) for words in top_features(*two_sides(H, samples.feature_names), most)]
 
 
 def two_sides(H: NDArray[Any], names: Sequence[str]) -> tuple[NDArray[Any], list[str]]:
-    """Return the high and the low sides of parts with signs as features of their own.
+    """Return parts with their positive and negative entries as separate features.
 
     Examples
     --------
@@ -118,7 +123,7 @@ def names_classes(model: Any) -> bool:
 def embeddings_hint(samples: Samples, accuracy: float, doubtful: bool = False) -> str:
     """Return the advice to use embeddings, or "" if pixels or words predict classes well.
 
-    ``doubtful`` states that always predicting the most frequent class may be as accurate.
+    ``doubtful`` is true if always predicting the most frequent class may be as accurate.
     """
     words = {"image files": "Pixels", "texts": "Words"}.get(samples.recipe.get("reader", ""))
     if words is None or samples.also is not None or not (doubtful or accuracy < POOR):
@@ -130,7 +135,10 @@ def embeddings_hint(samples: Samples, accuracy: float, doubtful: bool = False) -
 
 
 def naming(model: Any, samples: Samples) -> dict[str, Any] | None:
-    """Return expected accuracy, doubtful labels and samples to label next; None for clusters."""
+    """Return a classifier's expected accuracy, doubtful labels and next samples.
+
+    None for a model that finds clusters.
+    """
     if not names_classes(model):
         return None
     ids = samples.ids

@@ -735,7 +735,7 @@ def selection(found: Any, *, ax: Any = None) -> Any:
 
 
 def _errors(found: Any, at: NDArray[Any], good: NDArray[Any], best: float, ax: Any) -> Any:
-    """Plot errors with error bars, filled markers for good ones, and a line at the best."""
+    """Plot errors with error bars, filled markers if good, and a line at the best."""
     ax, mean = axes(ax), found.errors.mean(axis=1)
     ax.errorbar(at, mean, found.excess[:, 1], color="C0", capsize=3)
     ax.plot(at, mean, "o", color="C0", markerfacecolor="white")

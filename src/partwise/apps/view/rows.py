@@ -46,7 +46,7 @@ class Rows:
         self._effects: NDArray[Any] | None = None
 
     def _identifies(self, name: str) -> bool:
-        """Return whether a column identifies rows, because its texts are short and distinct."""
+        """Return whether a column identifies rows: its texts are short and distinct."""
         values = self._table[name].map(as_text)
         distinct = values.nunique() > 0.9 * len(values)
         return bool(distinct and values.str.len().mean() <= SHORT)

@@ -1,4 +1,4 @@
-"""Charts of the report: plotly figures as plain data.
+"""Charts of the report, as plotly figures in plain dictionaries.
 
 All texts from the data pass through `plain`, because plotly interprets some HTML tags.
 """
@@ -23,7 +23,8 @@ from partwise.apps.view.report.layout import Layout
 from partwise.apps.view.report.stability import Stability
 from partwise.io.genes import specificity
 
-# Ten colours of Tableau that are readable on white and on near-black; grey means no label.
+# Ten colours of Tableau that are readable on white and on black. Grey marks samples without a
+# label.
 COLOURS = (
     *("#4c78a8", "#f58518", "#54a24b", "#e45756", "#72b7b2"),
     *("#b279a2", "#eeca3b", "#ff9da6", "#9d755d", "#7b6fd0"),
@@ -43,7 +44,7 @@ def need_plotly() -> None:
 
 @cache
 def script() -> str:
-    """Return plotly's script as base64 of gzip, which browsers unpack."""
+    """Return plotly's JavaScript, compressed and as base64 text for the page."""
     from plotly.offline import get_plotlyjs
 
     packed = gzip.compress(get_plotlyjs().encode("utf-8"), compresslevel=9, mtime=0)
@@ -74,14 +75,14 @@ def templates() -> dict[str, Any]:
 
 
 def plain(text: Any, length: int = 40) -> str:
-    """Return a text shortened to a length, with HTML escaped."""
+    """Return a text cut to a maximum length, with HTML characters escaped."""
     words = " ".join(str(text).split())
     short = words if len(words) <= length else words[: length - 1] + "…"
     return html.escape(short, quote=False)
 
 
 def distinct(names: Sequence[str], length: int) -> list[str]:
-    """Return shortened names that remain distinct, cut in the middle or numbered if needed."""
+    """Return shortened names that stay different from each other."""
     short = [plain(name, length) for name in names]
     twice = {text for text, count in Counter(short).items() if count > 1}
     for i, name in enumerate(names):
@@ -98,7 +99,10 @@ def distinct(names: Sequence[str], length: int) -> list[str]:
 
 
 def colours(levels: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Return a colour and a symbol per name; the symbol changes when colours repeat."""
+    """Return a colour and a marker symbol for each name.
+
+    The symbol changes when colours repeat.
+    """
     n = len(COLOURS)
     return {
         name: (COLOURS[i % n], SYMBOLS[(i // n) % len(SYMBOLS)]) for i, name in enumerate(levels)
@@ -141,11 +145,11 @@ def _traces(
     colours: Mapping[str, tuple[str, str]],
     legend: Mapping[str, str] | None = None,
 ) -> list[dict[str, Any]]:
-    """Return the points of each name; only those of clusters are visible initially."""
+    """Return the points of each class or cluster as plotly traces."""
     size = 8 if len(layout.shown) < 600 else 6 if len(layout.shown) < 2500 else 4
     levels: list[str | None] = sorted({n for n in names if n is not None}, key=natural)
     if None in names:
-        levels.insert(0, None)  # drawn first, below the labelled
+        levels.insert(0, None)  # unlabelled samples are drawn first, below the others
     titles = dict(legend or {})
     shown = [titles.get(level, level) if level else "no label" for level in levels]
     traces = []
@@ -183,12 +187,12 @@ def confusion(
     clusters: Sequence[str],
     predicted: bool = False,
 ) -> dict[str, Any]:
-    """Return the confusion matrix; colours are shares of the samples of a label."""
+    """Return a chart of the confusion matrix, coloured by shares of each label."""
     group = "predicted" if predicted else "cluster"
     share = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
     heat = _heat(
         share,
-        # positions instead of names, because equal names would share a row
+        # Axes use positions instead of names, because equal names would share a row.
         list(range(len(clusters))),
         list(range(len(labels))),
         text=[[str(v) if v else "" for v in row] for row in table.tolist()],
@@ -210,7 +214,7 @@ def confusion(
 
 
 def _named(names: Sequence[str], length: int) -> dict[str, Any]:
-    """Return the settings of an axis with names at 0, 1, ..."""
+    """Return the settings of a plotly axis with names at positions 0, 1, ..."""
     return {
         "tickmode": "array",
         "tickvals": list(range(len(names))),
@@ -221,7 +225,7 @@ def _named(names: Sequence[str], length: int) -> dict[str, Any]:
 
 
 def agreement(found: Stability) -> dict[str, Any]:
-    """Return a heat map of the adjusted Rand index between runs."""
+    """Return a heat map of the adjusted Rand index between pairs of runs."""
     names = list(found.names)
     heat = _heat(
         found.agreement,
@@ -235,7 +239,7 @@ def agreement(found: Stability) -> dict[str, Any]:
 
 
 def convergence(history: Sequence[float]) -> dict[str, Any]:
-    """Return the curve of the objective."""
+    """Return a chart of the objective after each iteration."""
     n = len(history)
     line = {
         "type": "scatter",
@@ -253,7 +257,7 @@ def convergence(history: Sequence[float]) -> dict[str, Any]:
 
 
 def natural(name: str | None) -> tuple[int, float, str]:
-    """Return a sort key: numbers by value, then names, with "block 9" before "block 10"."""
+    """Return a sort key that orders "block 9" before "block 10", numbers first."""
     text = "" if name is None else name
     padded = re.sub(r"\d+", lambda digits: digits[0].zfill(12), text)
     try:
@@ -264,16 +268,18 @@ def natural(name: str | None) -> tuple[int, float, str]:
 
 
 def _heat(z: NDArray[Any], x: list[Any], y: list[Any], **how: Any) -> dict[str, Any]:
-    """Return a heat map of shares."""
+    """Return a plotly heat map of values from 0 to 1."""
     ramp = [[0.0, "rgba(76,120,168,0.06)"], [1.0, "rgba(76,120,168,1)"]]
     shown = {"colorscale": ramp, "zmin": 0, "zmax": 1, "showscale": False, "xgap": 1, "ygap": 1}
     return {"type": "heatmap", "z": np.round(z, 4).tolist(), "x": x, "y": y, **shown, **how}
 
 
 def _axis(title: str = "", **how: Any) -> dict[str, Any]:
+    """Return the settings of a plotly axis."""
     return {"automargin": True, **how} | ({"title": {"text": title}} if title else {})
 
 
 def _figure(traces: Any, height: float, **layout: Any) -> dict[str, Any]:
+    """Return a plotly figure as a dictionary."""
     margin = {"l": 8, "r": 8, "t": 8, "b": 8}
     return {"data": list(traces), "layout": {"height": height, "margin": margin, **layout}}

@@ -1,4 +1,4 @@
-"""Report of a fitted model: one HTML file that needs no network."""
+"""Report of a fitted model, as one HTML file that needs no network."""
 
 from __future__ import annotations
 
@@ -150,13 +150,16 @@ def report_page(*, model: Any, X: Any, dataset: Samples, assignments: Any, **opt
     >>> page[:15].lower()
     '<!doctype html>'
     """
-    charts.need_plotly()  # raise before the work
+    charts.need_plotly()  # raise an error early if plotly is missing
     return Report(model, X, dataset, assignments, **options).html()
 
 
 @dataclass(eq=False)
 class Report:
-    """Content of the page, which the template reads; the fields are those of `write_report`."""
+    """Content of the report page, which the HTML template reads.
+
+    The fields are the arguments of `write_report`.
+    """
 
     model: Any
     X: Any
@@ -198,8 +201,8 @@ class Report:
         self._row = {name: i for i, name in enumerate(self.dataset.ids)}
 
     def html(self) -> str:
-        """Return the page."""
-        figures = self.figures  # drawn before the text counts the pictures
+        """Return the report as an HTML page."""
+        figures = self.figures  # the charts must be drawn before the page counts pictures
         points = [self.describe(int(i)) for i in self.layout.shown]
         model, dataset = self.model, self.dataset
         first_line = (type(model).__doc__ or "").strip().partition("\n")[0]
@@ -229,13 +232,13 @@ class Report:
 
     @property
     def unit(self) -> str:
-        """The plural noun for the samples."""
+        """Plural noun for the samples, for example "images" or "cells"."""
         is_cells = self.dataset.source.lower().endswith(".h5ad")
         return "cells" if is_cells else UNITS.get(self.dataset.kind, self.dataset.kind)
 
     @cached_property
     def tabs(self) -> list[tuple[str, str]]:
-        """Sections with their names; photos open with pictures, other data with the map."""
+        """Sections of the page with their titles, pictures first for images."""
         tabs = [("map", "Map"), ("clusters", self.groups.capitalize()), ("parts", "Parts")]
         if self.thumbnails.exist:
             tabs[:2] = tabs[1::-1]
@@ -250,13 +253,13 @@ class Report:
         rows = Rows.of(self.dataset)
         if rows is None or len(self.names) < 2:
             return None
-        if self.naming is None:  # as if each cluster were a class
+        if self.naming is None:  # each cluster is treated as a class
             P = np.equal.outer(self.assigned, self.names).astype(float)
             return TableRows(rows, 0.9 * P + 0.1 / P.shape[1])
         return TableRows(rows, np.asarray(self.model.label_distributions_))
 
     def describe(self, i: int, columns: Sequence[str] | None = None) -> dict[str, Any]:
-        """Return what the page shows of a sample; for a row of a table, the given columns."""
+        """Return what the page shows about sample i, with columns for a table row."""
         sure = np.nan if self.confidence is None else self.confidence[i]
         text = None if self.dataset.texts is None else self.dataset.texts[i][:TEXT_LENGTH]
         shown = {
@@ -277,18 +280,18 @@ class Report:
         return shown | {"text": ", ".join(f"{n}: {v}" for n, v in zip(names, values)), "parts": ""}
 
     def certainty(self, value: float) -> str:
-        """Return a probability as a percentage, and a confidence as a number."""
+        """Return a probability as a percentage, or a cluster confidence as a number."""
         if self.naming is None:
             return f"{value:.2f}"
         return "over 99%" if 0.995 <= value < 1 else f"{value:.0%}"
 
     def members(self, rows: Sequence[int], others: Sequence[int] = ()) -> dict[str, Any]:
-        """Return samples, and the columns of a table that they and the others show."""
+        """Return samples for the page, with the table columns to show for them."""
         columns = [] if self.table is None else self.table.columns([*rows, *others])
         return {"columns": columns, "samples": [self.describe(i, columns) for i in rows]}
 
     def next_samples(self) -> dict[str, Any]:
-        """Return samples to label next, for a classifier those of label_next.csv."""
+        """Return the samples to label next, which for a classifier are in label_next.csv."""
         if self.naming is not None:
             return self.members([self._row[row["id"]] for row in self.naming["label_next"]])
         texts = self.dataset.texts
@@ -296,7 +299,7 @@ class Report:
 
     @property
     def doubtful_labels(self) -> dict[str, Any]:
-        """Labelled samples that the others contradict, with the predicted label."""
+        """Samples whose given label other samples contradict, with the predicted label."""
         odd = self.naming["odd_labels"] if self.naming else []
         found = self.members([self._row[row["id"]] for row in odd])
         for sample, row in zip(found["samples"], odd):
@@ -306,13 +309,13 @@ class Report:
 
     @property
     def farthest(self) -> dict[str, Any]:
-        """Samples that may belong to none of the classes."""
+        """Samples far from all labels, which may belong to none of the classes."""
         far = (self.naming or {}).get("none_of_these")
         names = far["farthest"] if far and far["said"] else []
         return self.members([self._row[name] for name in names])
 
     def cards(self) -> list[dict[str, Any]]:
-        """Return one card per group, in the order of their names.
+        """Return the facts about each class or cluster, in the order of their names.
 
         Means and typical samples exclude samples with a given label, because the model repeats it.
         """
@@ -352,12 +355,12 @@ class Report:
 
     @cached_property
     def layout(self) -> Layout:
-        """Positions of the samples on the map."""
+        """Coordinates of the samples on the map."""
         return lay_out(self.V, self.assigned)
 
     @cached_property
     def part_titles(self) -> list[str]:
-        """Number, name or class, and words of each part."""
+        """Title of each part: its number, its name or class, and its top words."""
         k, words = self.V.shape[1], words_of_parts(self.H, self.dataset)
         classes, titles = getattr(self.model, "component_classes_", [None] * k), []
         for j, owner in enumerate(classes):
@@ -370,7 +373,7 @@ class Report:
 
     @cached_property
     def pictures(self) -> list[dict[str, str]]:
-        """Pictures of the first parts."""
+        """Pictures of the first parts, if the samples are images."""
         shape = self.dataset.image_shape
         if self.H is None or not shape:
             return []
@@ -382,7 +385,7 @@ class Report:
 
     @property
     def terms(self) -> list[dict[str, Any]]:
-        """The features that distinguish each of the first parts."""
+        """Features that distinguish each of the first parts, with their weights."""
         if self.H is None or self.pictures:
             return []
         names = self.dataset.feature_names or [f"column {j + 1}" for j in range(self.H.shape[1])]
@@ -390,7 +393,7 @@ class Report:
 
     @cached_property
     def figures(self) -> dict[str, Any]:
-        """Charts by their names."""
+        """Charts of the page, by their names."""
         shown, known = self.layout.shown, self.known
         others = sorted({name for name in known or () if name is not None} - set(self.names))
         legend = {
@@ -447,10 +450,12 @@ class Report:
 
 
 def _sentence(text: str) -> str:
+    """Return a text that begins with a capital letter."""
     return text[:1].upper() + text[1:]
 
 
 def _names(labels: Any, n: int) -> list[str | None] | None:
+    """Return the label of each sample as text, None without a label."""
     encoded = encode_labels(labels, n)
     if encoded is None or not encoded.n_labelled:
         return None
@@ -461,16 +466,17 @@ def _names(labels: Any, n: int) -> list[str | None] | None:
 def _known(
     given: list[str | None] | None, every: list[str | None] | None
 ) -> list[str | None] | None:
-    """Return the given labels, and the labels in the data of all other samples."""
+    """Return given labels, and for other samples the labels in the data."""
     if given is None or every is None:
         return given or every
     return [b if a is None else a for a, b in zip(given, every)]
 
 
 def _agreement(pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Return the confusion matrix and scores for pairs of label and predicted group."""
     y, found = ([str(name) for name in side] for side in zip(*pairs))
     labels = sorted(set(y), key=charts.natural)
-    # Groups with the name of a label come first, in the order of the labels.
+    # Columns whose name is a label come first, in the order of the labels.
     others = sorted(set(found) - set(labels), key=charts.natural)
     columns = [*(name for name in labels if name in set(found)), *others]
     counts = Counter(pairs)
@@ -491,5 +497,6 @@ def _agreement(pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
 
 
 def _mean(values: NDArray[np.float64]) -> float | None:
+    """Return the mean of the finite values, or None if there are none."""
     kept = values[np.isfinite(values)]
     return float(kept.mean()) if kept.size else None

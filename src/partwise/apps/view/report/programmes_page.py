@@ -1,4 +1,4 @@
-"""The report of `partwise consensus`: which numbers are stable, and what each programme is."""
+"""Report of `partwise consensus`, with the stability and genes of programs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ from partwise.apps.view.plot import (
 )
 from partwise.apps.view.report.pictures import figure_uri, new_figure, render
 
-#: matplotlib's figures are for one thread.
+#: Lock for drawing, because matplotlib is not thread-safe.
 _figures = Lock()
 
 
 def drawn(one: Any, places: Any = None) -> dict[str, str]:
-    """Return the pictures of one k; with ``places`` (coordinates), usages are included."""
-    genes = leading_scores(one)[1]  # none if no gene rises with a usage
+    """Return the pictures for one number of programs k.
+
+    With ``places`` (coordinates of cells), a map of the usages is included.
+    """
+    genes = leading_scores(one)[1]  # empty if no gene has a positive score
     size = (max(4.2, 1.5 + 0.3 * one.k), 1 + 0.13 * len(genes))
     with _figures:
         return {
@@ -53,7 +56,7 @@ def programmes_page(numbers: Sequence[dict[str, Any]], **context: Any) -> str:
 
 
 def programme_rows(one: Any) -> list[dict[str, Any]]:
-    """Return a row per programme: stability, runs that found it, share of usage, top genes."""
+    """Return one row per program: stability, runs, share of usage and top genes."""
     found = one.found
     total = found.usages.sum(axis=1, keepdims=True)
     share = np.divide(found.usages, total, out=np.zeros_like(found.usages), where=total > 0)
@@ -72,14 +75,14 @@ def programme_rows(one: Any) -> list[dict[str, Any]]:
 
 
 def _picture(draw: Callable[..., Any], content: Any, size: tuple[float, float]) -> str:
-    """Return what a function of `partwise.plot` draws."""
+    """Return the ``data:`` URL of what a function of `partwise.plot` draws."""
     figure, axes = new_figure(size)
     draw(content, ax=axes)
     return figure_uri(figure, "png")
 
 
 def places_uri(V: Any, places: Any) -> str:
-    """Draw part weights at the samples' positions, one image per part."""
+    """Return a picture of part weights at the positions of samples."""
     known = np.isfinite(places).all(axis=1)
     columns = min(4, V.shape[1])
     rows = -(-V.shape[1] // columns)

@@ -1,4 +1,4 @@
-"""Results of a search for parameters: rows, chart and page."""
+"""Results of `choose_k` or `select`: rows, chart and HTML page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from partwise.apps.view.report.pictures import figure_uri, new_figure, render
 
 
 def _points(found: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]]:
-    """Return all points of a `Choice` or `Selection`, those as good as the best, and the best."""
+    """Return all tried parameters of a search, the good ones, and the best one.
+
+    ``found`` is a `Choice` or a `Selection`.
+    """
     if not _counts(found):
         return found.grid, found.good, dict(found.best)
     numbers = [{"k": int(k)} for k in found.numbers]
@@ -21,7 +24,7 @@ def _points(found: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dic
 
 
 def rows_of(found: Any) -> list[dict[str, Any]]:
-    """Return a row for each point of a `Choice` or `Selection`, with plain values."""
+    """Return a row of plain values for each tried number or parameter combination."""
     points, good, best = _points(found)
     rows = []
     for at, point in enumerate(points):
@@ -36,12 +39,12 @@ def rows_of(found: Any) -> list[dict[str, Any]]:
 
 
 def answer_of(found: Any) -> dict[str, Any]:
-    """Return the chosen parameters."""
+    """Return the parameters that a search chose."""
     return _points(found)[2]
 
 
 def sentence(found: Any) -> str:
-    """Return a sentence with the answer and equally good values."""
+    """Return sentences about the chosen parameters and equally good ones."""
     _, good, best = _points(found)
     if _counts(found):
         words = f"{found.k} part{'s' if found.k > 1 else ''}"
@@ -62,7 +65,7 @@ def sentence(found: Any) -> str:
 
 
 def shown_rows(found: Any) -> tuple[list[str], list[list[str]]]:
-    """Return headings and cells for a reader; the last cell marks the chosen row.
+    """Return headings and cells of a table of all tried parameters.
 
     Excess and its standard error are percentages of the lowest error, unless that is zero.
     """
@@ -80,11 +83,12 @@ def shown_rows(found: Any) -> tuple[list[str], list[list[str]]]:
     return [HEADS.get(name, name) for name in names], cells
 
 
-#: Headings of the columns.
+#: Column headings that differ from the names of the values.
 HEADS = {"above_best": "above best", "standard_error": "± s.e."}
 
 
 def _text(value: Any, least: float) -> str:
+    """Return a value as text, as a percentage of ``least`` if that is positive."""
     if least > 0:
         share = 100 * value / least
         return f"{share:.0f} %" if share >= 100 else f"{share:.2g} %"
@@ -92,7 +96,7 @@ def _text(value: Any, least: float) -> str:
 
 
 def choice_facts(found: Any) -> dict[str, Any]:
-    """Return the sentence, curve and table of a search for its page."""
+    """Return the sentence, the plot and the table of a search for its page."""
     heads, rows = shown_rows(found)
     figure, axes = new_figure((7.2, 3.4))
     (draw_choice if _counts(found) else draw_selection)(found, ax=axes)
@@ -100,7 +104,7 @@ def choice_facts(found: Any) -> dict[str, Any]:
 
 
 def choice_page(found: Any, *, title: str, command: str = "", source: str = "") -> str:
-    """Return a self-contained HTML page with the curve and the table."""
+    """Return a self-contained HTML page about a search, with its plot and table."""
     return render(
         "choice.html",
         title=title,
@@ -115,5 +119,5 @@ def choice_page(found: Any, *, title: str, command: str = "", source: str = "") 
 
 
 def _counts(found: Any) -> bool:
-    """Return whether it is a number of parts that was looked for."""
+    """Return whether a search chose the number of parts, not other parameters."""
     return hasattr(found, "numbers")
