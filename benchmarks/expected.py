@@ -99,7 +99,9 @@ def estimates_and_truth(model: Any, known: Any, y: Any) -> dict[str, float] | No
     rest = known < 0
     if not model.held_out_[2].size:
         return None
-    sure, agreement, n_labels, n_classes = model._how_sure(rest)
+    p, n_labels = model.label_distributions_, len(model.labelled_)
+    sure, n_classes = float(p[rest].max(axis=1).mean()), p.shape[1]
+    agreement = model._ensemble.agreement
     names, truth = model.transduction_[rest], y[rest]
     said = model.expected_accuracy_
     found = [np.mean(names[truth == c] == c) for c in np.unique(truth)]

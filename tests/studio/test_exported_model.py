@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("starlette", reason="the studio needs starlette and uvicorn")
 
 from partwise.apps.cli import main
+from partwise.apps.studio import exports
 from partwise.apps.studio.workspace import Workspace
 from partwise.io import read_samples
 from studio_inputs import photos, table, texts
@@ -32,7 +33,7 @@ def test_predict_takes_the_exported_model(kind, tmp_path, capsys):
     for i in range(18):
         workspace.label([i], CLASSES[i % 3], window="w")
     workspace.wait()
-    (tmp_path / "model.partwise").write_bytes(workspace.export("model.partwise")[0])
+    (tmp_path / "model.partwise").write_bytes(exports.model(workspace))
     workspace.close()
     capsys.readouterr()
     with pytest.raises(SystemExit) as ended:

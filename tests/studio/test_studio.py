@@ -18,7 +18,7 @@ pytest.importorskip("httpx", reason="starlette's test client needs httpx")
 
 from starlette.testclient import TestClient
 
-from partwise.apps.studio import predictions
+from partwise.apps.studio import exports, predictions
 from partwise.apps.studio.access import MAX_BYTES, Guard, Guesses
 from partwise.apps.studio.app import make_app
 from partwise.apps.studio.journal import Journal
@@ -455,7 +455,7 @@ def test_the_studio_uses_embeddings_and_samples(tmp_path):
         workspace.edit_part({"do": "split", "part": 0}, window="w")
         workspace.wait()
         assert len(workspace.predictor.model._features.prepared) > 1
-        assert "samples.y, also=[samples.also])" in workspace.export("repeat.py")[0].decode()
+        assert "samples.y, also=[samples.also])" in exports.repeat(workspace).decode()
     finally:
         workspace.close()
     assert fingerprint(both) != fingerprint(replace(both, also=both.also + 1))

@@ -235,8 +235,7 @@ def check_probabilities(p: AnyArray, what: str) -> AnyArray:
     """Return p, or raise a ValueError if its rows are not probabilities."""
     if not np.isfinite(p).all():
         raise ValueError(
-            f"The {what} are not finite, so no class can be predicted. Scale X or remove columns, "
-            "and please report this error."
+            f"The {what} are not finite. Scale X or remove columns, and please report this error."
         )
     sums = p.sum(axis=1)
     # Rounding of c quotients and of their sum can change the sum of a row by (c + 2) eps.
@@ -278,21 +277,16 @@ def bend(confidence: AnyArray, correct: AnyArray) -> tuple[float, float]:
     """
     z = SLOPES[:, None] * _logit(confidence)
     mean = (float(confidence.mean()) + (correct.sum() + 0.5) / (correct.size + 1)) / 2
-    shift = _shift(z, mean)
+    low, high = np.full(len(z), -20.0), np.full(len(z), 20.0)
+    for _ in range(30):  # bisection for the shift of each slope
+        shift = (low + high) / 2
+        below = expit(z + shift[:, None]).mean(axis=1) < mean
+        low, high = np.where(below, shift, low), np.where(below, high, shift)
+    shift = (low + high) / 2
     z += shift[:, None]
     cost = np.logaddexp(0, np.where(correct, -z, z)).sum(axis=1)
     best = int(np.argmin(cost + 0.5 * (np.log(SLOPES) / PRIOR) ** 2))
     return float(SLOPES[best]), float(shift[best])
-
-
-def _shift(z: AnyArray, mean: float) -> AnyArray:
-    """Return the shift of each row of z for which the mean of its sigmoids is ``mean``."""
-    low, high = np.full(len(z), -20.0), np.full(len(z), 20.0)
-    for _ in range(30):
-        middle = (low + high) / 2
-        below = expit(z + middle[:, None]).mean(axis=1) < mean
-        low, high = np.where(below, middle, low), np.where(below, high, middle)
-    return (low + high) / 2
 
 
 def temper(log_p: AnyArray, y: AnyArray) -> float:

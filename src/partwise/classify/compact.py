@@ -54,8 +54,7 @@ def check_has_samples(model: Any, method: str) -> None:
     """Raise a ValueError if the model comes from a file without training samples."""
     if model._state.get("for_predict"):
         raise ValueError(
-            f"{method} needs the training samples, which a model saved with for_predict=True "
-            f"lacks; call {method} on the full model."
+            f"{method} needs the training samples; this model was saved with for_predict=True."
         )
 
 

@@ -58,7 +58,15 @@ class EditedParts:
         me: Any = self
         check_has_samples(me, "edit_parts")
         features = me._features
-        first = edit(features.first, edits, fixed, avoid or {})
+        first, avoid = features.first, avoid or {}
+        V, H = first.V, first.H
+        for kind, *numbers in edits:
+            _check_numbers(kind, numbers, len(H))
+            V, H = (_merge if kind == "merge" else _split)(V, H, *numbers)
+        _check_numbers("fixed", fixed, len(H))
+        _check_numbers("avoid", list(avoid), len(H))
+        V, H = _refit(first, V, H, list(dict.fromkeys(fixed)), avoid)
+        first = replace(first, V=V, H=H).make_views()
         features = replace(features, prepared={**features.prepared, "": first})
         new = copy.copy(me)
         kept = {name: me._state[name] for name in ("mark", "also")}
@@ -67,20 +75,6 @@ class EditedParts:
         for name in ("classes_", "label_distributions_", "transduction_"):
             new.__dict__.pop(name, None)
         return new
-
-
-def edit(
-    first: Prepared, edits: Sequence[Any], fixed: Sequence[int], avoid: Mapping[int, Any]
-) -> Prepared:
-    """Return a copy with edited parts and the part weights that follow from them."""
-    V, H = first.V, first.H
-    for kind, *numbers in edits:
-        _check_numbers(kind, numbers, len(H))
-        V, H = (_merge if kind == "merge" else _split)(V, H, *numbers)
-    _check_numbers("fixed", fixed, len(H))
-    _check_numbers("avoid", list(avoid), len(H))
-    V, H = _refit(first, V, H, list(dict.fromkeys(fixed)), avoid)
-    return replace(first, V=V, H=H).make_views()
 
 
 def _check_numbers(kind: str, numbers: Sequence[Any], n_parts: int) -> None:

@@ -407,8 +407,7 @@ class EnsembleFit:
         if not fitted:
             names = ", ".join(member.name for member in failed)
             raise ValueError(
-                f"No classifier has finite scores (tried: {names}). Look for values of X that are "
-                "far out of scale, or scale its columns."
+                f"No classifier has finite scores (tried: {names}). Scale the columns of X."
             )
         return fitted, failed
 

@@ -248,7 +248,6 @@ class Explained(Results):
         names = getattr(self, "feature_names_in_", numbers) if given is None else given
         if len(names) != len(numbers):
             raise ValueError(
-                f"feature_names must have one name for each of the {len(numbers)} columns of X, "
-                f"got {len(names)}."
+                f"feature_names has {len(names)} names, and X has {len(numbers)} columns."
             )
         return [str(name) for name in names]

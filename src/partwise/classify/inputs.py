@@ -46,8 +46,7 @@ def check_also(also: Any, X: Any, fitted: Mapping[str, int] | None = None) -> di
     """
     if also is not None and not isinstance(also, (Mapping, list, tuple)):
         raise TypeError(
-            f"also must be a list of arrays or a mapping of names to arrays, got "
-            f"{type(also).__name__}; write also=[Z] for one array Z."
+            f"also must be a list or mapping of arrays, got {type(also).__name__}; write also=[Z]."
         )
     pairs = also.items() if isinstance(also, Mapping) else enumerate(also or ())
     given = {f"also[{name!r}]": Z for name, Z in pairs}
@@ -101,8 +100,7 @@ def check_labels(y: Any, n: int) -> Labels:
         )
     if labels.n_classes < 1:
         raise ValueError(
-            "PartsClassifier needs at least one label, and every entry of y is unknown "
-            "(-1, None or NaN); GNMF finds clusters without labels."
+            "PartsClassifier needs a label, and every entry of y is unknown (-1, None or NaN)."
         )
     return labels
 
@@ -127,10 +125,7 @@ def check_drawn(drawn: Any, priors: Any, labels: Labels) -> AnyArray | None:
     measured = isinstance(priors, str) and priors == "measured"
     if not measured:
         if drawn is not None:
-            raise ValueError(
-                f"drawn needs priors='measured', got priors={priors!r}; other priors do not use "
-                "which samples were drawn at random."
-            )
+            raise ValueError(f"drawn needs priors='measured', got priors={priors!r}.")
         return None
     if drawn is None:
         counts = labels.counts[labels.counts > 0]
@@ -150,8 +145,7 @@ def check_drawn(drawn: Any, priors: Any, labels: Labels) -> AnyArray | None:
     if not mask.any() or not labels.mask[mask].all():
         sample = np.flatnonzero(mask & ~labels.mask)[:1]
         raise ValueError(
-            f"drawn must hold labelled samples, got {sample.tolist()} without a label. Leave out "
-            "samples that were drawn but not labelled."
+            f"drawn must hold labelled samples only, got {sample.tolist()} without a label."
         )
     return mask
 

@@ -15,7 +15,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from partwise._sklearn import StrOptions, num_samples
 from partwise.backends.arrays import AnyArray
-from partwise.classify import query
 from partwise.classify.compact import check_has_samples
 from partwise.classify.inputs import check_drawn
 from partwise.classify.parts_classifier import PartsClassifier
@@ -185,36 +184,32 @@ class MultilabelClassifier(PartsClassifier):
             fit = one._begin(labels, np.ones(len(Y)), seed, self.n_folds)
             fits.append((one, fit, check_drawn(drawn, self.priors, labels)))
         pooled = _pooled([fit for _, fit, _ in fits if fit.truth.size and fit.n_classes == 2])
-        p, states = np.empty(Y.shape), []
+        p, states, cuts = np.empty(Y.shape), [], []
         for j, (one, fit, random) in enumerate(fits):
             one._finish(fit, random, pooled)
             state = {"found": one.classes_, **{name: one._state[name] for name in OWN}}
-            p[:, j] = _column(one.label_distributions_, state)
             states.append(state)
+            p[:, j] = _column(one.label_distributions_, state)
+            rest = Y[:, j] < 0
+            cuts.append(self.threshold)
+            if isinstance(self.threshold, str):
+                some = p[rest if rest.any() else ~rest, j]
+                cuts[j] = best_threshold(some) if fit.n_classes == 2 else 0.5
         self._state["labels"] = states
-        self.classes_, self.label_distributions_ = names, p
         self._state["labelled"] = np.flatnonzero((Y >= 0).all(axis=1))
-        rest = Y < 0
-        self.thresholds_ = np.full(len(names), 0.5)
-        for j, mine in enumerate(rest.T):
-            some = p[mine if mine.any() else ~mine, j]
-            if not isinstance(self.threshold, str):
-                self.thresholds_[j] = self.threshold
-            elif len(states[j]["found"]) > 1:
-                self.thresholds_[j] = best_threshold(some)
-        self.transduction_ = np.where(rest, p >= self.thresholds_, Y).astype(np.int64)
+        self.classes_, self.label_distributions_, self.thresholds_ = names, p, np.array(cuts)
+        self.transduction_ = np.where(Y < 0, p >= self.thresholds_, Y).astype(np.int64)
         return self
 
     def _part(self) -> PartsClassifier:
         """Return an unfitted classifier of one label that shares the features and caches."""
-        parameters = {name: getattr(self, name) for name in PartsClassifier().get_params()}
-        one = PartsClassifier(**parameters)
+        own = ("threshold", "thresholds_")
+        one = PartsClassifier()
+        one.__dict__.update({name: value for name, value in vars(self).items() if name not in own})
         names = ("mark", "features", "also", "for_predict")
         one._state = {name: self._state[name] for name in names if name in self._state}
         cache = self.__dict__.setdefault("_cache", {})  # a model file does not contain it
         one._cache = {name: cache.setdefault(name, {}) for name in ("walks", "reached")}
-        for name in ("embedding_", "components_", "n_components_", "n_features_in_"):
-            setattr(one, name, getattr(self, name))
         return one
 
     def for_label(self, label: Any) -> PartsClassifier:
@@ -233,11 +228,7 @@ class MultilabelClassifier(PartsClassifier):
         PartsClassifier
         """
         check_is_fitted(self, "label_distributions_")
-        at = [j for j, name in enumerate(self.classes_.tolist()) if name == label]
-        if not at:
-            known = ", ".join(map(str, self.classes_[:10]))
-            raise ValueError(f"Unknown label {label!r}. Choose one of: {known}.")
-        return self._one(at[0])
+        return self._one(self._class_index(label))
 
     def _one(self, j: int) -> PartsClassifier:
         one, state, p = self._part(), self._state["labels"][j], self.label_distributions_[:, j]
@@ -331,11 +322,8 @@ class MultilabelClassifier(PartsClassifier):
 
     def _doubt(self) -> AnyArray:
         """Return the uncertainty of the predictions of each sample, averaged over the labels."""
-        p = self.label_distributions_
-        doubt: AnyArray = np.mean(
-            [query.margins(np.stack([1 - q, q], axis=1)) for q in p.T], axis=0
-        )
-        return doubt
+        margins = np.abs(2 * self.label_distributions_ - 1)
+        return np.asarray(1 - margins.mean(axis=1))
 
     @property
     def _ensemble(self) -> Any:
@@ -369,22 +357,26 @@ def check_indicator(y: Any, n: int) -> tuple[AnyArray, AnyArray]:
     names = getattr(y, "columns", None)
     y = y.toarray() if sp.issparse(y) else as_ndarray(y) if hasattr(y, "dtype") else y
     rows = _as_lists(y)
-    if rows is not None:
+    if rows is None:
+        Y = np.array(y, dtype=object)
+        if Y.ndim != 2:
+            raise ValueError(
+                f"y must be a matrix (n_samples, n_labels) or lists of labels, got shape {Y.shape}."
+            )
+        Y = Y.astype(float)  # None becomes NaN
+        Y[np.isnan(Y)] = -1
+        classes = np.arange(Y.shape[1]) if names is None else np.array([str(c) for c in names])
+    else:
         found = sorted({label for row in rows for label in row or ()}, key=str)
         binarizer = MultiLabelBinarizer(classes=found)
         Y = binarizer.fit_transform([row or () for row in rows]).astype(float)
         Y[[row is None for row in rows]] = -1
         classes = binarizer.classes_
-    else:
-        Y = np.array(y, dtype=object)
-        if Y.ndim != 2:
-            raise ValueError(
-                f"y must be an indicator matrix (n_samples, n_labels) or a list of labels for each "
-                f"sample, got shape {Y.shape}. Use PartsClassifier for one label per sample."
-            )
-        Y = Y.astype(float)  # None becomes NaN
-        Y[np.isnan(Y)] = -1
-        classes = np.arange(Y.shape[1]) if names is None else np.array([str(c) for c in names])
+    _check_entries(Y, classes, n)
+    return classes, Y
+
+
+def _check_entries(Y: AnyArray, classes: AnyArray, n: int) -> None:
     wrong = Y[~np.isin(Y, (-1, 0, 1))]
     if wrong.size:
         raise ValueError(
@@ -393,25 +385,28 @@ def check_indicator(y: Any, n: int) -> tuple[AnyArray, AnyArray]:
         )
     if len(Y) != n:
         raise ValueError(f"y has {len(Y)} rows, expected {n}, one per sample.")
-    empty = [str(c) for c, column in zip(classes, Y.T, strict=True) if not (column >= 0).any()]
-    if empty or not len(classes):
-        which = f"label {empty[0]!r} has none" if empty else "y has no label"
-        raise ValueError(f"each label needs a known entry, but {which}.")
-    return classes, Y
+    known = (Y >= 0).any(axis=0)
+    if not known.all() or not len(classes):
+        which = f"label {str(classes[~known][0])!r} has none" if len(classes) else "y has no label"
+        raise ValueError(f"MultilabelClassifier needs a known entry of each label, but {which}.")
 
 
 def _as_lists(y: Any) -> list[Any] | None:
     """Return the labels of each sample, or None for it; None if y is an indicator matrix."""
-    if np.ndim(y) > 1 if isinstance(y, np.ndarray) else not isinstance(y, Sequence):
+    if y.ndim > 1 if isinstance(y, np.ndarray) else not isinstance(y, Sequence):
         return None
     rows = [None if row is np.nan else row for row in y]
     held = [row for row in rows if row is not None]
     if not held or not all(isinstance(row, (list, tuple, set, frozenset)) for row in held):
         return None
-    entries = {entry for row in held for entry in row if entry == entry}  # without NaN
-    lengths = {-1 if row is None else len(row) for row in rows}
-    matrix = entries <= {0, 1, -1, None} and len(lengths) == 1 and min(lengths) > 0
-    return None if matrix else rows
+    return None if _is_matrix(rows) else rows
+
+
+def _is_matrix(rows: list[Any]) -> bool:
+    """Return whether lists are the rows of an indicator matrix, and not the labels of samples."""
+    if None in rows or len({len(row) for row in rows}) > 1:
+        return False
+    return all(entry in (0, 1, -1, None) or entry != entry for row in rows for entry in row)
 
 
 def _column(p: AnyArray, state: dict[str, Any]) -> AnyArray:

@@ -141,7 +141,8 @@ class Results(TransformerMixin):  # the base class adds `set_output`
         common = int(np.maximum(shares, drawn / given.sum()).argmax())
         found, sizes = recalls(p[rest]), self.class_shares_
         ends = accuracy_range(np.nan_to_num(found), sizes.low, sizes.high)
-        middle, low, high = expected(*self._how_sure(rest))
+        sure, labels = float(p[rest].max(axis=1).mean()), len(self._state["labelled"])
+        middle, low, high = expected(sure, fitted.agreement, labels, p.shape[1])
         return Expected(
             middle,
             low,
@@ -151,11 +152,6 @@ class Results(TransformerMixin):  # the base class adds `set_output`
             self.classes_[common],
             by_shares=(min(low, ends[0]), max(high, ends[1])) if not sizes.known else (low, high),
         )
-
-    def _how_sure(self, rest: AnyArray) -> tuple[float, float, int, int]:
-        """Return the arguments of `calibration.expected` for the samples in ``rest``."""
-        p, labels = self.label_distributions_, len(self._state["labelled"])
-        return float(p[rest].max(axis=1).mean()), self._ensemble.agreement, labels, p.shape[1]
 
     def outlyingness(self, X: Any = None, *, also: Any = None) -> AnyArray:
         """Return how far samples are from all labelled samples, in [0, 1].
@@ -300,48 +296,40 @@ class Results(TransformerMixin):  # the base class adds `set_output`
         """
         return confidence(self.predict_proba(X, also=also))
 
-    def fit_predict(
-        self, X: Any, y: Any, sample_weight: Any = None, *, also: Any = None
-    ) -> AnyArray:
+    def fit_predict(self, X: Any, y: Any, **fit_params: Any) -> AnyArray:
         """Fit the model and return `transduction_`.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-        y : array-like of shape (n_samples,)
+        y : array-like
             As in `fit`.
-        sample_weight : array-like of shape (n_samples,), default=None
-            As in `fit`.
-        also : list of arrays, or mapping of names to arrays, default=None
-            As in `fit`.
+        **fit_params : dict
+            Further arguments of `fit`, such as ``sample_weight`` and ``also``.
 
         Returns
         -------
         ndarray of shape (n_samples,)
         """
-        fitted: AnyArray = self.fit(X, y, also=also, **_weights(sample_weight)).transduction_
+        fitted: AnyArray = self.fit(X, y, **fit_params).transduction_
         return fitted
 
-    def fit_transform(
-        self, X: Any, y: Any = None, sample_weight: Any = None, *, also: Any = None
-    ) -> AnyArray:
+    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> AnyArray:
         """Fit the model and return `embedding_`.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-        y : array-like of shape (n_samples,)
+        y : array-like
             As in `fit`.
-        sample_weight : array-like of shape (n_samples,), default=None
-            As in `fit`.
-        also : list of arrays, or mapping of names to arrays, default=None
-            As in `fit`.
+        **fit_params : dict
+            Further arguments of `fit`, such as ``sample_weight`` and ``also``.
 
         Returns
         -------
         ndarray of shape (n_samples, n_components)
         """
-        fitted: AnyArray = self.fit(X, y, also=also, **_weights(sample_weight)).embedding_
+        fitted: AnyArray = self.fit(X, y, **fit_params).embedding_
         return fitted
 
     def save(self, path: Any, *, recipe: Any = None, for_predict: bool = False) -> Any:
@@ -369,9 +357,7 @@ class Results(TransformerMixin):  # the base class adds `set_output`
     def _n_features_out(self) -> int:
         return self.n_components_
 
-    def _is_consistent(self) -> bool:
-        """Return whether the arrays of a model from a file fit each other."""
-        return is_consistent(self)
+    _is_consistent = is_consistent  # for a model from a file
 
     def transform(self, X: Any, *, also: Any = None) -> AnyArray:
         """Return the part weights of new samples, close to those of their neighbours.
@@ -400,8 +386,3 @@ class Results(TransformerMixin):  # the base class adds `set_output`
 def confidence(p: AnyArray) -> AnyArray:
     """Return the largest value of each row; NaN if there is only one column."""
     return np.asarray(p.max(axis=1) if p.shape[1] > 1 else np.full(len(p), np.nan))
-
-
-def _weights(sample_weight: Any) -> dict[str, Any]:
-    """Return sample weights as a keyword of `fit`; MultilabelClassifier accepts none."""
-    return {} if sample_weight is None else {"sample_weight": sample_weight}

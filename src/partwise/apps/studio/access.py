@@ -6,11 +6,13 @@ import hmac
 import ipaddress
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from importlib import resources
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 #: Maximum size of a request in bytes; the labels of 100,000 samples fit into it.
@@ -84,13 +86,11 @@ def _same(given: str, expected: str) -> bool:
     return hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode())
 
 
-def _cookies(headers: Headers, name: str) -> Iterator[str]:
-    """Yield the values of a cookie; malformed cookies of other programs are skipped."""
-    for header in headers.getlist("cookie"):
-        for pair in header.split(";"):
-            key, _, value = pair.partition("=")
-            if key.strip() == name:
-                yield value.strip()
+def _cookies(headers: Headers, name: str) -> list[str]:
+    """Return all values of a cookie; malformed cookies of other programs are skipped."""
+    pairs = [pair for header in headers.getlist("cookie") for pair in header.split(";")]
+    parts = [pair.partition("=") for pair in pairs]
+    return [value.strip() for key, _, value in parts if key.strip() == name]
 
 
 class Guard:
@@ -140,36 +140,31 @@ class Guard:
         return token is not None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self.app(scope, receive, send)
-            return
-        answer = await self._refusal(scope, receive) if scope["type"] == "http" else None
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
+            return
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
             return
         policy = MAP_POLICY if scope["path"] == "/map" else POLICY
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                headers["Content-Security-Policy"] = policy
+                headers.update({**HEADERS, "Content-Security-Policy": policy})
                 headers.setdefault("Cache-Control", "no-store")
-                for name, value in HEADERS.items():
-                    headers[name] = value
             await send(message)
 
-        if answer is not None:
-            await answer(scope, receive, guarded)
-            return
-        await self.app(scope, _limited(receive), guarded)
+        receive = _limited(receive)
+        answer = self._foreign(scope) or await self._entry(scope, receive)
+        await (answer or self.app)(scope, receive, guarded)
 
-    async def _refusal(self, scope: Scope, receive: Receive) -> Response | None:
-        """Return the response that refuses a request, or None if the request is allowed."""
+    def _foreign(self, scope: Scope) -> Response | None:
+        """Return the refusal of a request that is too large, or of another host or origin."""
         headers = Headers(scope=scope)
-        host = headers.get("host", "")
+        host, origin = headers.get("host", ""), headers.get("origin")
         if host not in self.hosts and host != self._address(scope):
             return PlainTextResponse(f"The studio has another address than {host[:80]!r}.", 421)
-        origin = headers.get("origin")
         if origin is not None and origin != f"http://{host}":
             return PlainTextResponse("A page of another site may not use the studio.", 403)
         writing = scope["method"] not in ("GET", "HEAD")
@@ -178,10 +173,16 @@ class Guard:
         length = headers.get("content-length", "0")
         if not length.isdigit() or int(length) > MAX_BYTES:
             return PlainTextResponse(f"More than {MAX_BYTES:,} bytes.", 413)
+        return None
+
+    async def _entry(self, scope: Scope, receive: Receive) -> Response | None:
+        """Return the answer to a browser without the cookie, and None for one that has it."""
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
         if any(_same(value, self._cookie) for value in _cookies(headers, self._name(host))):
             return None
         if self.password is not None:
-            return await self._ask(scope, receive, host)
+            return await self._ask(Request(scope, receive), self.password)
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
         if scope["path"] == "/" and scope["method"] == "GET" and self._spend(given):
             return self._welcome(host)
@@ -191,35 +192,28 @@ class Guard:
             403,
         )
 
-    async def _ask(self, scope: Scope, receive: Receive, host: str) -> Response:
+    async def _ask(self, request: Request, password: str) -> Response:
         """Return the password form, or check the password that was sent."""
-        if scope["method"] == "POST" and scope["path"] == "/login":
+        path, scope = request.url.path, request.scope
+        if request.method == "POST" and path == "/login":
             wait = self._guesses.wait(scope)
             if wait > 0:
                 text = f"Too many wrong passwords from your address; wait {wait:.0f} seconds."
                 return PlainTextResponse(text, 429, {"Retry-After": f"{wait:.0f}"})
             body = b""
-            more = True
-            while more and len(body) < 10_000:
-                message = await receive()
-                body += message.get("body", b"")
-                more = message.get("more_body", False)
+            async for piece in request.stream():
+                body += piece
+                if len(body) > 10_000:
+                    break
             given = parse_qs(body.decode("utf-8", "replace")).get("password", [""])[0]
-            assert self.password is not None
-            if _same(given, self.password):
+            if _same(given, password):
                 self._guesses.right(scope)
-                return self._welcome(host)
+                return self._welcome(request.headers.get("host", ""))
             self._guesses.wrong(scope)
-        if scope["path"] not in ("/", "/login"):
+        if path not in ("/", "/login"):
             return PlainTextResponse("Log in first.", 403)
-        page = (
-            '<!doctype html><html lang="en"><meta name="viewport" content="width=device-width">'
-            "<title>Partwise studio</title><main><h1>Partwise studio</h1>"
-            '<form method="post" action="/login"><label>Password '
-            '<input name="password" type="password" autofocus></label> <button>Open</button>'
-            "</form></main></html>"
-        )
-        return Response(page, 401 if scope["method"] == "POST" else 200, media_type="text/html")
+        page = (resources.files("partwise.apps.studio") / "page" / "login.html").read_text("utf-8")
+        return HTMLResponse(page, 401 if request.method == "POST" else 200)
 
     def _welcome(self, host: str) -> Response:
         """Return a redirection to the page that sets the access cookie."""

@@ -31,6 +31,8 @@ TYPES = {
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
 }
+FOLDER = resources.files("partwise.apps.studio") / "page"
+NAMES = {entry.name for entry in FOLDER.iterdir()} | {"plotly.js"}
 PAGES = {"/": "index.html", "/map": "map.html"}
 #: HTTP status for errors that a user can cause; an OSError usually means that the disk is full.
 REFUSALS = {
@@ -154,7 +156,8 @@ def make_app(workspace: Workspace) -> Starlette:
         name = request.path_params["name"]
         if name not in EXPORTS:
             raise HTTPException(404)
-        content, kind = await run_in_threadpool(workspace.export, name)
+        write, kind = EXPORTS[name]
+        content = await run_in_threadpool(write, workspace)
         attached = {"Content-Disposition": f'attachment; filename="{name}"'}
         return Response(content, media_type=kind, headers=attached)
 
@@ -276,22 +279,14 @@ def _file(name: str) -> bytes:
         from plotly.offline import get_plotlyjs
 
         return gzip.compress(get_plotlyjs().encode(), 6)
-    page = resources.files("partwise.apps.studio") / "page" / name
-    return gzip.compress(page.read_bytes(), 6)
-
-
-@lru_cache(maxsize=1)
-def _names() -> frozenset[str]:
-    """Return the names of the files that the page may load."""
-    folder = resources.files("partwise.apps.studio") / "page"
-    return frozenset({entry.name for entry in folder.iterdir()} | {"plotly.js"})
+    return gzip.compress((FOLDER / name).read_bytes(), 6)
 
 
 async def _static(request: Request) -> Response:
     """Return a file of the page as a response."""
     name = PAGES.get(request.url.path) or request.path_params["name"]
     kind = TYPES.get(name[name.rfind(".") :])
-    if kind is None or name not in _names():
+    if kind is None or name not in NAMES:
         raise HTTPException(404)
     # Only plotly is cached, so that scripts of different versions of Partwise never mix.
     headers = {"Content-Encoding": "gzip"} | (CACHED if name == "plotly.js" else {})

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 from partwise.apps.studio import reviews
@@ -23,45 +24,25 @@ class LatestJob:
     """Job that runs in a thread, and runs again if it was requested meanwhile."""
 
     def __init__(self, job: Callable[[], None]) -> None:
-        self._job = job
-        self._lock = threading.Condition()
-        self._requested = self.busy = False
+        self._job, self._pool, self._lock = job, ThreadPoolExecutor(1), threading.Lock()
+        self._last: Future[None] | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether the job is running or will run."""
+        return self._last is not None and not self._last.done()
 
     def request(self) -> None:
         """Start the job, or run it once more after its current run."""
         with self._lock:
-            self._requested = True
-            if not self.busy:
-                self.busy = True
-                threading.Thread(target=self._run, daemon=True).start()
-
-    def _run(self) -> None:
-        """Run the job as long as it is requested."""
-        try:
-            while self._is_requested():
-                self._job()
-        except Exception:
-            with self._lock:
-                self._end()
-            raise
-
-    def _is_requested(self) -> bool:
-        """Return whether the job was requested since its last run began."""
-        with self._lock:
-            requested, self._requested = self._requested, False
-            if not requested:
-                self._end()
-            return requested
-
-    def _end(self) -> None:
-        """Mark the job as finished and notify waiting threads."""
-        self.busy = False
-        self._lock.notify_all()
+            if self._last is None or self._last.running() or self._last.done():
+                self._last = self._pool.submit(self._job)
+                self._last.add_done_callback(Future.result)  # so that an error is logged
 
     def wait(self) -> None:
         """Wait until the job is not running."""
-        with self._lock:
-            self._lock.wait_for(lambda: not self.busy)
+        while self._last is not None and not self._last.done():
+            wait([self._last])
 
 
 class ReviewProcess:

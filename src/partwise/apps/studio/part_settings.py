@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+#: Characters in the name of a class or of a part.
 MAX_NAME = 200
 
 
@@ -74,11 +75,7 @@ def check_edit(words: Mapping[str, Any], n_parts: int, classes: Sequence[str]) -
         raise ValueError(f"There is no part {part!r}.")
     edit: dict[str, Any] = {"do": kind, "part": part}
     if kind == "name":
-        name = words.get("name")
-        name = " ".join(name.split()) if isinstance(name, str) else ""
-        if not name or len(name) > MAX_NAME or not name.isprintable():
-            raise ValueError(f"The name of a part has 1 to {MAX_NAME} printable characters.")
-        edit["name"] = name
+        edit["name"] = plain_name(words.get("name"), "part")
     if kind == "merge":
         edit["with"] = words.get("with")
         if not _is_part(edit["with"], n_parts) or edit["with"] == part:
@@ -88,6 +85,14 @@ def check_edit(words: Mapping[str, Any], n_parts: int, classes: Sequence[str]) -
         if edit["class"] not in classes:
             raise ValueError(f"There is no class {edit['class']!r}.")
     return edit
+
+
+def plain_name(value: Any, what: str) -> str:
+    """Return a name without superfluous spaces, or raise ValueError if it cannot be used."""
+    name = " ".join(value.split()) if isinstance(value, str) else ""
+    if not name or len(name) > MAX_NAME or not name.isprintable():
+        raise ValueError(f"The name of a {what} has 1 to {MAX_NAME} printable characters.")
+    return name
 
 
 def _is_part(value: Any, n_parts: int) -> bool:

@@ -66,7 +66,6 @@ class Predictor:
         self._file: Path | None = None
         self._closed = False
         self._process: ReviewProcess | None = None
-        self._reviewer: tuple[int, PartsClassifier] | None = None
 
     # -- parts --------------------------------------------------------------------------------
 
@@ -235,9 +234,7 @@ class Predictor:
             if found is None and self._closed:
                 return None
         if found is None:
-            if self._reviewer is None or self._reviewer[0] != edition:
-                self._reviewer = edition, copy.copy(self.prepared)
-            found = reviews.review(self._reviewer[1], labels, self.history, self.random)
+            found = reviews.review(copy.copy(self.model), labels, self.history, self.random)
         self.history = found.review.history
         return found._replace(edition=edition)
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from partwise.apps.studio.predictions import Predictions, Predictor
+from partwise.apps.studio.reviews import Review
 from partwise.apps.view.describe import two_sides
 from partwise.apps.view.report.charts import natural
 from partwise.apps.view.report.layout import lay_out
 from partwise.apps.view.rows import Rows
 from partwise.io import Samples
-
-if TYPE_CHECKING:
-    from partwise.apps.studio.predictions import Predictions, Predictor
-    from partwise.apps.studio.reviews import Review
 
 __all__ = ["expected_seconds", "lay_out_all", "natural", "part", "progress", "sample"]
 

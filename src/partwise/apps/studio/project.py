@@ -11,19 +11,17 @@ import secrets
 import zipfile
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from partwise.apps.studio.journal import Journal
 from partwise.apps.studio.part_settings import PartSettings
+from partwise.apps.studio.predictions import Predictor
 from partwise.apps.studio.reviews import Point
 from partwise.io import Samples
 from partwise.persistence.atomic import whole_file, write_whole
-
-if TYPE_CHECKING:
-    from partwise.apps.studio.predictions import Predictor
 
 MANIFEST = "project.json"
 FORMAT = 2
@@ -93,8 +91,7 @@ class Project:
         gone = len(labels.difference(samples.ids))
         if 2 * gone > len(labels):
             raise ValueError(
-                f"{other}{gone} of the {len(labels)} labelled samples are missing. Choose another "
-                "folder with --project."
+                f"{other}{gone} of {len(labels)} labelled samples are missing. Choose another."
             )
         missing = f"; {gone} labelled samples are missing" if gone else ""
         self.news = (
@@ -119,21 +116,16 @@ class Project:
         }
         write_whole(self.folder / MANIFEST, json.dumps(content, indent=1), force=True)
 
-    def note_comparison(self, n_labels: int) -> None:
-        """Record the number of labels at which colour and greyscale were compared."""
-        self.compared = n_labels
-        self._record(colours_compared=n_labels)
-
     def keep_random_first(self, n: int) -> int:
         """Record and return the number of random samples to label first.
 
         If ``n`` is 0, the number of an earlier start is returned.
         """
         if n:
-            self._record(random_first=n)
+            self.record(random_first=n)
         return n or int(read_manifest(self.folder).get("random_first", 0))
 
-    def _record(self, **content: int) -> None:
+    def record(self, **content: int) -> None:
         """Add values to the description of the project."""
         content = {**read_manifest(self.folder), **content}
         write_whole(self.folder / MANIFEST, json.dumps(content, indent=1), force=True)
@@ -250,7 +242,6 @@ def _lock(path: Path) -> Any:
     except OSError:
         file.close()
         raise ValueError(
-            f"Another studio has opened {path.parent}; close it, or choose another folder with "
-            "--project."
+            f"Another studio has opened {path.parent}; close it, or choose another --project."
         ) from None
     return file

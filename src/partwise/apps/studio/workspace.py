@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from partwise.apps.studio import exports, part_settings, presentation
 from partwise.apps.studio.background import LatestJob
 from partwise.apps.studio.journal import Entry, Journal, Label
+from partwise.apps.studio.part_settings import plain_name
 from partwise.apps.studio.predictions import Predictions, Predictor
 from partwise.apps.studio.project import Project
 from partwise.apps.studio.reviews import Review, column
@@ -36,8 +37,6 @@ PAUSE, PATIENCE = 0.4, 3.0
 #: Number of labels at which colour and greyscale are first compared. They are compared again
 #: whenever the number has doubled.
 FIRST_COMPARISON = 10
-#: Maximum number of characters in the name of a class.
-MAX_NAME = 200
 
 
 class Conflict(ValueError):
@@ -55,11 +54,7 @@ def class_name(value: Any) -> Label:
     """
     if value is None:
         return None
-    name = " ".join(value.split()) if isinstance(value, str) else ""
-    if not name:
-        raise ValueError("A class needs a name.")
-    if len(name) > MAX_NAME or not name.isprintable():
-        raise ValueError(f"The name of a class has at most {MAX_NAME} printable characters.")
+    name = plain_name(value, "class")
     if name == "-1" or says_unknown(name):
         raise ValueError(
             f"{name!r} means 'no label' in label files, so no class can have this name. Skip the "
@@ -188,7 +183,8 @@ class Workspace:
         with self.lock:
             labels = self.by_row()
         try:
-            self.project.note_comparison(len(labels))
+            self.project.compared = len(labels)
+            self.project.record(colours_compared=len(labels))
             if self.predictor.settings:
                 # other pixels would give other parts, and lose the user's settings of parts
                 return False
@@ -303,10 +299,7 @@ class Workspace:
         with self.lock:
             self._need_parts()
             if self.predictor.waiting:
-                raise ValueError(
-                    "The part weights are being computed, and the numbers of parts may change; "
-                    "try again when this has finished."
-                )
+                raise ValueError("The part weights are being computed; try again after that.")
             n_parts = len(self.predictor.parts)
             edit = part_settings.check_edit(words, n_parts, self._classes())
             self.journal.edit_part(edit, window=window)
@@ -402,8 +395,8 @@ class Workspace:
     def _headline(self) -> str:
         """Return the sentence at the top of the page."""
         n_labels, classes = int(self.predictions.given.sum()), len(self.predictions.classes)
-        left = [i for i in self.predictor.random if not self.predictions.given[i]]
-        left = [i for i in left if self.samples.ids[i] not in self.journal.skipped]
+        done = {*self.journal.labels, *self.journal.skipped}
+        left = [i for i in self.predictor.random if self.samples.ids[i] not in done]
         if left:
             return (
                 f"{n_labels} labels. The next {len(left)} samples are drawn at random, so that "
@@ -585,11 +578,6 @@ class Workspace:
             self._review_job.request()
 
     # -- results ------------------------------------------------------------------------------
-
-    def export(self, name: str) -> tuple[bytes, str]:
-        """Return the content and the type of an exported file."""
-        write, kind = exports.EXPORTS[name]
-        return write(self), kind
 
     def save_all(self) -> dict[str, Any]:
         """Write all exported files to the project folder, and return their names."""
