@@ -31,13 +31,13 @@ def test_weights_of_classifiers_maximise_the_likelihood(rng):
 
     right = rng.uniform(0.05, 1, (30, 4))
     for trust in (5.0, 40.0):
-        w = likeliest_weights(right, trust)
+        w = likeliest_weights(right, trust, np.ones(4))
         slope = (right / (right @ w)[:, None]).sum(axis=0) + trust / 4 / w
         # 200 iterations of EM are accurate to this tolerance.
         np.testing.assert_allclose(slope, slope.mean(), rtol=1e-3)
         assert w.sum() == pytest.approx(1)
-    np.testing.assert_allclose(likeliest_weights(right, 1e9), 0.25, rtol=1e-6)
-    np.testing.assert_array_equal(likeliest_weights(right[:0], 5.0), 0.25)
+    np.testing.assert_allclose(likeliest_weights(right, 1e9, np.ones(4)), 0.25, rtol=1e-6)
+    np.testing.assert_array_equal(likeliest_weights(right[:0], 5.0, np.zeros(4)), 0.25)
     # Weights from other labels replace the equal weights as prior.
     pooled = np.array([0.1, 0.2, 0.3, 0.4])
     np.testing.assert_allclose(likeliest_weights(right, 1e9, pooled), pooled, rtol=1e-6)

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted
 
 from partwise.classify.ensemble import Ensemble
-from partwise.classify.features import Prepared
+from partwise.classify.features import Features, Prepared
 from partwise.classify.preparation import MANY
 
 #: Largest size in bytes of the prepared samples that a copy keeps. With up to `MANY` samples, the
@@ -83,26 +83,32 @@ def is_consistent(model: Any) -> bool:
     when they predict, so this function predicts one sample. It may raise any error if an array does
     not fit.
     """
-    state, features, n = model._state, model._features, len(model.embedding_)
-    sources, ensemble = features.prepared.values(), state.get("ensemble")
-    by_sample = [part for mine in sources for part in (mine.graph, mine.graph.T, mine.V, mine.data)]
-    by_sample += [part for mine in sources for part in mine.views.values()]
-    # a file for predictions alone has no samples and no digests
-    optional = [features.digests, *(mine.P for mine in sources)]
-    by_sample += [part for part in optional if part.shape[0]]
+    state, n = model._state, len(model.embedding_)
+    ensemble = state.get("ensemble")
     numbers = {**state, "ensemble": None}
     if ensemble is not None:
         arrays = [member.arrays for member in ensemble.members]
-        by_sample += [mine["scores"] for mine in arrays if "scores" in mine]
         # scores and agreement are NaN without held-out labels
         numbers["ensemble"] = {**vars(ensemble), "members": arrays, "agreement": 0.0}
     return (
-        all(part.shape[0] == n for part in by_sample)
+        all(part.shape[0] == n for part in _by_sample(model._features, ensemble))
         and _within(state.get("labelled", ()), n)
         and _all_finite(numbers)
         and (ensemble is None or _fits_classes(ensemble, model))
         and _predicts(model)
     )
+
+
+def _by_sample(features: Features, ensemble: Ensemble | None) -> list[Any]:
+    """Return all arrays that have a row per training sample."""
+    found, optional = [], [features.digests]
+    for mine in features.prepared.values():
+        found += [mine.graph, mine.graph.T, mine.V, mine.data, *mine.views.values()]
+        optional.append(mine.P)
+    members = [] if ensemble is None else ensemble.members
+    found += [member.arrays["scores"] for member in members if "scores" in member.arrays]
+    # a file for predictions alone has no samples and no digests
+    return found + [part for part in optional if part.shape[0]]
 
 
 def _fits_classes(ensemble: Ensemble, model: Any) -> bool:

@@ -438,14 +438,16 @@ class EnsembleFit:
         sources = [self.features.prepared[m.preparation].source for m in members]
         arrays, which = np.unique(sources, return_inverse=True)
         w, by_array = np.zeros(len(held)), np.zeros((len(right), arrays.size))
-        before = None if pooled is None else np.array([pooled.get(m.key, 0.0) for m in members])
+        near: AnyArray = np.ones(len(held))
+        near_arrays, factor = np.ones(arrays.size), 1.0
+        if pooled is not None:
+            near, factor = np.array([pooled.get(m.key, 0.0) for m in members]), POOLED
+            near_arrays = np.bincount(which, near).astype(float)
         for j in range(arrays.size):
             mine = which == j
-            own = None if before is None else before[mine]
-            w[mine] = likeliest_weights(right[:, mine], TRUST, own)
+            w[mine] = likeliest_weights(right[:, mine], factor * TRUST, near[mine])
             by_array[:, j] = right[:, mine] @ w[mine]
-        own = None if before is None else np.bincount(which, before)
-        w *= likeliest_weights(by_array, TRUST_ARRAYS, own)[which]
+        w *= likeliest_weights(by_array, factor * TRUST_ARRAYS, near_arrays)[which]
         return w, np.maximum(np.tensordot(w, held, axes=1), 1e-12)
 
     def agreement(self, fitted: list[Fitted], w: AnyArray) -> float:
@@ -603,16 +605,13 @@ class EnsembleFit:
         return [found.get(source, (name, "both")) for source, name in coded.items()]
 
 
-def likeliest_weights(right: AnyArray, trust: float, pooled: AnyArray | None = None) -> AnyArray:
+def likeliest_weights(right: AnyArray, trust: float, near: AnyArray) -> AnyArray:
     """Return w >= 0, Σw = 1, that maximise Σ_i log Σ_h w_h p_h(y_i) + trust Σ_h v_h log w_h.
 
     ``right`` (n, n_h) holds p_h(y_i). With few labels the second term keeps the weights near v,
-    which is ``pooled`` or else equal weights. ``pooled`` weights count `POOLED` times as much.
+    which is ``near`` divided by its sum, or equal weights if that is zero.
     """
-    h = right.shape[1]
-    near = np.full(h, 1.0 / h)
-    if pooled is not None and pooled.sum() > 0:
-        near, trust = pooled / pooled.sum(), POOLED * trust
+    near = near / near.sum() if near.sum() > 0 else np.full(len(near), 1 / len(near))
     w = near
     for _ in range(200 if right.size > len(right) else 0):
         w = w * ((1 / (right @ w)) @ right) + trust * near

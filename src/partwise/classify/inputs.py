@@ -52,9 +52,9 @@ def check_also(also: Any, X: Any, fitted: Mapping[str, int] | None = None) -> di
     given = {f"also[{name!r}]": Z for name, Z in pairs}
     wanted = dict.fromkeys(given) if fitted is None else fitted
     if given.keys() != wanted.keys():
+        had, got = (", ".join(["X", *names]) for names in (wanted, given))
         raise ValueError(
-            f"The model was fitted with X{_listed(wanted)}, got X{_listed(given)}; pass the same "
-            "arrays for the new samples, under the same names."
+            f"The model was fitted with {had}, got {got}; pass the same arrays for new samples."
         )
     if given and not is_local(X):
         raise ValueError(
@@ -176,7 +176,3 @@ def fingerprint(arrays: Mapping[str, Any]) -> str:
         if is_local(X):
             digest.update(f"{X.dtype}".encode() + sample_digests([X]).tobytes())
     return digest.hexdigest()
-
-
-def _listed(names: Any) -> str:
-    return "".join(f", {name}" for name in names)

@@ -54,32 +54,28 @@ class Journal:
         self._file = self.path.open("ab", buffering=0)
         self._cut()
 
-    def set(
-        self,
-        labels: Mapping[str, Label],
-        *,
-        window: str,
-        undoes: int | None = None,
-        key: str | None = None,
-    ) -> Entry:
-        """Set labels of samples, or remove them with None; return the new entry."""
-        before = {name: self.labels.get(name) for name in labels}
-        return self._add(window=window, labels=dict(labels), before=before, undoes=undoes, key=key)
+    def set(self, labels: Mapping[str, Label], **sender: Any) -> Entry:
+        """Set labels of samples, or remove them with None; return the new entry.
 
-    def rename(self, old: str, new: Label, *, window: str, key: str | None = None) -> Entry:
+        As in the other methods, ``sender`` contains the window that sent the request, and the key
+        of the request if it has one.
+        """
+        before = {name: self.labels.get(name) for name in labels}
+        return self._add(labels=dict(labels), before=before, **sender)
+
+    def rename(self, old: str, new: Label, **sender: Any) -> Entry:
         """Rename a class, or remove all of its labels with None; return the new entry."""
         before = {name: label for name, label in self.labels.items() if label == old}
         pair = None if new is None else (old, new)
-        labels = dict.fromkeys(before, new)
-        return self._add(window=window, labels=labels, before=before, renamed=pair, key=key)
+        return self._add(labels=dict.fromkeys(before, new), before=before, renamed=pair, **sender)
 
-    def skip(self, names: Iterable[str], *, window: str, key: str | None = None) -> Entry:
+    def skip(self, names: Iterable[str], **sender: Any) -> Entry:
         """Record skipped samples, so that the studio does not ask for them again."""
-        return self._add(window=window, skipped=tuple(names), key=key)
+        return self._add(skipped=tuple(names), **sender)
 
-    def edit_part(self, edit: Mapping[str, Any], *, window: str) -> Entry:
+    def edit_part(self, edit: Mapping[str, Any], **sender: Any) -> Entry:
         """Record an edit of a part, and return the new entry."""
-        return self._add(window=window, part=dict(edit))
+        return self._add(part=dict(edit), **sender)
 
     def undo(self, window: str, *, of: str | None = None, key: str | None = None) -> Entry | None:
         """Undo the last action of a window, or the action with the key ``of``.
@@ -92,11 +88,11 @@ class Journal:
             own = entry.window == window and entry.undoes is None and entry.number not in undone
             if not own or not (entry.labels or entry.skipped) or of not in (None, entry.key):
                 continue
+            sender = {"window": window, "key": key, "undoes": entry.number}
             if entry.skipped:
-                return self._add(window=window, skipped=entry.skipped, undoes=entry.number, key=key)
+                return self.skip(entry.skipped, **sender)
             same = [name for name, label in entry.labels.items() if self.labels.get(name) == label]
-            before = {name: entry.before[name] for name in same}
-            return self.set(before, window=window, undoes=entry.number, key=key)
+            return self.set({name: entry.before[name] for name in same}, **sender)
         return None
 
     def close(self) -> None:

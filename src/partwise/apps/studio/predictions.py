@@ -120,12 +120,10 @@ class Predictor:
 
     def edit(self, edit: Mapping[str, Any]) -> bool:
         """Record an edit of a part, and return whether `recompute` is needed."""
-        if edit["do"] in ("merge", "split"):
-            self._edits.append(edit)
-        else:
+        if edit["do"] not in ("merge", "split"):
             self.settings.apply(edit)
-            if edit["do"] == "forbid":
-                self._edits.append(edit)
+        if edit["do"] in ("merge", "split", "forbid"):
+            self._edits.append(edit)
         return self.waiting
 
     def recompute(self, predictions: Predictions) -> tuple[PartsClassifier, PartSettings]:

@@ -60,12 +60,11 @@ class Project:
 
     def _check(self, manifest: dict[str, Any], samples: Samples) -> None:
         """Raise ValueError if the project's labels may belong to other samples."""
-        own = fingerprint(samples)
         if manifest.get("format", FORMAT) != FORMAT:
             raise ValueError(f"{self.folder} was created by another version of Partwise.")
         self.entries_in_parts = int(manifest.get("entries", 0))
         self.compared = int(manifest.get("colours_compared", 0))
-        if manifest.get("data") != own:
+        if manifest.get("data") != fingerprint(samples):
             if manifest:
                 self._check_change(manifest, samples)
             self.describe(samples)
@@ -91,7 +90,7 @@ class Project:
         gone = len(labels.difference(samples.ids))
         if 2 * gone > len(labels):
             raise ValueError(
-                f"{other}{gone} of {len(labels)} labelled samples are missing. Choose another."
+                f"{other}{gone} of {len(labels)} labels have no sample; choose another folder."
             )
         missing = f"; {gone} labelled samples are missing" if gone else ""
         self.news = (
@@ -103,18 +102,15 @@ class Project:
         """Write a description of the data, and remove part weights of other data."""
         for path in (self.parts, self._map):
             path.unlink(missing_ok=True)
-        content = {
-            "format": FORMAT,
-            "source": samples.source,
-            "samples": samples.n_samples,
-            "data": fingerprint(samples),
-            "beginning": _beginning(samples, samples.n_samples),
-            "entries": self.entries_in_parts,
-            "rgb": samples.recipe.get("rgb"),
-            "colours_compared": self.compared,
-            "random_first": int(read_manifest(self.folder).get("random_first", 0)),
-        }
-        write_whole(self.folder / MANIFEST, json.dumps(content, indent=1), force=True)
+        self.record(
+            format=FORMAT,
+            source=samples.source,
+            samples=samples.n_samples,
+            data=fingerprint(samples),
+            beginning=_beginning(samples, samples.n_samples),
+            entries=self.entries_in_parts,
+            rgb=samples.recipe.get("rgb"),
+        )
 
     def keep_random_first(self, n: int) -> int:
         """Record and return the number of random samples to label first.
@@ -125,7 +121,7 @@ class Project:
             self.record(random_first=n)
         return n or int(read_manifest(self.folder).get("random_first", 0))
 
-    def record(self, **content: int) -> None:
+    def record(self, **content: Any) -> None:
         """Add values to the description of the project."""
         content = {**read_manifest(self.folder), **content}
         write_whole(self.folder / MANIFEST, json.dumps(content, indent=1), force=True)

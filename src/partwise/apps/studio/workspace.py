@@ -192,13 +192,13 @@ class Workspace:
             if samples.ids != self.samples.ids:
                 raise ValueError("The image files changed; start the studio again.")
             changed = bool(samples.X.shape != self.samples.X.shape)
-            first = self.predictor.random_first
-            new = Predictor(samples, seed=self.seed, random_first=first)
-            predictor = new if changed else self.predictor
-            if changed and self.ready:
-                predictor.prepare()
-                predictor.edition = self.predictor.edition + 1
+            predictor = self.predictor
             if changed:
+                first = predictor.random_first
+                predictor = Predictor(samples, seed=self.seed, random_first=first)
+                if self.ready:
+                    predictor.prepare()
+                    predictor.edition = self.predictor.edition + 1
                 self.project.describe(samples)
         except (OSError, ValueError) as error:
             self.listener("trouble", {"text": f"Colours were not compared: {error}"})
@@ -215,51 +215,43 @@ class Workspace:
     # -- what a person does -------------------------------------------------------------------
 
     def label(
-        self,
-        samples: list[int],
-        label: Any,
-        *,
-        window: str,
-        seen: int | None = None,
-        key: str | None = None,
+        self, samples: list[int], label: Any, *, seen: int | None = None, **sender: Any
     ) -> dict[str, Any]:
         """Set the label of samples, or remove it with None, and return new predictions.
 
         The label is on disk when this method returns. ``seen`` is the version that the page showed.
-        ``key`` identifies the request. If a page sends a request again because it did not receive
-        the answer, the request is not carried out again.
+        As in the other methods, ``sender`` contains the ``window`` that sent the request and the
+        ``key`` of the request. If a page sends a request again because it did not receive the
+        answer, the request is not carried out again.
         """
         label = class_name(label)
         with self.lock:
-            if self._is_done(key):
+            if self._is_done(sender):
                 return self.current()
             names = self._ids(samples)
             for i, name in zip(samples, names):
-                since, by = self._last_change.get(i, (0, window))
+                since, by = self._last_change.get(i, (0, ""))
                 other = self.journal.labels.get(name)
-                changed = seen is not None and by != window and since > seen
+                changed = seen is not None and by != sender["window"] and since > seen
                 if changed and other not in (None, label):
                     raise Conflict(
                         f"Not saved: {name} was labelled {other!r} in another window in the "
                         "meantime."
                     )
-            return self._after(
-                self.journal.set(dict.fromkeys(names, label), window=window, key=key)
-            )
+            return self._after(self.journal.set(dict.fromkeys(names, label), **sender))
 
-    def rename(self, name: str, to: Any, *, window: str, key: str | None = None) -> dict[str, Any]:
+    def rename(self, name: str, to: Any, **sender: Any) -> dict[str, Any]:
         """Rename a class, merge it into another class of that name, or delete it (None)."""
         to = class_name(to)
         with self.lock:
-            if self._is_done(key):
+            if self._is_done(sender):
                 return self.current()
             if name not in self._classes():
                 raise ValueError(f"There is no class {name!r}.")
             if to == name:
                 raise ValueError(f"The class already has the name {name!r}.")
-            if self.predictor.waiting:
-                raise ValueError("The part weights are being computed; try again later.")
-            entry = self.journal.rename(name, to, window=window, key=key)
+            self._need_parts(current=True)
+            entry = self.journal.rename(name, to, **sender)
             self._follow_rename(entry)
             return self._after(entry)
 
@@ -274,21 +266,20 @@ class Workspace:
         if pair is not None:
             self.predictor.settings.rename_class(*pair)
 
-    def skip(self, samples: list[int], *, window: str, key: str | None = None) -> dict[str, Any]:
+    def skip(self, samples: list[int], **sender: Any) -> dict[str, Any]:
         """Skip samples, so that the studio does not ask for them again."""
         with self.lock:
-            if self._is_done(key):
+            if self._is_done(sender):
                 return self.current()
-            names = self._ids(samples)
-            return self._after(self.journal.skip(names, window=window, key=key))
+            return self._after(self.journal.skip(self._ids(samples), **sender))
 
-    def undo(self, *, window: str, of: str | None = None, key: str | None = None) -> dict[str, Any]:
+    def undo(self, *, of: str | None = None, **sender: Any) -> dict[str, Any]:
         """Undo the last action of this window, or the action with the key ``of``."""
         with self.lock:
-            if self._is_done(key):
-                entry = self.journal.keys[str(key)]
+            if self._is_done(sender):
+                entry = self.journal.keys[sender["key"]]
                 return self.current() | {"undone": self._undone(entry)}
-            found = self.journal.undo(window, of=of, key=key)
+            found = self.journal.undo(of=of, **sender)
             if found is None:
                 raise ValueError("There is nothing to undo in this window.")
             self._follow_rename(found)
@@ -297,9 +288,7 @@ class Workspace:
     def edit_part(self, words: Mapping[str, Any], *, window: str) -> dict[str, Any]:
         """Name, freeze, thaw, merge, split or forbid a part, as the page requests."""
         with self.lock:
-            self._need_parts()
-            if self.predictor.waiting:
-                raise ValueError("The part weights are being computed; try again after that.")
+            self._need_parts(current=True)
             n_parts = len(self.predictor.parts)
             edit = part_settings.check_edit(words, n_parts, self._classes())
             self.journal.edit_part(edit, window=window)
@@ -314,15 +303,20 @@ class Workspace:
             raise ValueError(f"There is no sample {max(samples)}.")
         return [self.samples.ids[i] for i in samples]
 
-    def _is_done(self, key: str | None) -> bool:
+    def _is_done(self, sender: Mapping[str, Any]) -> bool:
         """Return whether the request with this key was already carried out."""
         self._need_parts()
-        return key is not None and key in self.journal.keys
+        return sender.get("key") in self.journal.keys
 
-    def _need_parts(self) -> None:
-        """Raise NotReady while the data is being prepared."""
+    def _need_parts(self, *, current: bool = False) -> None:
+        """Raise NotReady while the data is being prepared.
+
+        If ``current`` is true, also raise ValueError while edited parts are being computed.
+        """
         if not self.ready:
             raise NotReady("The studio is still preparing the data; nothing was saved.")
+        if current and self.predictor.waiting:
+            raise ValueError("The part weights are being computed; try again after that.")
 
     def _undone(self, entry: Entry) -> list[dict[str, Any]]:
         """Return the samples that an undone action concerned, for the page."""
