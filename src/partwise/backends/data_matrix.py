@@ -243,9 +243,6 @@ class Swept:
     def newton_pays(self, k: int) -> bool:
         return True
 
-    def kl_curvature(self, V: Array, U: Array, transposed: bool) -> Array:
-        raise NotImplementedError("rows are swept here; check `curved` first")
-
     def filled(self) -> Any:
         return self
 
@@ -259,14 +256,10 @@ class Swept:
     def row_divergences(self, V: Array, U: Array) -> Array | None:
         return None
 
-    def row_powers(self, beta: float) -> Array:
-        raise NotImplementedError("other losses than these two are refused before any work")
+    def _absent(self, *args: Any) -> Any:
+        raise NotImplementedError("this back end lacks the product; callers check that before")
 
-    def beta_dot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array, Array]:
-        raise NotImplementedError("other losses than these two are refused before any work")
-
-    def beta_tdot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array]:
-        raise NotImplementedError("other losses than these two are refused before any work")
+    row_powers = beta_dot = beta_tdot = kl_curvature = _absent
 
     sweeps = sweeps_per_product
 

@@ -35,12 +35,6 @@ def kl_ratio(X: AnyArray, V: AnyArray, U: AnyArray, low: float) -> tuple[AnyArra
     return X / Y, Y
 
 
-def kl_rows(X: AnyArray, V: AnyArray, U: AnyArray, low: float) -> tuple[AnyArray, AnyArray]:
-    """Return (X / VUᵀ) U and Σ_j x log y by row."""
-    R, Y = kl_ratio(X, V, U, low)
-    return R @ U, log_sums(X, Y, V, U)
-
-
 def log_sums(X: AnyArray, Y: AnyArray, V: AnyArray, U: AnyArray) -> AnyArray:
     """Return Σ_j x log y by row in float64; Y = VUᵀ is overwritten.
 

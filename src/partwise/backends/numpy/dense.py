@@ -274,7 +274,8 @@ class DenseData(InNumpy):
         low = self._low
 
         def run(rows: slice, X: AnyArray) -> None:
-            out[rows], xlogy[rows] = blocks.kl_rows(X, V[rows], U, low)
+            R, Y = blocks.kl_ratio(X, V[rows], U, low)
+            out[rows], xlogy[rows] = R @ U, blocks.log_sums(X, Y, V[rows], U)
 
         self._each_block(run, 100.0 + 2 * U.shape[1])
         return out, xlogy
@@ -390,3 +391,16 @@ class DenseData(InNumpy):
         both = np.zeros((2, *U.shape), U.dtype)
         num, den = self._summed(share, both, 400.0 + 3 * U.shape[1])
         return num, den
+
+
+class ByBlocks(DenseData):
+    """An array whose products are computed one block of rows at a time."""
+
+    def dot(self, U: AnyArray) -> AnyArray:
+        out = np.empty((self.shape[0], U.shape[1]), dtype=self.dtype)
+        self._each_block(lambda rows, X: np.matmul(X, U, out=out[rows]), U.shape[1])
+        return out
+
+    def tdot(self, V: AnyArray) -> AnyArray:
+        out = np.zeros((self.shape[1], V.shape[1]), dtype=self.dtype)
+        return self._summed(lambda rows, X: X.T @ V[rows], out, V.shape[1])

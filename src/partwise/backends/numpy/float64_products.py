@@ -13,7 +13,7 @@ from partwise.backends import arrays
 from partwise.backends.arrays import AnyArray, float64, namespace
 from partwise.backends.data_matrix import DataMatrix
 from partwise.backends.gaps import Beside, MaskedData, WeightDeficit
-from partwise.backends.numpy.dense import DenseData
+from partwise.backends.numpy.dense import ByBlocks, DenseData
 from partwise.backends.numpy.sparse import SparseData
 
 
@@ -26,7 +26,7 @@ class FromSingle:
         return a.astype(self.given)
 
 
-class DoubleDense(FromSingle, DenseData):
+class DoubleDense(FromSingle, ByBlocks):
     """A float32 ndarray with products in float64, one block of rows at a time."""
 
     def __init__(self, X: AnyArray) -> None:
@@ -35,16 +35,6 @@ class DoubleDense(FromSingle, DenseData):
 
     def _blocks(self, entries: int | None = None) -> Any:
         return ((rows, self.X[rows].astype(float)) for rows in arrays.row_blocks(*self.shape))
-
-    def dot(self, U: AnyArray) -> AnyArray:
-        out = np.empty((self.shape[0], U.shape[1]))
-        self._each_block(lambda rows, X: np.matmul(X, U, out=out[rows]), U.shape[1])
-        return out
-
-    def tdot(self, V: AnyArray) -> AnyArray:
-        out = np.zeros((V.shape[1], self.shape[1]))
-        out = self._summed(lambda rows, X: V[rows].T @ X, out, V.shape[1])
-        return np.ascontiguousarray(out.T)
 
 
 class DoubleSparse(FromSingle, SparseData):

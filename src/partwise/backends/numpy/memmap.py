@@ -14,10 +14,10 @@ from partwise.backends import arrays
 from partwise.backends.arrays import AnyArray
 from partwise.backends.data_matrix import ZEROS, Weighed, check_values
 from partwise.backends.numpy import blocks
-from partwise.backends.numpy.dense import DenseData
+from partwise.backends.numpy.dense import ByBlocks, DenseData
 
 
-class MemmapData(DenseData):
+class MemmapData(ByBlocks):
     """Rows of X in the order of the file, scaled and summed while reading if necessary.
 
     Second-order steps for KL sweep the rows of X for V. For U they would need whole columns, so
@@ -86,18 +86,6 @@ class MemmapData(DenseData):
             if len(block):
                 yield slice(at, at + len(block)), block
             at += len(block)
-
-    def dot(self, U: AnyArray) -> AnyArray:
-        out = np.empty((self.shape[0], U.shape[1]), dtype=self.dtype)
-        self._each_block(lambda rows, X: np.matmul(X, U, out=out[rows]), U.shape[1])
-        return out
-
-    def tdot(self, V: AnyArray) -> AnyArray:
-        out = np.zeros((self.shape[1], V.shape[1]), dtype=self.dtype)
-        return self._summed(lambda rows, X: X.T @ V[rows], out, V.shape[1])
-
-    def row_sums(self) -> AnyArray:
-        return self._by_row(lambda _, X: X.sum(axis=1, dtype=np.float64))
 
     def weighted(self, weights: AnyArray | None, index: AnyArray | None, n_rows: int) -> MemmapData:
         if index is None:
