@@ -59,7 +59,7 @@ def test_a_limit_is_lifted_when_the_work_fails():
 FIT = """
 import sys, numpy as np, warnings
 warnings.simplefilter("error")
-warnings.filterwarnings("always", message="compiled code cannot be kept")
+warnings.filterwarnings("always", message="compiled code cannot be cached")
 import partwise
 from partwise.knowledge.graph._compiled import kernels
 X = np.random.default_rng(0).random((30, 20))

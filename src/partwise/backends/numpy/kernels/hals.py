@@ -78,39 +78,55 @@ def _inverse_curvature(own, G, inverse):
 
 @compiled(**IN_ORDER)
 def _sweep(z, c, G, own, inverse):
-    """Update each coordinate of the rows in lanes once; return Σ slope (old - new).
+    """Move each coordinate of the rows in lanes once.
 
-    The sum equals curvature (new - old)² if new > 0. A coordinate without curvature becomes zero if
-    its slope is positive, and does not change otherwise. G has columns of zeros up to a multiple of
-    TERMS, and z rows of zeros.
+    Return Σ curvature (new - old)² and the change of the objective. Without ``own``, d is 1 and r
+    is 0 in all rows, and ``inverse`` has one column. With ``own``, the first result is
+    Σ slope (old - new), which is equal if new > 0, and the second is 0. A coordinate without
+    curvature becomes zero if its slope is positive and ``own`` is given, and does not change
+    otherwise. G has columns of zeros up to a multiple of TERMS, and z rows of zeros.
     """
     wide_vectors()
-    zero, ridges, d = z.dtype.type(0), len(own) // 2, own[0]
-    product, new, fall = registers(z), registers(z), registers(z)
+    zero, half = z.dtype.type(0), z.dtype.type(0.5)
+    product, new, far, fall = registers(z), registers(z), registers(z), registers(z)
     for t in range(LANES):
+        far[t] = zero
         fall[t] = zero
     for j in range(G.shape[0]):
-        g, old, r = G[j], z[j], own[1 + (j if ridges > 1 else 0)]
-        for t in range(LANES):
+        g, old, cost = G[j], z[j], c[j]
+        for t in range(LANES):  # product = row j of z G; a helper would keep it out of registers
             product[t] = zero
         for o in range(0, len(g), TERMS):
             g0, g1, g2, g3 = g[o], g[o + 1], g[o + 2], g[o + 3]
             z0, z1, z2, z3 = z[o], z[o + 1], z[o + 2], z[o + 3]
             for t in range(LANES):
                 product[t] += g0 * z0[t] + g1 * z1[t] + g2 * z2[t] + g3 * z3[t]
-        for t in range(LANES):
-            h = inverse[j, t]
-            slope = d[t] * product[t] + r[t] * old[t] - c[j, t]
-            x = zero if h <= zero and slope > zero else old[t] - slope * h
-            x = zero if x < zero else x  # NaN stays
-            fall[t] += slope * (old[t] - x)
-            new[t] = x
+        if own is None:
+            h, over = G[j, j], inverse[j, 0]
+            for t in range(LANES):
+                slope = product[t] - cost[t]
+                x = old[t] - slope * over
+                x = zero if x < zero else x  # NaN stays
+                step = x - old[t]
+                far[t] += step * step * h
+                fall[t] += step * (slope + half * h * step)
+                new[t] = x
+        else:
+            d, r = own[0], own[1 + (j if len(own) > 3 else 0)]
+            for t in range(LANES):
+                share = inverse[j, t]
+                slope = d[t] * product[t] + r[t] * old[t] - cost[t]
+                x = zero if share <= zero and slope > zero else old[t] - slope * share
+                x = zero if x < zero else x  # NaN stays
+                far[t] += slope * (old[t] - x)
+                new[t] = x
         for t in range(LANES):
             old[t] = new[t]
-    moved = 0.0
+    moved, fallen = 0.0, 0.0
     for t in range(LANES // 4):
-        moved += np.float64(fall[t] + fall[t + 16] + fall[t + 32] + fall[t + 48])
-    return moved
+        moved += np.float64(far[t] + far[t + 16] + far[t + 32] + far[t + 48])
+        fallen += np.float64(fall[t] + fall[t + 16] + fall[t + 32] + fall[t + 48])
+    return moved, fallen
 
 
 @compiled(**OPTIONS)
@@ -131,7 +147,7 @@ def _hals_blocks(Z, C, G, own, step, sweeps, still, enough, lo, hi):
         _to_lanes(C, c, LANES * block, step)
         first = 0.0
         for sweep in range(sweeps):
-            moved = _sweep(z, c, G, mine, inverse)
+            moved, _ = _sweep(z, c, G, mine, inverse)
             if sweep == 0:
                 first = moved
             if moved <= still * first or moved <= enough:
@@ -263,7 +279,7 @@ def _hals_graph(
                 if turn < groups:
                     _add_degrees(indptr, indices, weights, scale, n, mine, first, groups)
                 _inverse_curvature(mine, G, inverse)
-                far[at + b] = _sweep(z[b], c[b], G, mine, inverse)
+                far[at + b], _ = _sweep(z[b], c[b], G, mine, inverse)
                 _from_lanes(z[b], Z, first, groups)
                 add(ended, 2 * turn + 1, 1)
         _wait(ended, 2 * turn + 1, blocks)
@@ -313,45 +329,6 @@ def laplacian(indptr, indices, weights, Z, out, lo, hi):
 
 
 @compiled(**IN_ORDER)
-def _measured_sweep(z, c, G, inverse):
-    """Minimise over each coordinate of the rows: z_j = max(z_j - slope/G_jj, 0).
-
-    Return Σ G_jj (change)² and the change of the objective. A coordinate without curvature does not
-    change.
-    """
-    wide_vectors()
-    zero, half = z.dtype.type(0), z.dtype.type(0.5)
-    product, far, fall, new = registers(z), registers(z), registers(z), registers(z)
-    for t in range(LANES):
-        far[t] = zero
-        fall[t] = zero
-    for j in range(G.shape[0]):
-        g, own, cost, h, over = G[j], z[j], c[j], G[j, j], inverse[j]
-        for t in range(LANES):  # product = row j of z G; a helper would keep it out of registers
-            product[t] = zero
-        for o in range(0, len(g), TERMS):
-            g0, g1, g2, g3 = g[o], g[o + 1], g[o + 2], g[o + 3]
-            z0, z1, z2, z3 = z[o], z[o + 1], z[o + 2], z[o + 3]
-            for t in range(LANES):
-                product[t] += g0 * z0[t] + g1 * z1[t] + g2 * z2[t] + g3 * z3[t]
-        for t in range(LANES):
-            slope = product[t] - cost[t]
-            x = own[t] - slope * over
-            x = zero if x < zero else x  # NaN stays
-            step = x - own[t]
-            far[t] += step * step * h
-            fall[t] += step * (slope + half * h * step)
-            new[t] = x
-        for t in range(LANES):
-            own[t] = new[t]
-    moved, fallen = 0.0, 0.0
-    for t in range(LANES // 4):
-        moved += np.float64(far[t] + far[t + 16] + far[t + 32] + far[t + 48])
-        fallen += np.float64(fall[t] + fall[t + 16] + fall[t + 32] + fall[t + 48])
-    return moved, fallen
-
-
-@compiled(**IN_ORDER)
 def _change(z, c, G, step):
     """Return ⟨zG - c, step⟩ over the rows in lanes."""
     wide_vectors()
@@ -392,7 +369,7 @@ def _half_steps(Y, C, G, inverse, old, weight, sweeps, still, new, beyond, chang
         _to_lanes(old, step, first, apart)
         start = 0.0
         for sweep in range(sweeps):
-            moved, fallen = _measured_sweep(z, c, G, inverse)
+            moved, fallen = _sweep(z, c, G, None, inverse)
             changes[block, 0] += fallen
             if sweep == 0:
                 start = moved
@@ -426,8 +403,8 @@ def half_step(Y, C, G, old, weight, sweeps, stop, threads=1):
     (n, k), dtype = Y.shape, Y.dtype
     blocks = -(-n // LANES)
     curvature = np.diag(G)
-    inverse = np.zeros(k, dtype)
-    np.divide(1, curvature, out=inverse, where=curvature > np.finfo(dtype).tiny)
+    inverse = np.zeros((k, 1), dtype)
+    np.divide(1, curvature, out=inverse[:, 0], where=curvature > np.finfo(dtype).tiny)
     new, beyond, changes = np.empty_like(Y), np.empty_like(Y), np.zeros((blocks, 2))
     args = (Y, C, _filled_up(G), inverse, old, dtype.type(weight), sweeps, float(stop) ** 2)
     crew.rows(_half_steps, (*args, new, beyond, changes), blocks, 1, threads)
