@@ -112,6 +112,7 @@ def run_predict(asked: Asked) -> None:
 
 
 def _check_out(asked: Asked) -> None:
+    """Raise an error if the results cannot be written where the options say."""
     is_table = Path(asked.new).suffix.lower() in SUFFIXES
     if asked.write_back and (asked.out is None or not is_table):
         raise ValueError("--write-back needs a table and --out FILE.")
@@ -120,7 +121,7 @@ def _check_out(asked: Asked) -> None:
 
 
 def _facts(samples: Samples, notes: list[str], out: Path | None) -> dict[str, Any]:
-    """Return the part of the summary that both commands have."""
+    """Return the entries of the summary that ``transform`` and ``predict`` share."""
     return {
         "samples": samples.n_samples,
         "preparation": samples.preparation,

@@ -67,7 +67,7 @@ def choose(profile: Profile, k: int | None = None) -> MethodChoice:
 
 
 def _method(p: Profile, k: int | None) -> tuple[str, str]:
-    """Return the method, and why, as the end of a sentence."""
+    """Return the name of a method, and the reason for it as part of a sentence."""
     labels = _labels(p)
     if p.n_labelled and (k is None or k <= p.n_classes):
         return (

@@ -74,7 +74,10 @@ def run_choose(asked: Asked) -> None:
 
 
 def _candidates(asked: Asked) -> tuple[range | None, dict[str, list[Any]]]:
-    """Return the numbers of --range, or the values of --grid; refuse options of the other one."""
+    """Return the numbers of parts in --range, or the parameter values in --grid.
+
+    Raise an error for options that do not go with the option used.
+    """
     ends, grid = span(asked.range, "--range"), grid_of(asked.grid)
     if grid and ends is not None:
         raise ValueError("--range cannot be used with --grid; pass one of them.")
@@ -88,10 +91,11 @@ def _candidates(asked: Asked) -> tuple[range | None, dict[str, list[Any]]]:
 def _chosen(
     task: work.Task, asked: Asked, numbers: range | None, *, strict: bool = False, **common: Any
 ) -> Any:
-    """Run `choose_k` on the samples of a task, with plain NMF under the loss of the method.
+    """Return the result of `choose_k` for the data of a command.
 
-    Settings of the task that NMF has apply to it. Others are refused if ``strict``, and are named
-    in a note otherwise. ``common`` are further arguments of `choose_k`.
+    The model is plain NMF with the loss of the method. If the user set parameters that NMF does not
+    have, ``strict`` raises an error; otherwise a note reports them. ``common`` are further
+    arguments of `choose_k`.
     """
     X = task.samples.X
     low = float(X.min())
@@ -155,6 +159,7 @@ def _progress(bar: Bar, state: dict[str, int]) -> Any:
     """Return a callback that shows the progress of a search in the progress bar."""
 
     def progress(done: int, total: int, what: str) -> None:
+        """Show that ``done`` of ``total`` fits are finished."""
         state.update(done=done, total=total)
         name = "choosing the number of parts" if what.startswith("k = ") else "comparing the grid"
         bar.step(done, total, name)

@@ -194,7 +194,7 @@ def _means(model: Any, names: Any) -> dict[str, float | None]:
 
 
 def _tried(choice: Any) -> dict[str, Any]:
-    """Return the numbers that ``-k auto`` tried, for the summary."""
+    """Return the numbers of parts that ``-k auto`` tried, for the summary."""
     from partwise.apps.view.report.search_page import rows_of
 
     return {"k": choice.k, "good": choice.good, "tried": rows_of(choice)}
@@ -224,6 +224,7 @@ def _stability(task: work.Task, fitted: work.Fitted, bar: Bar, runs: int | None)
     from partwise.apps.view.report import stability
 
     def step(done: int, total: int) -> None:
+        """Show how many runs are finished."""
         bar.step(done, total, "comparing runs")
 
     with work.as_notes([]):
@@ -419,7 +420,7 @@ def _say(summary: dict[str, Any], task: work.Task, asked: Asked) -> None:
 
 
 def _result(summary: dict[str, Any], choice: Any) -> str:
-    """Return the text about the result, with the tables of the groups and of the columns."""
+    """Return the printed text about the result, with tables of groups and columns."""
     from partwise.apps.view.report.pictures import render
     from partwise.apps.view.report.search_page import sentence
 

@@ -16,9 +16,9 @@ GROUPS = "data k method text_column out write_back as_json force"
 MODEL = "parts set components_per_class known seed_words links seed max_iter"
 READING = " ".join(READS)
 WITHOUT_LABELS = " ".join(name for name in READS if name not in ("labels", "label_column"))
-#: The options for reading texts.
+#: Options for reading texts, in the order of the help.
 TEXTS = "id_column tokens stop_words ngrams min_df max_df encoding separator heading missing strict"
-#: The options for reading data, without the parameters of a method.
+#: Options for reading data, without parameters of the method.
 PLAIN = " ".join(name for name in READS if name not in ("set", "components_per_class"))
 
 

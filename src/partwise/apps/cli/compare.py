@@ -228,6 +228,7 @@ def _print(
 
 
 def _cell(value: Any) -> str:
+    """Return a value as the text of a table cell."""
     return f"{value:.2f}" if isinstance(value, float) else value or ""
 
 
@@ -247,10 +248,7 @@ class Rounds(NamedTuple):
 
 
 def _rounds(task: work.Task, seed: int) -> Rounds:
-    """Return one round if labels in the data were hidden from the methods, else those of a test.
-
-    In such a test the given labels are held out in turn, except for the only label of a class.
-    """
+    """Return the rounds of known and held-out labels for this data."""
     given = np.asarray(task.given, dtype=object)
     truth = _texts(given if task.samples.y is None else task.samples.y)
     known = np.array([v is not None for v in given])
@@ -271,6 +269,7 @@ def _rounds(task: work.Task, seed: int) -> Rounds:
 
 
 def _texts(labels: Any) -> np.ndarray:
+    """Return labels as text, with None for unlabelled samples."""
     return np.array([None if v is None else str(v) for v in labels], dtype=object)
 
 
@@ -282,7 +281,7 @@ def default_methods(names: list[str], task: work.Task) -> list[str]:
 
 
 def _predict(task: work.Task, asked: Asked, k: int, name: str, seen: Any) -> Any:
-    """Return the labels that a method predicts for all samples from those that it sees."""
+    """Return the labels that a method predicts for all samples from the known labels."""
     X, seed = task.samples.X, asked.seed
     if name.removesuffix(ON_EMBEDDINGS) in BASELINES:
         Z = task.samples.also if name.endswith(ON_EMBEDDINGS) else X

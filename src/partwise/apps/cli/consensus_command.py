@@ -107,7 +107,7 @@ def _found(
     folder: CnmfFolder, prepared: PreparedCounts, missing: dict[int, list[int]], model: Any,
     notes: list[str], asked: Asked, bar: Bar,
 ) -> list[Agreed]:  # fmt: skip
-    """Make the missing runs, and return the programs of each number."""
+    """Compute the missing runs, and return the programs for each number k."""
     places = None
     if asked.report:
         places, without = _places(Path(asked.data), prepared.cells)
@@ -122,7 +122,7 @@ def _found(
 
 
 def _open(asked: Asked) -> tuple[CnmfFolder | None, CnmfFolder, list[int]]:
-    """Return the folder of cnmf given as DATA, that of the results, and the numbers to try."""
+    """Return the input folder of cnmf if DATA is one, the result folder, and the numbers k."""
     if asked.parts is not None and asked.range is not None:
         raise ValueError("Pass either --parts or --range, not both.")
     numbers = [asked.parts] if asked.parts else numbers_of(asked.range, "--range")
@@ -225,7 +225,7 @@ def _read(theirs: CnmfFolder | None, asked: Asked, bar: Bar, place: str | None) 
 
 
 def _counts(X: Any, place: str | None) -> Any:
-    """Return counts in memory; dense ones on the device, which then computes their moments."""
+    """Return counts in memory; dense counts are on the GPU if one is used."""
     if place is not None and not sp.issparse(X):
         import torch
 
@@ -242,7 +242,7 @@ def _places(path: Path, cells: list[str]) -> tuple[Any, list[str]]:
     if path.suffix.lower() != ".h5ad":
         return None, []
     adata = read_quietly(path, backed="r")
-    adata.file.close()  # everything but X is in memory
+    adata.file.close()  # only X is read from the file later
     held = adata.obsm.get("spatial")
     if held is None or held.shape[1] < 2:
         return None, []
@@ -267,7 +267,7 @@ def _names_beside(path: Path) -> tuple[list[str], list[str]]:
 
 
 def _names(path: Path, kind: str, column: int = 0) -> list[str]:
-    """Return a column of a table of names, or its first one if the column repeats names."""
+    """Return a column of a table of names, or its first column if names repeat."""
     files = [path.parent / f"{kind}.tsv{end}" for end in ("", ".gz")]
     file = next((f for f in files if path.suffix.lower() == ".mtx" and f.is_file()), None)
     if file is None:
@@ -276,7 +276,7 @@ def _names(path: Path, kind: str, column: int = 0) -> list[str]:
     content = gzip.decompress(content) if file.suffix == ".gz" else content
     rows = [line.split("\t") for line in content.decode("utf-8").splitlines()]
     names = [row[min(column, len(row) - 1)] for row in rows]
-    # Several genes may share a symbol, but not an id.
+    # The first column contains ids. Several genes may have the same symbol, but not the same id.
     return names if len(set(names)) == len(names) else [row[0] for row in rows]
 
 

@@ -24,7 +24,7 @@ FORKS = sys.platform == "linux"
 
 #: Function that yields the results of a task; the task can be stopped after each result.
 Task = Callable[..., Iterator[Any]]
-#: The function that the tasks of this copy run, and the event that stops them.
+#: In a forked copy: the function that runs tasks, and the event that stops them.
 _current: tuple[Task, Any]
 
 
@@ -70,9 +70,11 @@ def spread(
 def _in_threads(
     run: Task, tasks: Sequence[tuple[Any, ...]], got: Callable[[Any], None], most: int
 ) -> None:
+    """Run tasks in threads, as `spread` does with copies of the process."""
     lock, stopped = threading.Lock(), threading.Event()
 
     def one(*task: Any) -> None:
+        """Run one task, and stop the other tasks if it fails."""
         try:
             for item in run(*task):
                 with lock:
@@ -87,16 +89,20 @@ def _in_threads(
 
 
 def _begin(run: Task, stopped: Any, share: int) -> None:
-    """Prepare a copy, which inherits its arguments and does not receive them as a pickle."""
+    """Prepare a forked copy before its first task.
+
+    The copy inherits the arguments through the fork, so they need not be pickled.
+    """
     global _current
     _current = run, stopped
     os.environ["OMP_NUM_THREADS"] = str(share)
-    # A terminal interrupts all processes of a command; the parent ends this one.
+    # Ctrl-C in a terminal reaches all processes. The copy ignores it, because the parent ends the
+    # copy.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _whole(task: tuple[Any, ...]) -> list[Any]:
-    """Return the items of a task, up to the current one if the command was stopped."""
+    """Return all results of a task, or those until the command was stopped."""
     run, stopped = _current
     found = []
     for item in run(*task):

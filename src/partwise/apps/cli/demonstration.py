@@ -37,7 +37,7 @@ from partwise.persistence.atomic import check_target, write_whole
 N_COMPONENTS = 10
 LABELS_PER_CLASS = 5
 SEED = 0
-#: Number of digits, and of iterations, if NUMBA_DISABLE_JIT is set.
+#: Number of digits and of iterations if NUMBA_DISABLE_JIT is set, because kernels are then slow.
 FEW_DIGITS, FEW_ITERATIONS = 200, 10
 HEADING = f"{'method':<22}{'AC':>7}{'NMI':>7}{'seconds':>9}"
 
@@ -61,6 +61,7 @@ def _ours(name: str) -> Shown:
     method = TABLE[name]
 
     def make(k: int, seed: int) -> Any:  # the classifier chooses its number of parts itself
+        """Return the estimator of the method for k components and a random seed."""
         return method.make(None if method.names else k, n_clusters=k, seed=seed)
 
     loss = "KL" if method.settings.get("beta_loss") == "kullback-leibler" else "squares"
@@ -118,6 +119,7 @@ class Score:
     scored: str
 
     def _row(self, name: str) -> Any:
+        """Return the result of the method with this name, or None."""
         return next((row for row in self.results if row.name == name), None)
 
     @property
@@ -181,7 +183,7 @@ def run(
             "iterations are used."
         )
     results = []
-    # Products of these sizes gain nothing by threads, and lose minutes where other programs run.
+    # Such small products gain nothing from threads, and can take minutes while other programs run.
     with threadpool_limits(1, user_api="blas"):
         for done, method in enumerate(methods):
             step(done, method.name)
@@ -200,7 +202,8 @@ def _one(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the result's remark reports it
         if slow:
-            warnings.simplefilter("ignore", RuntimeWarning)  # kernels that overflow on purpose
+            # Python's version of kernels warns about intended overflow
+            warnings.simplefilter("ignore", RuntimeWarning)
             model.set_params(max_iter=FEW_ITERATIONS)
         else:  # compiles kernels, not timed
             method.make(N_COMPONENTS, SEED).set_params(max_iter=20).fit(X, y)
@@ -229,7 +232,7 @@ def _one(
         loss=method.loss,
         objective=float(objective),
         remark=getattr(model, "status_", limit),
-        parts=parts[:N_COMPONENTS],  # a classifier has more
+        parts=parts[:N_COMPONENTS],  # a classifier has more parts than are shown
         history=tuple(getattr(model, "objective_history_", ())),
     )
 

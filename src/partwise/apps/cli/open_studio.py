@@ -99,8 +99,8 @@ def run_label_studio(asked: Asked) -> None:
 
 
 def _begin(task: work.Task, news: str, folder: Path, what: str, errors: Console) -> None:
-    """Print the notes of the data and the folder of the labels."""
-    # Notes of the task about labels that only measure a result are not for the studio.
+    """Print the notes about the data and the folder in which labels are stored."""
+    # Notes about labels that only measure a result do not concern the studio.
     for note in filter(None, (*task.samples.notes, news)):
         errors.print(note, style="dim")
     errors.print(f"Labels are stored in {folder}. Ctrl-C ends the {what}.")

@@ -21,22 +21,22 @@ from typer.models import OptionInfo
 EMPTY = inspect.Parameter.empty
 #: Maximum number of options that ``--help`` shows; ``--help-all`` shows all of them.
 SHOWN = 10
-#: Names of options that are not those of their parameters.
+#: Names of options on the command line that differ from the names of their parameters.
 NAMES = {
     "as_json": ("--json",),
     "k": ("--clusters", "-k"),
     "out": ("--out", "-o"),
     "rgb": ("--rgb/--grey",),
 }
-#: Help of options that a command refuses, which are hidden.
+#: Help text of options that a command refuses. It marks them as hidden.
 REFUSAL = "Not for this command."
 
 
 class Asked(SimpleNamespace):
-    """The options of one run of a command as attributes, and the defaults of some options.
+    """Values of all options in one run of a command, as attributes.
 
-    ``reading`` holds the arguments of `partwise.io.read_samples`, and ``command`` is the command
-    as it was typed, for the report.
+    The class attributes are default values. ``reading`` contains the arguments of
+    `partwise.io.read_samples`. ``command`` is the command line as typed, for the report.
     """
 
     method = "auto"
@@ -307,12 +307,12 @@ def shared(
 
 @cache
 def declared(function: Callable[..., None]) -> dict[str, tuple[Any, Any, Any]]:
-    """Return the type, the default and the declaration for typer of each parameter.
+    """Return the type, the default and typer's declaration of each parameter of a function.
 
-    Help and placeholder of an option come from the docstring, and its group in the help is the
-    title of the section. A parameter that the docstring does not mention has no declaration.
-    ``Annotated`` adds further arguments of `typer.Option`. A parameter without a default is a
-    positional argument.
+    The help and the placeholder of an option are read from the docstring, and the title of the
+    section is its group in the help. A parameter that the docstring does not mention has no
+    declaration. ``Annotated`` adds further arguments of `typer.Option`. A parameter without a
+    default is a positional argument.
     """
     hints = get_type_hints(function, include_extras=True)
     texts = _documented(inspect.getdoc(function) or "")
@@ -328,7 +328,7 @@ def declared(function: Callable[..., None]) -> dict[str, tuple[Any, Any, Any]]:
             more |= {"help": text, "metavar": metavar, "hidden": text == REFUSAL}
             more["rich_help_panel"] = None if panel == "Parameters" else panel
             more["show_default"] = of != bool | None
-            # Typer adds --no-... to a flag whose names are not given.
+            # For a flag without an explicit name, typer would add a --no- form.
             typed = (f"--{name.replace('_', '-')}",) if default is False else ()
             info = typer.Option(*NAMES.get(name, typed), **more)
         found[name] = of, default, info
@@ -336,7 +336,7 @@ def declared(function: Callable[..., None]) -> dict[str, tuple[Any, Any, Any]]:
 
 
 def _documented(text: str) -> dict[str, tuple[str, str, str]]:
-    """Return the section, the placeholder and the text of each parameter of a docstring."""
+    """Return the section, placeholder and text of each parameter in a docstring."""
     found, section, lines = {}, "", text.splitlines()
     for number, line in enumerate(lines):
         is_title = lines[number + 1 : number + 2] == ["-" * len(line)]
@@ -357,22 +357,22 @@ NEW += " transpose layer strict embeddings encoder download offline"
 
 
 def command(target: str, names: str) -> Callable[[Callable[..., None]], Any]:
-    """Turn a function that only has a help text into a command.
+    """Turn a function that declares options into a command.
 
     ``target`` is the function that does the work, as "module.name" in `partwise.apps.cli`. It is
     imported when the command runs. ``names`` are the options in the order of the help, and
-    ``--help`` shows the first ten. ``own`` are options of this command alone, and other default
-    values. Options that the user does not pass are read from a file ``partwise.toml`` next to the
-    data. The options of `READING` are passed to the target as ``reading``, unless it has a
-    parameter of that name.
+    ``--help`` shows the first ten. The parameters of the decorated function are options of this
+    command alone, or other default values of shared options. Options that the user does not pass
+    are read from a file ``partwise.toml`` next to the data.
     """
 
     def add(function: Callable[..., None]) -> Any:
+        """Return the command for a function that declares its options."""
         known, own = declared(reading) | declared(shared), declared(function)
         chosen = {}
         for name in dict.fromkeys([*names.split(), *own]):
             of, default, info = own.get(name) or known[name]
-            if info is None:  # the function only has another default than `shared`
+            if info is None:  # the function declares only another default value of a shared option
                 of, _, info = known[name]
             chosen[name] = of, default, copy.copy(info)
         options = [info for _, _, info in chosen.values() if isinstance(info, OptionInfo)]
@@ -386,8 +386,10 @@ def command(target: str, names: str) -> Callable[[Callable[..., None]], Any]:
             chosen["help_all"] = bool, False, more
 
         def run(ctx: typer.Context, **given: Any) -> None:
+            """Call the target function with the values of all options."""
             words = from_file(ctx, given) if "data" in given else []
-            typed = sys.argv[1:] if ctx.obj is None else ctx.obj  # the arguments of `main`
+            # `ctx.obj` has the arguments of `main`
+            typed = sys.argv[1:] if ctx.obj is None else ctx.obj
             reading = as_reading({name: given.pop(name) for name in READS if name in given})
             module, _, name = target.partition(".")
             work = getattr(importlib.import_module(f"partwise.apps.cli.{module}"), name)
@@ -466,6 +468,7 @@ def _as_typed(name: str, value: Any, path: Path) -> tuple[Any, list[str]]:
 
 
 def _toml(value: Any) -> str:
+    """Return a value in the syntax of TOML."""
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
@@ -485,6 +488,7 @@ def grid_of(text: list[str] | None) -> dict[str, list[Any]]:
 
 
 def _pairs(text: list[str] | None, option: str, form: str) -> Iterator[tuple[str, str]]:
+    """Yield the name and the value in each text of the form "NAME=VALUE"."""
     for item in text or ():
         name, _, value = (part.strip() for part in item.partition("="))
         if not name or not value:
@@ -493,7 +497,7 @@ def _pairs(text: list[str] | None, option: str, form: str) -> Iterator[tuple[str
 
 
 def _value(text: str) -> Any:
-    """Return a number, list or string in the syntax of TOML; a bare word is itself."""
+    """Return the value that a text means in TOML; a bare word stays a string."""
     try:
         return tomllib.loads(f"v = {text}")["v"]
     except tomllib.TOMLDecodeError:
@@ -516,7 +520,7 @@ def span(text: str | None, option: str) -> tuple[int, int] | None:
 
 
 def _ends(text: str | None, sign: str, rule: str) -> tuple[int, int] | None:
-    """Return one number twice, or two numbers with a sign between them."""
+    """Return the two numbers in a text such as "2-5", or one number twice."""
     if text is None:
         return None
     ends = [end.strip() for end in text.split(sign)]

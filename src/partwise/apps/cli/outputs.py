@@ -79,7 +79,7 @@ def whole_folder(path: Path, *, force: bool, files: Iterable[str] = FILES) -> It
 
 
 def write_summary(folder: Path, summary: dict[str, Any], notes: list[str]) -> None:
-    """Write summary.json, with the notes and the names of all files of the folder."""
+    """Write summary.json, with the notes and the names of all files in the folder."""
     summary["notes"] = notes
     summary["files"] = sorted([*(f.name for f in folder.iterdir()), "summary.json"])
     write_whole(folder / "summary.json", as_json(summary) + "\n")
@@ -94,7 +94,7 @@ def printer(*, stderr: bool = False) -> Console:
 
 
 def as_text(table: Table) -> str:
-    """Return a table as `printer` would print it."""
+    """Return a table as the text that `printer` would print."""
     console = printer()
     with console.capture() as captured:
         console.print(table)
@@ -108,7 +108,7 @@ def say_notes(notes: Iterable[str]) -> None:
 
 
 def say_next(ids: Iterable[str]) -> None:
-    """Print which samples to label next, if there are any."""
+    """Print the samples that should be labelled next, if there are any."""
     first = ", ".join(list(ids)[:5])
     if first:
         printer().print(
@@ -117,7 +117,7 @@ def say_next(ids: Iterable[str]) -> None:
 
 
 def stop(console: Console, done: int, total: int, what: str) -> NoReturn:
-    """End an interrupted command that continues when it is run again."""
+    """Print that the same command continues an interrupted run, and end the command."""
     text = f"Stopped after {done} of {total} {what}; the same command continues from there."
     console.print(text, highlight=False)
     raise SystemExit(130) from None

@@ -110,15 +110,19 @@ class _Iterations:
         self.bar, self.what, self.total, self.done = bar, what, total, 0
 
     def setup(self, estimator: Any, context: Any) -> None:
+        """Begin to count iterations at 0."""
         self.done = 0
 
     def teardown(self, estimator: Any, context: Any) -> None:
+        """Show that the fit has ended and clustering begins."""
         self.bar.start("clustering")
 
     def on_fit_task_begin(self, estimator: Any, context: Any) -> None:
+        """Do nothing before an iteration."""
         pass
 
     def on_fit_task_end(self, estimator: Any, context: Any) -> bool:
+        """Show the number of iterations; never stop the fit."""
         if context.task_name == "iteration":
             self.done += 1
             self.bar.step(min(self.done, self.total), self.total, self.what)

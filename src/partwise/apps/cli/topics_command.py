@@ -16,7 +16,7 @@ from partwise.apps.view.report.pictures import INK, figure_uri, new_figure, rend
 FILES = {
     "topics.html", "topics.csv", "texts.csv", "over_time.csv", "by_group.csv", "hierarchy.csv",
 }  # fmt: skip
-#: First column of the tables over time and by group.
+#: Name of the first column in the tables of topics over time and by group.
 FIRST = {"over_time": "period", "by_group": "group"}
 LINE = "#3b6fb6"
 
@@ -77,7 +77,7 @@ def topic_table(found: Topics) -> pd.DataFrame:
 
 
 def text_table(found: Topics) -> pd.DataFrame:
-    """Return one row per text: its main topic, and the share of every topic."""
+    """Return one row per text: its main topic, and its share of every topic."""
     shares = pd.DataFrame(found.shares.round(4)).rename(columns=lambda j: f"topic_{j + 1}")
     shares.insert(0, "id", found.samples.ids)
     shares.insert(1, "topic", np.where(found.topic >= 0, (found.topic + 1).astype(object), ""))

@@ -1,4 +1,4 @@
-"""Common steps of `cluster`, `fit` and `compare`: read, choose, fit, score."""
+"""Common steps of commands: read the data, choose a method, fit and score."""
 
 from __future__ import annotations
 
@@ -27,42 +27,46 @@ from partwise.io.known_parts import read_known, read_topics
 from partwise.io.label_files import read_links
 from partwise.knowledge.labels import encode_labels
 
-#: Seconds from which the command prints how long a fit takes.
+#: Expected seconds of a fit above which the command prints them.
 LONG = 30
-#: Two parts with a larger cosine are nearly the same.
+#: Cosine similarity above which a note reports that two parts are nearly equal.
 SAME = 0.98
-#: A part whose cosine with its topic is less is about something else.
+#: Cosine similarity between a part and its seed topic below which a note reports that the fit has
+#: left the topic.
 STILL = 0.5
 
 
 @dataclass
 class Task:
-    """Data that was read, and the labels that a model may see."""
+    """Data of a command, with the labels that a model may use."""
 
     samples: Samples
     given: np.ndarray | None
     seconds: float
     notes: list[str] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)
-    choice: Any = None  # what -k auto found
-    part_names: list[str] = field(default_factory=list)  # in the order of the parts, once fitted
-    links: dict[str, Any] = field(default_factory=dict)  # must_link and cannot_link
+    choice: Any = None  # result of -k auto
+    part_names: list[str] = field(default_factory=list)  # after the fit, in the order of the parts
+    # arguments must_link and cannot_link of `fit`
+    links: dict[str, Any] = field(default_factory=dict)
     label_share: float | None = None
 
     @property
     def classes(self) -> list[str]:
+        """Sorted classes of the given labels."""
         return [] if self.given is None else sorted({v for v in self.given if v is not None})
 
     @property
     def n_labelled(self) -> int:
+        """Number of labelled samples."""
         return 0 if self.given is None else sum(label is not None for label in self.given)
 
 
 @dataclass
 class Fitted:
-    """A model, the method's name, why it was chosen, and the seconds that it took.
+    """A fitted model, its method, the reason for the method, and the duration.
 
-    ``computing`` leaves out what the machine did for others meanwhile.
+    ``seconds`` is the elapsed time. ``computing`` is the processor time, if that is less.
     """
 
     model: Any
@@ -73,13 +77,14 @@ class Fitted:
 
 
 def read_task(asked: Asked, bar: Bar) -> Task:
-    """Read the data and decide which labels count."""
+    """Return the data of a command, with the labels that a model may use."""
     began = time.perf_counter()
     reading, share = dict(asked.reading), asked.label_share
     undecided = "rgb" in reading and reading["rgb"] is None
     method = METHODS.get(asked.method)
     if method is not None and method.square and reading.get("scale", "auto") == "auto":
-        reading["scale"] = "none"  # scaled rows would not be symmetric
+        # scaling the rows of a similarity matrix would make it asymmetric
+        reading["scale"] = "none"
     reading["rgb"] = bool(reading.get("rgb"))
     settings = reading.pop("settings", {})
     samples = read_samples(asked.data, step=bar.step, **reading)
@@ -104,7 +109,10 @@ def read_task(asked: Asked, bar: Bar) -> Task:
 
 
 def know(task: Task, asked: Asked) -> int | str | None:
-    """Add the parts of --known and --seed-words to the settings; return -k or their number."""
+    """Add the parts of --known and --seed-words to the task.
+
+    Return the value of -k. Without labels and -k, it is the number of these parts.
+    """
     samples = task.samples
     if asked.links is not None:
         _read_links(task, asked.links)
@@ -131,7 +139,7 @@ def know(task: Task, asked: Asked) -> int | str | None:
 
 
 def _read_links(task: Task, path: Path) -> None:
-    """Add the pairs of --links to the task."""
+    """Add the linked pairs of samples in the --links file to the task."""
     samples = task.samples
     if samples.unjoinable:
         raise ValueError(f"{path}: ids cannot be matched: {samples.unjoinable}")
@@ -143,7 +151,10 @@ def _read_links(task: Task, path: Path) -> None:
 
 
 def n_clusters(task: Task, asked: Asked, bar: Bar, *, k: int | str | None) -> int:
-    """Return -k or the number of classes; "auto" chooses by hidden entries."""
+    """Return the number of clusters: -k, or the number of classes.
+
+    With "-k auto", it is chosen by the error at hidden entries.
+    """
     if isinstance(k, str):
         from partwise.apps.cli.choose import auto_k
 
@@ -164,7 +175,7 @@ def n_clusters(task: Task, asked: Asked, bar: Bar, *, k: int | str | None) -> in
 
 
 def find_method(name: str) -> Method:
-    """Return the method of that name, or raise an error that lists all names."""
+    """Return the method with this name, or raise an error that lists all names."""
     if name not in METHODS:
         raise ValueError(f"Unknown method {name!r}. Choose one of: auto, {', '.join(METHODS)}.")
     return METHODS[name]
@@ -182,7 +193,8 @@ def build(task: Task, name: str, asked: Asked, k: int, **other: int | None) -> t
     if name == "auto" and task.links:
         name, reason = "gnmf", "gnmf: links between samples are kept by clusters of their codes."
     if name == "auto":
-        # parts of a class belong to the methods that have them
+        # A classifier has no parts per class and no named parts, so it is not chosen if these are
+        # set.
         whole = task.settings.get("components_per_class") is None and not task.part_names
         choice = choose(found, k if whole else found.n_samples + 1)
         name, reason = choice.method, choice.reason
@@ -200,12 +212,12 @@ def build(task: Task, name: str, asked: Asked, k: int, **other: int | None) -> t
 
 
 def _able(what: str, *, value: bool = True) -> str:
-    """Return the names of the methods with this property."""
+    """Return the names of the methods that have a property, separated by commas."""
     return ", ".join(m.name for m in METHODS.values() if bool(getattr(m, what)) is value)
 
 
 def _check_method(task: Task, method: Method, lowest: float) -> None:
-    """Raise ValueError if the method cannot take the data."""
+    """Raise ValueError if the method cannot use this data."""
     samples, option = task.samples, f"--method {method.name}"
     if task.links and not method.links:
         raise ValueError(f"{option} does not support --links; {_able('links')} do.")
@@ -225,17 +237,17 @@ def _check_method(task: Task, method: Method, lowest: float) -> None:
 
 
 def _n_parts(task: Task, method: Method, k: int) -> int | None:
-    """Return the number of parts without --parts; a classifier chooses it by itself."""
+    """Return the default number of parts; None for a classifier, which chooses it."""
     if method.names:
         return None
     per_class = task.settings.get("components_per_class")
     if per_class or method.settings.get("class_reg") or method.estimator == "CDNMF":
-        return int(per_class or 1) * max(k, len(task.classes))  # every class has a part
+        return int(per_class or 1) * max(k, len(task.classes))  # every class needs a part
     return max(k, len(task.part_names))
 
 
 def _with_settings(model: Any, name: str, settings: dict[str, Any]) -> Any:
-    """Apply the parameters of --set."""
+    """Return the model with the parameters that the user set with --set."""
     known = model.get_params(deep=False)
     for key in settings:
         if key not in known and key in ("fixed_components", "seed_components"):
@@ -253,7 +265,7 @@ def _with_settings(model: Any, name: str, settings: dict[str, Any]) -> Any:
 
 @contextmanager
 def as_notes(notes: list[str]) -> Iterator[None]:
-    """Turn warnings of the library into notes, each once."""
+    """Collect the warnings of the library as notes, each only once."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -266,10 +278,13 @@ def as_notes(notes: list[str]) -> Iterator[None]:
 
 
 def beside(model: Any, samples: Samples) -> dict[str, Any]:
-    """Return the second view if the model uses one; raise an error if it does not."""
+    """Return the embeddings as argument of `fit` if there are any.
+
+    Raise an error if the model cannot combine them with the data.
+    """
     if samples.also is None:
         return {}
-    if not hasattr(model, "relabel"):  # only classifiers have it
+    if not hasattr(model, "relabel"):  # only classifiers have this method
         raise ValueError(
             f"{type(model).__name__} cannot combine embeddings with the data. Use "
             "--embeddings-only to use the embeddings alone, or --method classify (with labels) to "
@@ -279,10 +294,10 @@ def beside(model: Any, samples: Samples) -> dict[str, Any]:
 
 
 def fit(task: Task, model: Any, name: str, reason: str, bar: Bar) -> Fitted:
-    """Fit a model to the samples and the labels that it may see."""
+    """Return the model fitted to the data of a command."""
     began, used = time.perf_counter(), time.process_time()
     done = bar.watch(model, f"fitting {name}")
-    if hasattr(model, "relabel"):  # a classifier, which has no iterations to count
+    if hasattr(model, "relabel"):  # a classifier has no iterations to show
         seconds, memory = classifier_cost(task.samples.X)
         bar.start(f"fitting {name}", seconds=seconds)
         if seconds >= LONG:
@@ -298,16 +313,17 @@ def fit(task: Task, model: Any, name: str, reason: str, bar: Bar) -> Fitted:
     _find_topics(task, model)
     with as_notes(task.notes):
         _regroup(task, model)
-    if not hasattr(model, "predict_proba"):  # a classifier's parts are not for looking at alone
+    if not hasattr(model, "predict_proba"):  # a classifier's parts are not results by themselves
         task.notes += same_parts(getattr(model, "components_", None))
     seconds, computing = time.perf_counter() - began, time.process_time() - used
     return Fitted(model, name, reason, seconds, min(seconds, computing))
 
 
 def classifier_cost(X: Any) -> tuple[float, float]:
-    """Return roughly the seconds on two cores and the bytes that `PartsClassifier` takes.
+    """Return approximate seconds (two cores) and bytes of a `PartsClassifier` fit.
 
-    Fits of up to 20,000 images, 100,000 texts and 200,000 rows of a table gave these constants.
+    The constants were estimated from fits of up to 20,000 images, 100,000 texts and 200,000 rows of
+    a table.
     """
     n, p = X.shape
     if hasattr(X, "nnz"):
@@ -316,10 +332,10 @@ def classifier_cost(X: Any) -> tuple[float, float]:
 
 
 def _find_topics(task: Task, model: Any) -> None:
-    """Give each topic's name to the part that has most of it now.
+    """Assign the name of each seed topic to the part that is most similar to it now.
 
-    A topic is only a start, so another part may have its words after the fit. Parts without a topic
-    are named ""; known parts come first and stay in place.
+    A seed topic is only an initial value, so after the fit its words may be in another part. Parts
+    without a topic get the name "". Known parts come first and keep their position.
     """
     seeds = task.settings.get("seed_components")
     if seeds is None:
@@ -339,7 +355,7 @@ def _find_topics(task: Task, model: Any) -> None:
 
 
 def same_parts(H: Any) -> list[str]:
-    """Return a note if two parts are nearly equal, as happens with too many parts."""
+    """Return a note if two parts are nearly equal, which happens with too many parts."""
     if H is None or len(H) < 2:
         return []
     H = np.asarray(H, dtype=np.float64)
@@ -358,11 +374,12 @@ def same_parts(H: Any) -> list[str]:
 
 
 def _regroup(task: Task, model: Any) -> None:
-    """Cluster texts by the proportions of their parts; return also the number of shared parts.
+    """Cluster texts by the proportions of their part weights, and number the clusters.
 
     Part weights of short texts are small, and k-means groups most of them near zero. On 1,300 texts
-    of 8 words from BBC news, this reduces the largest of 5 clusters from 931 to 560 texts and adds
-    12 points of accuracy. On whole articles nothing changes.
+    of 8 words from BBC news, proportions reduce the largest of 5 clusters from 931 to 560 texts and
+    add 12 points of accuracy. For whole articles nothing changes. Without labels, clusters have the
+    numbers or names of parts.
     """
     found = getattr(model, "clustering_", None)
     if found is None:
@@ -389,7 +406,7 @@ def _regroup(task: Task, model: Any) -> None:
 
 
 def _by_parts(names: list[str], model: Any) -> Clustering:
-    """Return a cluster per part: the samples in which it is the largest."""
+    """Return one cluster per part, with the samples in which this part is the largest."""
     V = np.asarray(model.embedding_)
     k = V.shape[1]
     every = np.array([names[j] if names[j:] and names[j] else f"part {j + 1}" for j in range(k)])
@@ -401,10 +418,11 @@ def _by_parts(names: list[str], model: Any) -> Clustering:
 def scores(
     truth: Any, given: Any, clusters: Any, names: Sequence[str] = ()
 ) -> dict[str, Any] | None:
-    """Compare predictions with the labels that the model has not seen; None if there are none.
+    """Return scores of predictions on labels that the model has not used.
 
-    ``accuracy`` is there if classes were predicted, or if ``names`` of parts are classes;
-    ``matched_accuracy`` matches clusters to classes one to one, after the fact.
+    The result is None if there are no such labels. ``accuracy`` is included if classes were
+    predicted, or if ``names`` of parts are classes. ``matched_accuracy`` matches clusters to
+    classes one to one, using the true classes.
     """
     if truth is None:
         return None
