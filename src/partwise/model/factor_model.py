@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from partwise.backends import DataMatrix, arrays
 from partwise.backends.arrays import Array, cast, entrywise, namespace, ratio, spread
 from partwise.backends.mixed_rows import MixedData
-from partwise.model.losses import Half, Loss, Seen, WeighedSamples
+from partwise.model.losses import Half, LastPass, Loss
 from partwise.model.maps import MixedRows, SharedRows, Smoothing
 from partwise.model.subproblems import LEAST_MISFIT, Model, Subproblem
 from partwise.model.terms import Place, Price, Term, UnitLength
@@ -100,8 +100,7 @@ class FactorModel(Model):
             for term in terms:
                 self.add_term(side, term)
         self.constant, self.size = loss.constants(data, self.weights)
-        samples = WeighedSamples(data, self.weights, self.rows, counts)
-        self.seen = Seen(self.R, self.d, self.S, self.constant, samples, mixing)
+        self.mixing, self.counts, self.last = mixing, counts, LastPass()
         self.eps = float(np.finfo(data.dtype).eps)
         self.least = LEAST_MISFIT[loss.kind]
         # Value below which the objective must be summed without cancellation. Sums over X have
@@ -215,7 +214,7 @@ class FactorModel(Model):
             elif self.terms[other]:
                 others = partial(self.penalty, other, Z, U)
             halves.append(Half(terms, others, self.sweeps[side], free))
-        subs = self.loss.subproblems(self.seen, side, points, halves)
+        subs = self.loss.subproblems(self, side, points, halves)
         for sub in subs:
             sub.project = self.project.get(side)
             sub.held = self.held.known if side == "U" and self.held is not None else None
@@ -229,7 +228,7 @@ class FactorModel(Model):
 
     def value(self, Z: Array, U: Array) -> float:
         """Return the objective."""
-        value = self.loss.value(self.seen, Z, U)
+        value = self.loss.value(self, Z, U)
         if not (self.terms["V"] or self.terms["U"]):
             return value
         scaled = Z * self.lengths(U) if self.unit else Z
@@ -248,8 +247,8 @@ class FactorModel(Model):
             length = self.lengths(U)
             length = namespace(length).where(length > 0, length, 1.0)
             moved = Z * length, self.held.project(U / length)
-        if self.seen.last.at(Z, U) is not None:
-            self.seen.last.rescale((Z, U), moved, self.lengths(U))
+        if self.last.at(Z, U) is not None:
+            self.last.rescale((Z, U), moved, self.lengths(U))
         return moved
 
     def feasible(self, Z: Array, U: Array) -> tuple[Array, Array]:
@@ -298,7 +297,7 @@ class FactorModel(Model):
         if self.weights is None or self.d is None:
             return mean
         sums = self.data.mean_rows(self.rows, V * arrays.cast(self.weights, V.dtype)[:, None])
-        weighted = sums * ratio(self.seen.samples.counts, self.d)[:, None]
+        weighted = sums * ratio(self.counts, self.d)[:, None]
         return namespace(mean).where(self.d[:, None] > 0, weighted, mean)
 
     def expand(self, Z: Array) -> Array:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from partwise.backends import DataMatrix, arrays
 from partwise.backends.arrays import Array, namespace
-from partwise.model.losses import Frobenius, Half, Seen, WeighedSamples
+from partwise.model.losses import Frobenius, Half
 from partwise.model.subproblems import Quadratic
+
+if TYPE_CHECKING:
+    from partwise.model.factor_model import FactorModel as Model
 
 #: ε as a fraction of the mean norm of a sample.
 SMOOTH = 1e-3
@@ -59,7 +62,7 @@ class RowLengths(Frobenius):
         self._last: tuple[Array, Array] | None = None
 
     def constants(self, data: DataMatrix, weights: Array | None) -> tuple[float, float]:
-        squares = data.row_sq_norms()
+        self.squares = squares = data.row_sq_norms()
         if self.given is None:
             self.epsilon = SMOOTH * float(namespace(squares).sqrt(squares).mean()) or 1.0
         return super().constants(data, weights)[0], self._total(squares, weights)
@@ -67,68 +70,74 @@ class RowLengths(Frobenius):
     def exact(self, data: DataMatrix, weights: Array | None, V: Array, B: Array) -> float:
         return self._total(data.row_sq_residuals(V, B), weights)
 
-    def value(self, seen: Seen, Z: Array, U: Array) -> float:
-        B = seen.S(U)
-        who = seen.samples
-        squares = self._squares(who, who.expand(Z), self._product(seen, U, B), B)
-        return self._total(squares, who.weights)
+    def value(self, model: Model, Z: Array, U: Array) -> float:
+        B = model.S(U)
+        squares = self._squares(model, model.expand(Z), self._product(model, U, B), B)
+        return self._total(squares, model.weights)
 
     def subproblems(
-        self, seen: Seen, side: str, points: Sequence[tuple[Array, Array]], halves: Sequence[Half]
+        self, model: Model, side: str, points: Sequence[tuple[Array, Array]], halves: Sequence[Half]
     ) -> list[Quadratic]:
         return [
-            (self._codes if side == "V" else self._basis)(seen, Z, U, half)
+            (self._codes if side == "V" else self._basis)(model, Z, U, half)
             for (Z, U), half in zip(points, halves, strict=True)
         ]
 
-    def _codes(self, seen: Seen, Z: Array, U: Array, half: Half) -> Reweighted:
-        B, who = seen.S(U), seen.samples
-        product = self._product(seen, U, B)
-        weights = self._weights(who, who.expand(Z), product, B)
+    def _codes(self, model: Model, Z: Array, U: Array, half: Half) -> Reweighted:
+        B = model.S(U)
+        product = self._product(model, U, B)
+        weights = self._weights(model, model.expand(Z), product, B)
 
         def evaluate(Z: Array) -> float:
-            return self._total(self._squares(who, who.expand(Z), product, B), who.weights)
+            return self._total(self._squares(model, model.expand(Z), product, B), model.weights)
 
-        d = who.reduce(weights[:, None])[:, 0]
-        C = who.reduce(weights[:, None] * product)
-        rest = (d, half.terms, seen.constant, half.others, half.sweeps)
+        d = _summed(model, weights[:, None])[:, 0]
+        C = _summed(model, weights[:, None] * product)
+        rest = (d, half.terms, model.constant, half.others, half.sweeps)
         return Reweighted(C, B.T @ B, *rest, evaluate=evaluate)
 
-    def _basis(self, seen: Seen, Z: Array, U: Array, half: Half) -> Reweighted:
-        B, who = seen.S(U), seen.samples
-        V = who.expand(Z)
-        weights = self._weights(who, V, self._product(seen, U, B), B)
-        F = seen.S(V)
+    def _basis(self, model: Model, Z: Array, U: Array, half: Half) -> Reweighted:
+        B = model.S(U)
+        V = model.expand(Z)
+        weights = self._weights(model, V, self._product(model, U, B), B)
+        F = model.S(V)
         heavy = F * weights[:, None]
 
         def evaluate(U: Array) -> float:
-            return self.value(seen, Z, U)
+            return self.value(model, Z, U)
 
-        C = who.data.tdot(heavy)
-        rest = (None, half.terms, seen.constant, half.others, half.sweeps)
+        C = model.data.tdot(heavy)
+        rest = (None, half.terms, model.constant, half.others, half.sweeps)
         return Reweighted(C, F.T @ heavy, *rest, evaluate=evaluate)
 
-    def _product(self, seen: Seen, U: Array, B: Array) -> Array:
+    def _product(self, model: Model, U: Array, B: Array) -> Array:
         """Return the product X B; it is computed once for each U."""
         if self._last is None or self._last[0] is not U:
-            self._last = U, seen.samples.data.dot(B)
+            self._last = U, model.data.dot(B)
         return self._last[1]
 
-    def _squares(self, who: WeighedSamples, V: Array, product: Array, B: Array) -> Array:
+    def _squares(self, model: Model, V: Array, product: Array, B: Array) -> Array:
         """Return ‖x_i - B v_i‖² in float64, by entries if X B loses too many digits."""
-        if arrays.numpy_dtype(V.dtype).itemsize < 8 and who.data.density == 1:
-            return who.data.row_sq_residuals(V, B)
+        if arrays.numpy_dtype(V.dtype).itemsize < 8 and model.data.density == 1:
+            return model.data.row_sq_residuals(V, B)
         V, product, G = (arrays.float64(a) for a in (V, product, B.T @ B))
-        found = who.squares + ((V @ G - 2 * product) * V).mean(axis=1) * float(V.shape[1])
+        found = self.squares + ((V @ G - 2 * product) * V).mean(axis=1) * float(V.shape[1])
         return namespace(found).maximum(found, 0)
 
-    def _weights(self, who: WeighedSamples, V: Array, product: Array, B: Array) -> Array:
+    def _weights(self, model: Model, V: Array, product: Array, B: Array) -> Array:
         """Return the weight of each sample in the Frobenius problem."""
-        squares = self._squares(who, V, product, B)
+        squares = self._squares(model, V, product, B)
         lengths = namespace(squares).sqrt(squares + self.epsilon**2)
-        weights = 1.0 / lengths if who.weights is None else who.weights / lengths
-        return arrays.cast(weights, who.data.dtype)
+        weights = 1.0 / lengths if model.weights is None else model.weights / lengths
+        return arrays.cast(weights, model.data.dtype)
 
     def _total(self, squares: Array, weights: Array | None) -> float:
         lengths = namespace(squares).sqrt(squares + self.epsilon**2)
         return float(lengths.sum() if weights is None else lengths @ weights)
+
+
+def _summed(model: Model, V: Array) -> Array:
+    """Return the sums over the samples that share a row of Z."""
+    if model.counts is None:
+        return V
+    return model.data.mean_rows(model.rows, V) * model.counts[:, None]

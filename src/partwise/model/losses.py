@@ -1,15 +1,16 @@
 """Losses between X and Y = V S Uᵀ, and the subproblems that they lead to.
 
-A loss makes the subproblem for one factor from products of X with the other factor. `Seen` contains
-all data that a loss uses. With B = U S and F = V S, Y = V Bᵀ = F Uᵀ.
+A loss makes the subproblem for one factor from products of X with the other factor. Of a
+`FactorModel` it uses the data R with row weights d, the smoothing S and the last pass over X. With
+B = U S and F = V S, Y = V Bᵀ = F Uᵀ.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from partwise.backends import DataMatrix
 from partwise.backends.arrays import (
@@ -22,8 +23,6 @@ from partwise.backends.arrays import (
     ratio,
     spread,
 )
-from partwise.backends.threads import cached_property
-from partwise.model.maps import Smoothing
 from partwise.model.subproblems import (
     Divergence,
     Filled,
@@ -34,6 +33,9 @@ from partwise.model.subproblems import (
     Subproblem,
 )
 from partwise.model.terms import Term
+
+if TYPE_CHECKING:
+    from partwise.model.factor_model import FactorModel as Model
 
 
 class Pass(NamedTuple):
@@ -88,62 +90,6 @@ class LastPass:
             lengths = spread(lengths, product)
             product = ratio(product, lengths) if last.side == "V" else product * lengths
         self.keep(*new, last.total, product, last.side)
-
-
-@dataclass
-class WeighedSamples:
-    """Samples X, weights γ and map A, for losses that reweight samples.
-
-    ``rows`` is A, or None for the identity; ``counts`` is Aᵀ1 in the array type of Z.
-    """
-
-    data: DataMatrix
-    weights: Array | None = None
-    rows: Any = None
-    counts: Array | None = None
-
-    @cached_property
-    def squares(self) -> Array:
-        """Squared norm ‖x_i‖² of each sample."""
-        return self.data.row_sq_norms()
-
-    def expand(self, Z: Array) -> Array:
-        """Return A Z."""
-        return Z if self.rows is None else self.data.expand_rows(self.rows, Z)
-
-    def reduce(self, V: Array) -> Array:
-        """Return AᵀV."""
-        if self.counts is None:
-            return V
-        return self.data.mean_rows(self.rows, V) * self.counts[:, None]
-
-
-@dataclass
-class Seen:
-    """The data of a problem that a loss uses.
-
-    Attributes
-    ----------
-    R : DataMatrix
-        The data AᵀΓX, in which samples are weighted, and samples that share a row of Z are summed.
-    d : (n,) array or None
-        The weight of each row of R; None means ones.
-    S : Smoothing
-    constant : float
-        The part of the loss that depends on X alone.
-    mixing : matrix or None
-        M = AᵀΓA if it is not diag(d), because samples mix the rows of several classes.
-    samples : Samples
-    last : LastPass
-    """
-
-    R: DataMatrix
-    d: Array | None
-    S: Smoothing
-    constant: float
-    samples: WeighedSamples
-    mixing: Any = None
-    last: LastPass = field(default_factory=LastPass)
 
 
 @dataclass(frozen=True)
@@ -203,19 +149,19 @@ class Loss(ABC):
         return None
 
     @abstractmethod
-    def value(self, seen: Seen, Z: Array, U: Array) -> float:
+    def value(self, model: Model, Z: Array, U: Array) -> float:
         """Return the loss at (Z, U)."""
 
     def subproblems(
-        self, seen: Seen, side: str, points: Sequence[tuple[Array, Array]], halves: Sequence[Half]
+        self, model: Model, side: str, points: Sequence[tuple[Array, Array]], halves: Sequence[Half]
     ) -> Sequence[Subproblem]:
         """Return the subproblems of several starts for one factor with the other factor fixed."""
         pairs = zip(points, halves, strict=True)
-        return [self.subproblem(seen, side, Z, U, half) for (Z, U), half in pairs]
+        return [self.subproblem(model, side, Z, U, half) for (Z, U), half in pairs]
 
-    def subproblem(self, seen: Seen, side: str, Z: Array, U: Array, half: Half) -> Subproblem:
+    def subproblem(self, model: Model, side: str, Z: Array, U: Array, half: Half) -> Subproblem:
         """Return the subproblem of one start."""
-        return self.subproblems(seen, side, [(Z, U)], [half])[0]
+        return self.subproblems(model, side, [(Z, U)], [half])[0]
 
 
 def beta_of(beta_loss: str | float) -> float:
@@ -257,54 +203,54 @@ class Frobenius(Loss):
             return 0.5 * data.total_squares(V, B)
         return 0.5 * _total(data.row_sq_residuals(V, B), weights)
 
-    def value(self, seen: Seen, Z: Array, U: Array) -> float:
+    def value(self, model: Model, Z: Array, U: Array) -> float:
         """Return the loss, and store its product with X for a following update of V."""
-        if seen.R.lack is not None or seen.mixing is not None:
-            return self.subproblems(seen, "U", [(Z, U)], [Half()])[0].value(U)
-        sub = self.subproblems(seen, "V", [(Z, U)], [Half()])[0]
+        if model.R.lack is not None or model.mixing is not None:
+            return self.subproblems(model, "U", [(Z, U)], [Half()])[0].value(U)
+        sub = self.subproblems(model, "V", [(Z, U)], [Half()])[0]
         value = sub.value(Z)
-        seen.last.keep(Z, U, value, sub.C)
+        model.last.keep(Z, U, value, sub.C)
         return value
 
     def subproblems(
-        self, seen: Seen, side: str, points: Sequence[tuple[Array, Array]], halves: Sequence[Half]
+        self, model: Model, side: str, points: Sequence[tuple[Array, Array]], halves: Sequence[Half]
     ) -> list[Quadratic]:
         """Return the subproblems of several starts from one product with X."""
         turned = side == "V"
         fixed = [pair[turned] for pair in points]
-        if seen.S.delta:
-            fixed = [seen.S(F) for F in fixed]
-        heavy = not turned and seen.d is not None
-        Gs = [_heavy_gram(seen, F) if heavy else gram(F) for F in fixed]
+        if model.S.delta:
+            fixed = [model.S(F) for F in fixed]
+        heavy = not turned and model.d is not None
+        Gs = [_heavy_gram(model, F) if heavy else gram(F) for F in fixed]
         rest: list[dict[str, Any]] = [
             {
-                "d": seen.d if turned else None,
+                "d": model.d if turned else None,
                 "terms": half.terms,
-                "constant": seen.constant,
+                "constant": model.constant,
                 "others": half.others,
                 "sweeps": half.sweeps,
             }
             for half in halves
         ]
-        if seen.R.lack is not None:
+        if model.R.lack is not None:
             made = zip(fixed, Gs, points, rest, strict=True)
-            gaps: Any = seen.R.half  # type: ignore[attr-defined]
+            gaps: Any = model.R.half  # type: ignore[attr-defined]
             return [Filled(gaps(side, F, at[not turned]), G, **kw) for F, G, at, kw in made]
-        product = seen.R.dot if turned else seen.R.tdot
+        product = model.R.dot if turned else model.R.tdot
         if len(points) > 1:
             Cs = column_blocks(product(joined(*fixed)), [F.shape[1] for F in fixed])
         else:
-            Cs = seen.last.taken(*points[0], side) or [product(fixed[0])]
-        if turned and seen.mixing is not None:
+            Cs = model.last.taken(*points[0], side) or [product(fixed[0])]
+        if turned and model.mixing is not None:
             mixed = zip(Cs, Gs, points, rest, strict=True)
-            return [Mixed(C, G, seen.mixing, at[0], **kw) for C, G, at, kw in mixed]
+            return [Mixed(C, G, model.mixing, at[0], **kw) for C, G, at, kw in mixed]
         return [self.kinds[side](C, G, **kw) for C, G, kw in zip(Cs, Gs, rest, strict=True)]
 
 
-def _heavy_gram(seen: Seen, F: Array) -> Array:
+def _heavy_gram(model: Model, F: Array) -> Array:
     """Return Fᵀ diag(d) F, or FᵀMF if samples mix the rows of several classes."""
-    assert seen.d is not None
-    return F.T @ (F * seen.d[:, None] if seen.mixing is None else seen.mixing @ F)
+    assert model.d is not None
+    return F.T @ (F * model.d[:, None] if model.mixing is None else model.mixing @ F)
 
 
 class SignedFrobenius(Frobenius):
@@ -329,41 +275,41 @@ class KullbackLeibler(Loss):
         rows = data.row_divergences(V, B)
         return None if rows is None else _total(rows, weights)
 
-    def value(self, seen: Seen, Z: Array, U: Array, side: str = "V") -> float:
+    def value(self, model: Model, Z: Array, U: Array, side: str = "V") -> float:
         """Return the loss; store the product of the same pass for an update of ``side``."""
-        last = seen.last.at(Z, U)
-        both = seen.R.kl_tdot_log(seen.S(Z), U) if last is None and side == "U" else None
+        last = model.last.at(Z, U)
+        both = model.R.kl_tdot_log(model.S(Z), U) if last is None and side == "U" else None
         if both is not None:
-            last = seen.last.keep(Z, U, both[1], both[0], "U")
+            last = model.last.keep(Z, U, both[1], both[0], "U")
         elif last is None:
-            product, xlogy = seen.R.kl_dot(Z, seen.S(U))
-            last = seen.last.keep(Z, U, float(xlogy.sum()), product)
-        if seen.R.lack is None:
-            sum_y = float(column_sums64(Z, seen.d) @ column_sums64(seen.S(U)))
+            product, xlogy = model.R.kl_dot(Z, model.S(U))
+            last = model.last.keep(Z, U, float(xlogy.sum()), product)
+        if model.R.lack is None:
+            sum_y = float(column_sums64(Z, model.d) @ column_sums64(model.S(U)))
         else:
-            sum_y = dot64(U if side == "V" else Z, self._seen_sums(seen, side, Z, U))
-        return seen.constant + sum_y - last.total
+            sum_y = dot64(U if side == "V" else Z, self._seen_sums(model, side, Z, U))
+        return model.constant + sum_y - last.total
 
-    def _seen_sums(self, seen: Seen, side: str, Z: Array, U: Array) -> Array:
+    def _seen_sums(self, model: Model, side: str, Z: Array, U: Array) -> Array:
         """Return w B or wᵀF, the linear cost of factor ``side`` for an incomplete X."""
-        lack = seen.R.lack
+        lack = model.R.lack
         assert lack is not None
         other, factor = ("U", Z) if side == "V" else ("V", U)
-        sums: Array = lack.sums(other, factor, seen.S(factor))
+        sums: Array = lack.sums(other, factor, model.S(factor))
         return sums
 
-    def subproblem(self, seen: Seen, side: str, Z: Array, U: Array, half: Half) -> Divergence:
-        R, codes = seen.R, side == "V"
-        fixed = seen.S(U if codes else Z)  # B in the subproblem for Z, F in that for U
-        d = seen.d if codes else None
-        sums = (fixed.sum(axis=0) if codes or seen.d is None else seen.d @ fixed)[None, :]
+    def subproblem(self, model: Model, side: str, Z: Array, U: Array, half: Half) -> Divergence:
+        R, codes = model.R, side == "V"
+        fixed = model.S(U if codes else Z)  # B in the subproblem for Z, F in that for U
+        d = model.d if codes else None
+        sums = (fixed.sum(axis=0) if codes or model.d is None else model.d @ fixed)[None, :]
         if R.lack is not None:
-            cost = self._seen_sums(seen, "U" if codes else "V", Z, U)
+            cost = self._seen_sums(model, "U" if codes else "V", Z, U)
         else:
             cost = sums if d is None else d[:, None] * sums
 
         def product() -> Array:
-            found: Array | None = seen.last.product(Z, U, side)
+            found: Array | None = model.last.product(Z, U, side)
             if found is not None:
                 return found
             return R.kl_dot(Z, fixed)[0] if codes else R.kl_tdot(fixed, U)
@@ -375,14 +321,14 @@ class KullbackLeibler(Loss):
             left, right = pair(factor)
             new, xlogy = R.kl_newton(left, right, cost, ridge, sweeps, rough, transposed=not codes)
             if not codes:
-                seen.last.keep(Z, new, float(xlogy.sum()), None)
+                model.last.keep(Z, new, float(xlogy.sum()), None)
             return new
 
         def curvature(factor: Array) -> Array:
             return R.kl_curvature(*pair(factor), transposed=not codes)
 
         def evaluate(factor: Array) -> float:
-            return self.value(seen, factor, U, "U") if codes else self.value(seen, Z, factor)
+            return self.value(model, factor, U, "U") if codes else self.value(model, Z, factor)
 
         able = side in R.newton_sides and (codes or half.free)
         curved = side in R.curved
@@ -411,23 +357,23 @@ class Beta(Loss):
         # The loss of a good fit is about ½ Σ (x - y)² y^(β-2).
         return 0.0, 0.5 * _total(data.row_powers(self.beta), weights)
 
-    def value(self, seen: Seen, Z: Array, U: Array) -> float:
-        last = seen.last.at(Z, U)
+    def value(self, model: Model, Z: Array, U: Array) -> float:
+        last = model.last.at(Z, U)
         if last is None:
-            num, den, rows = seen.R.beta_dot(Z, U, self.beta)
-            last = seen.last.keep(Z, U, float(rows.sum()), (num, den))
+            num, den, rows = model.R.beta_dot(Z, U, self.beta)
+            last = model.last.keep(Z, U, float(rows.sum()), (num, den))
         return last.total
 
-    def subproblem(self, seen: Seen, side: str, Z: Array, U: Array, half: Half) -> Divergence:
+    def subproblem(self, model: Model, side: str, Z: Array, U: Array, half: Half) -> Divergence:
         codes = side == "V"
-        found = seen.last.product(Z, U, "V") if codes else None
+        found = model.last.product(Z, U, "V") if codes else None
         if found is None:
-            pass_over = seen.R.beta_dot if codes else seen.R.beta_tdot
+            pass_over = model.R.beta_dot if codes else model.R.beta_tdot
             found = pass_over(Z, U, self.beta)[:2]
         num, den = found
 
         def evaluate(factor: Array) -> float:
-            return self.value(seen, factor, U) if codes else self.value(seen, Z, factor)
+            return self.value(model, factor, U) if codes else self.value(model, Z, factor)
 
         return Divergence(
             lambda: num,

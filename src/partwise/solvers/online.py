@@ -328,7 +328,7 @@ class Online:
     def _value(self, model: FactorModel, V: AnyArray) -> float:
         """Return the objective of a batch, from products that the update of U also needs."""
         if isinstance(self.loss, KullbackLeibler):
-            self.loss.value(model.seen, V, self.U, "U")
+            self.loss.value(model, V, self.U, "U")
         penalty = sum(term.value(self.U) for term in self.terms_U(len(V)))
         return model.value(V, self.U) + penalty
 
