@@ -581,7 +581,7 @@ class Passes:
 
     @property
     def solution(self) -> Solution:
-        """The current part weights, parts and history."""
+        """Current part weights, parts and history of objectives."""
         return Solution(self.V, self.online.U, self.history, self.n_iter, self.converged)
 
     def _enough(self, before: AnyArray, cost: float, size: int) -> str:

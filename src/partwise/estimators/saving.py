@@ -21,7 +21,7 @@ _REGISTERED: dict[str, type] = {}
 
 
 def register(model: Class) -> Class:
-    """Let model files name an estimator of your own; also usable as a decorator.
+    """Allow model files to contain an estimator of your own; also a decorator.
 
     A file contains no code, only the name of a class. `load` searches the estimators of this
     package and those that were registered in the same process, so import your module before you

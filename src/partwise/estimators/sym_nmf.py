@@ -146,7 +146,7 @@ class SymNMF(LoopParameters, GroupedFactorizer):
     def _publish(
         self, spec: Description, checked: Checked, model: Symmetric, solution: Solution
     ) -> None:
-        """Set the fitted attributes."""
+        """Set the fitted attributes of the estimator, in the units of S."""
         V, value, factor = solution.Z, solution.history[-1], checked.factor
         residual = model.residual(V, value, spec.tol)
         V = (V * np.sqrt(factor)).astype(model.S.dtype)

@@ -35,8 +35,8 @@ class GroupProbabilities:
     Here f are the `features` of a sample's part weights.
     """
 
-    weights: NDArray[np.float64]  # (2k, classes)
-    intercept: NDArray[np.float64]  # (classes,)
+    weights: NDArray[np.float64]  # shape (2k, n_classes)
+    intercept: NDArray[np.float64]  # shape (n_classes,)
 
     def check(self) -> None:
         """Raise ValueError if loaded arrays are not a classifier of two or more classes."""
@@ -265,7 +265,7 @@ class Groups:
         return doubts(rows[fair], held[fair], codes[fair], labels.classes)
 
     def names(self, V: Any) -> NDArray[Any]:
-        """Return the class or cluster of each training sample; labelled samples keep their label.
+        """Return the class or cluster of each training sample; given labels are kept.
 
         If a label is a probability, this is the class with the largest product of the given and the
         predicted probability.
@@ -278,7 +278,7 @@ class Groups:
         return np.where(self.labels.mask, given, self.clustering(V).labels)
 
     def confidence(self, V: Any) -> NDArray[np.float64]:
-        """Return the confidence of `names` in [0, 1], also for labelled samples."""
+        """Return the confidence of each label that `names` returns, in [0, 1]."""
         if not self.decides:
             return self.clustering(V).confidence(to_numpy(V))
         P = self.decision(V).probabilities(self._alike(V))
@@ -293,7 +293,7 @@ class Groups:
         return np.asarray(self.labels.classes[best])
 
     def predict_confidence(self, V: Any, new: Any) -> NDArray[np.float64]:
-        """Return the confidence of `predict` in [0, 1]."""
+        """Return the confidence of each prediction of `predict`, in [0, 1]."""
         if not self.decides:
             return self.clustering(V).confidence(to_numpy(new))
         P = self.decision(V).probabilities(new)

@@ -22,7 +22,7 @@ PIECE = 1_000_000
 class HeldOut:
     """The entries of X that `hold_out` hid from a fit.
 
-    For a Dask array, all of these are Dask arrays, computed chunk by chunk.
+    If X is a Dask array, all attributes are Dask arrays, computed chunk by chunk.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class HeldOut:
         return int(count), float(total)  # computes the sums of Dask arrays
 
     def _losses(self, V: Any, H: AnyArray, least: float | None) -> list[tuple[float, float]]:
-        """Return the sums of `_loss` for each block of rows."""
+        """Return the sum of losses and the sum of weights for each block of rows."""
         entries = (self.rows, self.columns, self.values, self.weights)
         if not hasattr(self.X, "to_delayed"):
             return [_loss(0, entries, to_numpy(V), H, least)]
@@ -149,7 +149,7 @@ def hold_out(
     """Hide random entries of X, to measure how well a model predicts them.
 
     In an array, a share of the observed entries is hidden. In a sparse matrix, a share of the
-    stored entries and as many others are hidden, since zeros alone are little information; with
+    stored entries and as many zeros are hidden, since zeros alone contain little information; with
     ``missing_values=0`` or a sparse ``entry_weight`` only observed entries are hidden. At least
     one observed entry of each sample and of each feature remains. In a Dask array, each chunk is
     processed separately, and keeps one observed entry of each feature.

@@ -121,10 +121,10 @@ def cluster_representation(
 
     The objective is Σ_i min_c ‖v_i - m_c‖²; the best of ``n_init`` starts is kept. With labels,
     classes and clusters are matched one to one so that as many labelled samples as possible lie in
-    the cluster of their class (Hungarian method). A class without a sample in the cluster left for
-    it gets no cluster. Other clusters are labelled ``"cluster 1"``, ... if classes are strings, and
-    by the integers after the largest class if they are numbers. Without labels, they are labelled
-    0, 1, ...
+    the cluster of their class (Hungarian method). If none of a class's samples is in its cluster,
+    the class gets no cluster. Other clusters are labelled ``"cluster 1"``, ... if classes are
+    strings, and by the integers after the largest class if they are numbers. Without labels, they
+    are labelled 0, 1, ...
 
     Parameters
     ----------
@@ -204,7 +204,7 @@ def _kmeans(
     # A small iteration takes less time than starting threads. With one thread, sums also have a
     # fixed order.
     threads = 1 if V.size * n_clusters < _MIN_PARALLEL_WORK else None
-    # if rows repeat, the caller drops clusters without members
+    # k-means warns if rows of V are equal; the caller removes the empty clusters
     quiet = warnings.catch_warnings(action="ignore", category=ConvergenceWarning)
     with threadpool_limits(limits=threads, user_api="openmp"), quiet:
         return np.asarray(model.fit(V).cluster_centers_)
@@ -213,7 +213,7 @@ def _kmeans(
 def _match(labels: Labels, closest: NDArray[np.int64], n_clusters: int) -> NDArray[np.int64]:
     """Return the class of each cluster in the best one-to-one matching.
 
-    -1 for no class.
+    A cluster without a class has -1.
     """
     from scipy.optimize import linear_sum_assignment
 

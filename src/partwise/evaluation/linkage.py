@@ -25,7 +25,7 @@ def linked_clusters(
 
     The initial groups are must-linked rows and single rows. Each step joins the two groups whose
     union adds least to Σ ‖v_i - mean‖² and violates no cannot-link, until ``n_clusters`` are left
-    (Ward's method with links; Davidson & Ravi 2005). If no union is allowed, the one that breaks
+    (Ward's method with links; Davidson & Ravi 2005). If no union is allowed, the one that violates
     the fewest cannot-links is chosen. With more than 2,000 groups, k-means first groups the rows
     without a link.
     """

@@ -127,8 +127,8 @@ def normalized_mutual_info(y_true: ArrayLike, y_pred: ArrayLike) -> float:
 def adjusted_rand(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     """Return the adjusted Rand index (ARI): agreement on pairs, corrected for chance.
 
-    ARI = (index - expected) / (maximum - expected), where the index is the number of pairs that are
-    together on both sides.
+    ARI = (index - expected) / (maximum - expected), where the index is the number of pairs of
+    samples that are in the same group in both partitions.
 
     Parameters
     ----------

@@ -203,9 +203,11 @@ class Progress:
             self._begin(self.root)
 
     def _begin(self, context: Any) -> None:
+        """Tell the callbacks that a task begins."""
         context.call_on_fit_task_begin(estimator=self.estimator, X=self.X, y=self.y)
 
     def _end(self, context: Any, **kw: Any) -> bool:
+        """Tell the callbacks that a task ends, and return whether one asks to stop."""
         stop = context.call_on_fit_task_end(estimator=self.estimator, X=self.X, y=self.y, **kw)
         return bool(stop)
 

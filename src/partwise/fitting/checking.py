@@ -44,7 +44,7 @@ from partwise.knowledge.labels import as_ndarray
 from partwise.model.terms import Term
 from partwise.solvers.steps import ALIASES, STEPS, Step, check_step
 
-#: Nothing is known about the samples.
+#: Prior knowledge of a fit without labels, graph and links.
 NOTHING = Knowledge()
 
 
@@ -77,7 +77,7 @@ def check(estimator: Any, spec: Description, X: Any, given: FitInputs) -> Checke
 
 
 def refuse_weighted_entries(spec: Description, entry_weight: Any) -> None:
-    """Refuse weights of entries and missing values for objectives that cannot use them."""
+    """Raise an error if the objective cannot use entry weights or missing values."""
     if entry_weight is not None and (spec.mixed_labels or spec.signed):
         why = "since codes are mixed; use CDNMF" if spec.mixed_labels else "unlike NMF and GNMF"
         raise ValueError(f"{spec.estimator_name} takes no entry_weight, {why}.")
@@ -144,7 +144,7 @@ def solver_name(spec: Description, data: DataMatrix | None = None) -> str:
 
 
 def _named_solver(spec: Description, able: list[Step]) -> str:
-    """Return the solver that the user named, if it can minimise the objective."""
+    """Return the solver that the user chose, or raise an error if it is unsuitable."""
     asked, beta = spec.solver, spec.beta
     if asked == "cd" and beta != 2:
         raise ValueError(
@@ -206,7 +206,7 @@ def check_matrix(
 def _special(
     estimator: Any, spec: Description, X: Any, entry_weight: Any, reset: bool
 ) -> Any | None:
-    """Return data for arrays of other libraries and on disk; None if scikit-learn checks X."""
+    """Return checked data for a tensor, Dask array or memory map; None for other X."""
     if spec.local:
         check_local(X, spec.estimator_name)
     if spec.signed or spec.dense:
@@ -218,7 +218,7 @@ def _special(
 
 
 def _other_values(spec: Description, X: Any, entry_weight: Any) -> tuple[Any, float | None]:
-    """Check signs and missing values, and return X as data if it needs that."""
+    """Return X as data, after checking the signs of entries and missing values."""
     if spec.signed:
         return X, None
     X, places, seen = without_gaps(X, spec.missing_values)
@@ -387,7 +387,7 @@ def rescale_extremes(
     alone = spec.signed and not spec.free_parts
     factor = 1.0 if alone else extreme_factor(X, peak)
     if factor == 1:
-        plain_array = type(X) is np.ndarray  # the most frequent case
+        plain_array = type(X) is np.ndarray  # dense arrays in memory are the most frequent case
         return Rescaled(DenseData(X) if plain_array else as_data(X), W, H)
     # The objective grows like X to the power beta, and gradient norms contain its fourth power.
     log = np.log10(factor) * spec.beta

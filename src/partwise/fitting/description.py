@@ -115,10 +115,11 @@ class Description:
     own_terms: list[Term] = field(init=False)  # the user's terms on either factor
     on_parts: bool = field(init=False)  # the objective penalises the parts
     penalized: bool = field(init=False)  # the objective has a penalty in addition to the loss
-    seed: int = field(init=False)  # of random numbers other than those of the start
+    seed: int = field(init=False)  # seed of random numbers that do not concern initial values
     uses_labels: bool = field(init=False)  # labels change the part weights, not only the clusters
 
     def __post_init__(self) -> None:
+        """Compute the fields that follow from the others."""
         beta = float(NAMES.get(self.beta_loss, self.beta_loss))  # type: ignore[arg-type]
         class_weight = self.class_reg
         if class_weight is None:
@@ -173,6 +174,7 @@ class Knowledge:
     n_classes: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
+        """Compute the graph's matrix and the number of classes."""
         graph = None if self.neighbors is None else self.neighbors.graph
         n_classes = 0 if self.labels is None else self.labels.n_classes
         vars(self).update(graph=graph, n_classes=n_classes)

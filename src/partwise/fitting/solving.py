@@ -72,7 +72,7 @@ def solve(
         if spec.printed:
             solution = as_printed(problem, report, keeper)
         else:
-            # the first of those with the lowest objective
+            # `min` returns the first of several equal objectives
             runs = solutions(problem, report, keeper)
             solution = min(runs, key=lambda solution: solution.history[-1])
             by_hand = STEPS[problem.solver].multiplicative or spec.project or spec.free_parts
@@ -251,7 +251,7 @@ def _value_after(
     if codes.measures_change and not codes.local:
         value = objective + float(codes.change(new, old))
         rounding = 0.0
-        if model.eps >= 1e-10:  # products with X are as exact as their type
+        if model.eps >= 1e-10:  # in float32, products with X have larger rounding errors
             xp, C = namespace(new), codes.C  # type: ignore[attr-defined]
             rounding = model.eps * float(inner64(xp.abs(C), xp.abs(new - old)))
         if value > 0.5 * objective and rounding <= 1e-6 * value:
@@ -313,7 +313,7 @@ def publish(
     for term in problem.model.terms["V"]:
         if isinstance(term, GraphDivergence):
             estimator.cg_iterations_ = term.cg_iterations
-    # part weights, parts and objective in the units of X and of the sample weights
+    # Part weights, parts and objective are scaled back to the units of X and of the sample weights.
     model, Z, U = problem.model, found.Z, found.U
     loss = found.objective
     if model.terms["V"] or model.terms["U"]:

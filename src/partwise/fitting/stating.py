@@ -46,7 +46,7 @@ FILLED = (
     "means of rows and columns in place of the missing values. Pass a graph of your own with "
     "graph=, or load X, which is then searched on the entries that both samples have."
 )
-#: Minimum number of rows from which `beyond_mean` estimates; more if rows have few columns.
+#: Minimum number of rows of X that `beyond_mean` uses; it uses more if rows are short.
 LOOKED_AT = 20
 IGNORED = "When init!='custom', provided W or H are ignored. Set init='custom' to use them."
 
@@ -92,7 +92,10 @@ def state(spec: Description, checked: Checked) -> Problem:
 
 
 def beyond_mean(data: DataMatrix) -> float:
-    """Return the share of ‖X‖² not explained by its mean, from some rows; 1 if not in memory."""
+    """Return the share of ‖X‖² that the mean sample does not explain.
+
+    It is estimated from some rows. The result is 1 if X is not in memory.
+    """
     if type(data) not in (DenseData, SparseData):
         return 1.0
     X: Any = data.whole()
@@ -101,7 +104,7 @@ def beyond_mean(data: DataMatrix) -> float:
     X = X[:: -(-n // rows)]
     mean = np.asarray(X.mean(axis=0, dtype=np.float64)).ravel()
     along, whole = 0.0, 0.0
-    with one_blas_thread:  # too little to wake others for
+    with one_blas_thread:  # the product is too small for several threads
         for part in [X] if sp.issparse(X) else (X[rows] for rows in arrays.row_blocks(*X.shape)):
             part = part.astype(np.float64)
             codes, values = part @ mean, part.data if sp.issparse(part) else part.ravel()
@@ -195,7 +198,7 @@ def settings_for(spec: Description, solver: str, model: FactorModel) -> Settings
     inner = spec.inner_iter is not None and step is STEPS["nesterov"]
     order = _papers_order(spec, model) if step.multiplicative else "VU"
     if spec.free_parts:
-        order = "UV"  # the fit begins by a solve for the parts
+        order = "UV"  # the fit begins with the parts
     return Settings(
         max_iter=spec.max_iter,
         tol=0.0 if spec.printed else spec.tol,
@@ -216,7 +219,7 @@ def settings_for(spec: Description, solver: str, model: FactorModel) -> Settings
 
 
 def _papers_order(spec: Description, model: FactorModel) -> str:
-    """Return which factor the papers' own updates move first: U in CNMF and cdNMF."""
+    """Return which factor is updated first, as in the papers: U in CNMF and CDNMF."""
     informed = model.rows is not None or bool(model.terms["V"])  # otherwise the model is plain NMF
     hard = spec.hard_labels or spec.class_weight
     return "UV" if informed and hard and not (spec.graph_reg or spec.smoothing) else "VU"
@@ -446,6 +449,7 @@ def _in_groups(checked: Checked, seeds: list[int]) -> list[Draw]:
     size = group_size(data, k)
 
     def draw(number: int) -> tuple[AnyArray, AnyArray, np.random.RandomState]:
+        """Return the initial factors of a restart; those of its group are drawn together."""
         if number not in drawn:
             rngs = [np.random.RandomState(seed) for seed in seeds[number : number + size]]
             made = init.random_starts(data, k, rngs, checked.weights)

@@ -243,14 +243,17 @@ def by_entries(
 
     @lru_cache(maxsize=min(kept, n_splits))
     def hidden(number: int) -> HeldOut:
+        """Return the entries that a split hides, computed from its seed."""
         seed, missing = int(seeds[number, 0]), refits.missing_values
         return hold_out(X, share, missing_values=missing, random_state=seed, **weights)
 
     def split(number: int) -> HeldOut:
+        """Return the entries that a split hides, from the cache if possible."""
         with lock:  # compute a split once, even if several threads need it
             return hidden(number)
 
     def trial(settings: Mapping[str, Any], number: int) -> float:
+        """Return the loss of a fitted model at the entries that a split hides."""
         held = split(number)
         model = refits.copy(**settings)
         more: dict[str, Any] = {"missing_values": held.missing_values}
@@ -294,6 +297,7 @@ def _by_links(
     nothing = Links(links.must[:0], links.cannot[:0], links.n_samples)
 
     def trial(settings: Mapping[str, Any], number: int) -> float:
+        """Return the share of violated links of a fold, times the number of folds."""
         key = repr(settings)
         if key not in violated:
             with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
@@ -326,6 +330,7 @@ def _by_labels(
     random = "random_state" in refits.estimator.get_params()
 
     def trial(settings: Mapping[str, Any], number: int) -> float:
+        """Return the share of labels in a fold that the fitted model predicts wrongly."""
         hidden = fold == number
         known = labels.mask & ~hidden
         more = {"random_state": seed} if random else {}

@@ -267,7 +267,10 @@ def dense(block: Any) -> AnyArray:
 
 
 def _solve_parts(problem: FactorModel, F: Array, U: Array) -> Any:
-    """Return the parts that minimise the objective for part weights F, from U on."""
+    """Return the parts that minimise the objective for fixed part weights F.
+
+    ``U`` contains the initial parts.
+    """
     sub = problem.subproblem("U", F, U)
     exact = all(term.exact for term in sub.terms)
     if isinstance(sub, Quadratic) and exact and not sub.free:

@@ -14,7 +14,8 @@ import numpy as np
 
 from partwise.solvers.checkpoint import describe
 
-#: Called as ``progress(done, total, what)`` before each fit, for example ``(3, 60, "k = 2")``.
+#: Function that is called as ``progress(done, total, what)`` before each fit, for example with
+#: ``(3, 60, "k = 2")``.
 Progress = Callable[[int, int, str], object]
 #: Number of rows of a Dask array that are read to recognise the same data in a later search.
 ROWS = 20
@@ -65,7 +66,8 @@ class SearchLog:
         try:
             head = json.loads(lines[0])
             same, self.seed = head["search"] == mark, int(head["seed"])
-            rows = [json.loads(line) for line in lines[1:-1]]  # the last line may be incomplete
+            # a killed process may have left an incomplete last line
+            rows = [json.loads(line) for line in lines[1:-1]]
             self.results = {str(name): values for name, values in rows}
         except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(

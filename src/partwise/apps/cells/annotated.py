@@ -239,9 +239,9 @@ def integrate(
     other batches. The part weights V of the shared parts make cells of different batches
     comparable.
 
-    Integrative NMF (LIGER) is another model, X_i ≈ V_i (W + H_i): there a batch changes each shared
-    part, with the same part weights. Here the parts of a batch have part weights of their own.
-    Genes that a batch measures more strongly are scaled first (``scale``), as in LIGER.
+    Integrative NMF (LIGER) is a different model, X_i ≈ V_i (W + H_i): there a batch changes each
+    shared part, with the same part weights. Here the parts of a batch have part weights of their
+    own. Genes that a batch measures more strongly are scaled first (``scale``), as in LIGER.
 
     Parameters
     ----------
@@ -484,6 +484,10 @@ class _SharedGenes:
     """
 
     def __init__(self, adata: Any, reference: Any, key: str, least: float) -> None:
+        """Find the genes of the parts that ``adata`` also has.
+
+        Raise an error if they have less than the share ``least`` of the weight of the parts.
+        """
         H = np.asarray(reference.varm[key]).T
         used = np.isfinite(H).all(axis=0)
         if f"{key}_used" in reference.var:
@@ -527,7 +531,7 @@ def _programs(
 def _estimated(
     adata: Any, reference: Any, layer: str | None, key: str, genes: _SharedGenes, info: Any
 ) -> AnyArray:
-    """Return part weights of what `factorize` found, with its estimator's settings."""
+    """Return part weights of other cells for the parts that `factorize` found."""
     refits = Refits(_stored_model(info["method"], info["parameters"]), "project")
     H, usages = genes.parts(reference, key), []
     for _, X in _blocks(adata, layer, refits.missing_values):
@@ -762,7 +766,10 @@ def _parameters(model: Any) -> dict[str, Any]:
 
 
 def _stored_model(method: str, stored: Mapping[str, Any]) -> Any:
-    """Return the estimator with the parameters in ``uns``; refuse those that cannot be stored."""
+    """Return the estimator with the parameters that are stored in ``uns``.
+
+    Raise an error if it had parameters that cannot be stored.
+    """
     kind = estimator_class(method)
     if kind is None:
         raise ValueError(

@@ -307,7 +307,7 @@ def shared(
 
 @cache
 def declared(function: Callable[..., None]) -> dict[str, tuple[Any, Any, Any]]:
-    """Return the type, the default and typer's declaration of each parameter of a function.
+    """Return type, default and typer's declaration of each parameter of a function.
 
     The help and the placeholder of an option are read from the docstring, and the title of the
     section is its group in the help. A parameter that the docstring does not mention has no
