@@ -248,9 +248,8 @@ class MiniBatchNMF(Factorizer):
         source = source_of(self, X, reset=True)
         factor = 1.0
         if isinstance(source, InMemory):
-            rescaled = rescale_extremes(spec, source.X, W, H)
-            W, H, factor = rescaled.W, rescaled.H, rescaled.factor
-            source = InMemory(rescaled.data.whole())
+            data, W, H, factor = rescale_extremes(spec, source.X, W, H)
+            source = InMemory(data.whole())
         self._drop("classes_")
         codes = class_codes(self, y, source.shape[0])
         k = n_parts(spec, source.shape[1], H, Knowledge())

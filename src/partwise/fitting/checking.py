@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -67,13 +66,13 @@ def check(estimator: Any, spec: Description, X: Any, given: FitInputs) -> Checke
     if spec.fixed_components is not None:
         check_fixed(spec, knowledge, k)
     plain = not spec.penalized and knowledge.links is None
-    rescaled = rescale_extremes(spec, X, given.W, given.H, plain=plain, peak=peak)
+    start = (given.W, given.H)
+    data, W, H, factor = rescale_extremes(spec, X, *start, plain=plain, peak=peak)
     weights, scale = None, 1.0
     if given.sample_weight is not None or spec.sample_weighting is not None:
-        weights, scale = check_weights(spec, rescaled.data, given.sample_weight, plain=plain)
-    solver = solver_name(spec, rescaled.data)
-    found = (rescaled.W, rescaled.H, rescaled.factor, scale)
-    return Checked(X, rescaled.data, k, solver, knowledge, weights, *found)
+        weights, scale = check_weights(spec, data, given.sample_weight, plain=plain)
+    solver = solver_name(spec, data)
+    return Checked(X, data, k, solver, knowledge, weights, W, H, factor, scale)
 
 
 def refuse_weighted_entries(spec: Description, entry_weight: Any) -> None:
@@ -355,19 +354,6 @@ def searchable(X: Any) -> tuple[Any, Literal["exact", "approximate"]]:
 # -- the magnitude of X ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class Rescaled:
-    """X and the initial factors, rescaled if X has extreme values.
-
-    X is divided by ``factor``, a power of four, and the initial W and H by its square root.
-    """
-
-    data: DataMatrix
-    W: Any = None
-    H: Any = None
-    factor: float = 1.0
-
-
 def rescale_extremes(
     spec: Description,
     X: Any,
@@ -376,8 +362,10 @@ def rescale_extremes(
     *,
     plain: bool | None = None,
     peak: float | None = None,
-) -> Rescaled:
-    """Return X divided by a power of four if its values are extreme.
+) -> tuple[DataMatrix, Any, Any, float]:
+    """Return X as data, W and H, all rescaled if the values of X are extreme, and its divisor.
+
+    The divisor is a power of four, and the initial W and H are divided by its root.
 
     Only models without penalties (``plain``) are rescaled: the weight of a penalty would have to
     change with the scale of X. Other models compute in float64, or refuse X.
@@ -388,7 +376,7 @@ def rescale_extremes(
     factor = 1.0 if alone else extreme_factor(X, peak)
     if factor == 1:
         plain_array = type(X) is np.ndarray  # dense arrays in memory are the most frequent case
-        return Rescaled(DenseData(X) if plain_array else as_data(X), W, H)
+        return DenseData(X) if plain_array else as_data(X), W, H, 1.0
     # The objective grows like X to the power beta, and gradient norms contain its fourth power.
     log = np.log10(factor) * spec.beta
     if abs(log) > 305:
@@ -398,11 +386,11 @@ def rescale_extremes(
         if large or (factor < 1 and spec.beta not in (1, 2)):
             why = "a model with penalties, whose weights would have to change with its unit"
             refuse_values(spec.estimator_name, large, why)
-        return Rescaled(in_double(as_data(X)), W, H)  # float32 squares overflow above 1e19
+        return in_double(as_data(X)), W, H, 1.0  # float32 squares overflow above 1e19
     root = np.sqrt(factor)
     W, H = (Z if Z is None else np.asarray(Z) / Z.dtype.type(root) for Z in (W, H))
     # scipy returns float64 for a sparse float32 matrix divided by a float32 number.
-    return Rescaled(as_data((X / X.dtype.type(factor)).astype(X.dtype, copy=False)), W, H, factor)
+    return as_data((X / X.dtype.type(factor)).astype(X.dtype, copy=False)), W, H, factor
 
 
 def refuse_values(estimator_name: str, large: bool, why: str) -> None:

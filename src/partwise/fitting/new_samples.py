@@ -61,12 +61,12 @@ def code(estimator: Any, X: Any, graph: Any = None, entry_weight: Any = None) ->
     spec = estimator._describe()
     try:
         X, peak = check_matrix(estimator, spec, X, entry_weight, reset=False)
-        rescaled = rescale_extremes(spec, X, peak=peak)
+        data, _, _, factor = rescale_extremes(spec, X, peak=peak)
         divisor = parts_divisor(estimator, spec)
         H = to_numpy(estimator.components_).astype(np.float64) / divisor
-        data = in_double(rescaled.data) if nearly_collinear(H @ H.T) else rescaled.data
-        model = code_model(estimator, spec, data, X, graph, rescaled.factor)
-        return Coded(model, *solve_new(estimator, spec, model, divisor), rescaled.factor, divisor)
+        data = in_double(data) if nearly_collinear(H @ H.T) else data
+        model = code_model(estimator, spec, data, X, graph, factor)
+        return Coded(model, *solve_new(estimator, spec, model, divisor), factor, divisor)
     except RuntimeError as error:
         refuse_full_device(error, spec.estimator_name)
         raise

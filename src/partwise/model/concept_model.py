@@ -7,7 +7,7 @@ XXᵀ, which another kernel can replace. A linear kernel is never computed, sinc
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -16,19 +16,6 @@ from partwise.backends.arrays import AnyArray, dot64
 from partwise.backends.numpy.dense import product
 from partwise.model.subproblems import LEAST_MISFIT, Model, Quadratic, Subproblem
 from partwise.model.terms import Linear, Term
-
-
-class Gram(Protocol):
-    """Products with a kernel matrix K = K⁺ - K⁻, where K⁺ and K⁻ are non-negative."""
-
-    signed: bool
-    # A concept with a smaller squared length, relative to that of its samples, is rounding noise.
-    noise: float
-
-    def dot(self, C: AnyArray) -> AnyArray: ...
-    def plus_dot(self, C: AnyArray) -> AnyArray: ...
-    def minus_dot(self, C: AnyArray) -> AnyArray: ...
-    def diagonal(self) -> AnyArray: ...
 
 
 class LinearGram:
@@ -84,6 +71,11 @@ class DenseGram:
 
     def diagonal(self) -> AnyArray:
         return np.diag(self.K)
+
+
+#: Products with a kernel matrix K = K⁺ - K⁻, where K⁺ and K⁻ are non-negative. A concept whose
+#: squared length, relative to that of its samples, is below ``noise`` is rounding noise.
+Gram = LinearGram | DenseGram
 
 
 class Weights(Subproblem):

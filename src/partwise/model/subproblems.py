@@ -22,6 +22,7 @@ from partwise.backends.arrays import (
     ratio,
     spread,
 )
+from partwise.backends.gaps import HalfSeen
 from partwise.backends.sweeps import quadratic_change, row_runs
 from partwise.backends.threads import PASS, results, threads_for
 from partwise.model.terms import Term
@@ -213,34 +214,6 @@ class Quadratic(Subproblem):
         return arrays.spectral_norm(self.G) * d + sum(t.lipschitz() for t in self.terms)
 
 
-class Gaps(Protocol):
-    """Products of an X with missing values that a solver step needs."""
-
-    @property
-    def given(self) -> Array:
-        """Products of the observed values of X with the other factor."""
-
-    @property
-    def drawn(self) -> Array:
-        """Products of X after its missing entries are filled in by the model."""
-
-    def modelled(self, Z: Array, pull: Array) -> Array:
-        """Return products with the model at observed entries only.
-
-        ``pull`` is the product with the model at all entries.
-        """
-
-    def gain(self, Z: Array) -> float:
-        """Return ½ Σ w x² + ½ Σ d y² minus the loss at Z."""
-
-    def above(self, Z: Array) -> float:
-        """Return the quadratic problem of the filled-in X at Z, minus the loss at Z."""
-
-    @property
-    def solve(self) -> Callable[..., Array] | None:
-        """Function that solves the problem for each row, or None if there is none."""
-
-
 class Signed(Quadratic):
     """A quadratic problem with Z >= 0 in which C and G may have negative entries.
 
@@ -310,7 +283,7 @@ class Filled(Quadratic):
 
     local = True
 
-    def __init__(self, gaps: Gaps, G: Array, **rest: Any) -> None:
+    def __init__(self, gaps: HalfSeen, G: Array, **rest: Any) -> None:
         super().__init__(None, G, **rest)
         self.gaps = gaps
         self._last: tuple[Array, float] | None = None
@@ -318,7 +291,8 @@ class Filled(Quadratic):
     @property
     def C(self) -> Array:
         """The linear coefficient of the majoriser; multiplicative steps do not use it."""
-        return self.gaps.drawn
+        drawn: Array = self.gaps.drawn
+        return drawn
 
     @C.setter
     def C(self, value: None) -> None: ...
@@ -351,17 +325,6 @@ class Filled(Quadratic):
         return self.gaps.given, self.gaps.modelled(Z, self._pull(Z))
 
 
-class Sweeps(Protocol):
-    """Function of a back end that runs second-order sweeps.
-
-    Its arguments are the linear cost (1 or n, k) and the ridge (1 or n, 1 or k) of all terms.
-    """
-
-    def __call__(
-        self, Z: Array, /, cost: Array, ridge: Array, sweeps: int, rough: bool
-    ) -> Array: ...
-
-
 class Divergence(Subproblem):
     """The EM majoriser of a Kullback-Leibler (KL) or β-divergence at given factors.
 
@@ -372,7 +335,7 @@ class Divergence(Subproblem):
     ----------
     beta : float
         Exponent β of the divergence; 1 for KL.
-    newton : Sweeps or None
+    newton : callable or None
         Second-order sweeps, if the back end supports them.
     curvature : callable or None
         Function that returns the Hessian of each row at Z, if the back end supports this instead.
@@ -393,7 +356,7 @@ class Divergence(Subproblem):
         d: Array | None = None,
         terms: Sequence[Term] = (),
         beta: float = 1.0,
-        newton: Sweeps | None = None,
+        newton: Callable[..., Array] | None = None,
         curvature: Callable[[Array], Array] | None = None,
         evaluate: Callable[[Array], float],
         others: Callable[[], float] | None = None,

@@ -13,12 +13,13 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
 from partwise.backends import arrays
 from partwise.backends.arrays import Array, dot64, inner64, namespace, to_numpy
+from partwise.model.maps import MixedRows, SharedRows
 
 Told = TypeVar("Told", bound=Callable[..., Any])
 
@@ -67,15 +68,6 @@ class Bound(NamedTuple):
     def about_zero(self, Z: Array) -> tuple[Array, Array]:
         """Return the coefficients (linear, ridge) of linear·z + ½ ridge·z²."""
         return (self.slope - self.ridge * Z if self.around else self.slope), self.ridge
-
-
-class Shared(Protocol):
-    """A map V = A Z in which samples share rows of Z, such as `maps.SharedRows`."""
-
-    n_samples: int
-
-    def expand(self, Z: Any) -> Any: ...
-    def reduce(self, V: Any) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -284,7 +276,7 @@ class Guest(Term):
     By the chain rule, the gradient for a row of Z is the sum over the samples that share this row.
     """
 
-    def __init__(self, term: Term, shared: Shared | None = None) -> None:
+    def __init__(self, term: Term, shared: SharedRows | MixedRows | None = None) -> None:
         self.term, self.shared = term, shared
         self.couples, self.exact = term.couples, term.exact
         self.quadratic = term.quadratic

@@ -474,7 +474,8 @@ def solve_filled(sub: Filled, Z: Array, tol: float, scale: float) -> Array:
     C, r, _ = bounded(sub.seen_alone(), sub.terms, Z)
     enough = max(0.01 * tol, 1e-9) ** 2 * scale / len(Z)
     assert sub.gaps.solve is not None
-    return sub.gaps.solve(Z=Z, C=C, G=sub.G, d=sub.d, r=r, stop=1e-9, enough=enough)
+    solved: Array = sub.gaps.solve(Z=Z, C=C, G=sub.G, d=sub.d, r=r, stop=1e-9, enough=enough)
+    return solved
 
 
 def solve_codes(
