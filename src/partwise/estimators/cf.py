@@ -133,7 +133,7 @@ class CF(LoopParameters, GroupedFactorizer):
         """Fit the model and return the part weights of the training samples."""
         return own(fit_concepts(self, self._kernel(), X, y, W=W, C=C))
 
-    # -- using ----------------------------------------------------------------------------------
+    # -- using a fitted model -------------------------------------------------------------------
 
     def _plain_transform(self, X: Any, graph: Any = None) -> AnyArray:
         """Return the part weights of new samples, without the container of ``set_output``."""

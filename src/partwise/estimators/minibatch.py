@@ -202,7 +202,7 @@ class MiniBatchNMF(Factorizer):
     own_fit = True
     n_init = 1
 
-    # -- the model --------------------------------------------------------------------------
+    # -- model of some samples with fixed parts ---------------------------------------------
 
     def _describe(self) -> Description:
         """Return the `Description` of the problem that `transform` solves.
@@ -219,7 +219,7 @@ class MiniBatchNMF(Factorizer):
         model = code_model(self, spec, data, None, None)
         return model, solve_new(self, spec, model)[0]
 
-    # -- learning ---------------------------------------------------------------------------
+    # -- learning the parts from batches ----------------------------------------------------
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None, *, W: Any = None, H: Any = None) -> MiniBatchNMF:

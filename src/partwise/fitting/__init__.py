@@ -130,7 +130,7 @@ def checkpoint(estimator: Any, spec: Description, problem: Problem, given: FitIn
     return Checkpoint(spec.checkpoint, problem.model.R, identify(problem.model.data, named))
 
 
-# -- errors and interrupts -------------------------------------------------------------------------
+# -- restoring an estimator after errors and interrupts --------------------------------------------
 
 
 @contextmanager

@@ -120,7 +120,7 @@ def n_parts(spec: Description, p: int, H: Any, knowledge: Knowledge) -> int:
     return p if spec.n_components in (None, "auto") else int(spec.n_components)
 
 
-# -- the solver ------------------------------------------------------------------------------------
+# -- choice of the solver --------------------------------------------------------------------------
 
 
 def solver_name(spec: Description, data: DataMatrix | None = None) -> str:
@@ -161,7 +161,7 @@ def _named_solver(spec: Description, able: list[Step]) -> str:
     return name
 
 
-# -- X ---------------------------------------------------------------------------------------------
+# -- checks of X -----------------------------------------------------------------------------------
 
 
 def check_matrix(
@@ -351,7 +351,7 @@ def searchable(X: Any) -> tuple[Any, Literal["exact", "approximate"]]:
     return to_numpy(X), "exact"
 
 
-# -- the magnitude of X ----------------------------------------------------------------------------
+# -- checks of the magnitude of X ------------------------------------------------------------------
 
 
 def rescale_extremes(

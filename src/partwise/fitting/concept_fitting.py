@@ -58,7 +58,7 @@ def fit_concepts(
     return V
 
 
-# -- state --------------------------------------------------------------------------------------
+# -- second step of a fit: state the problem ----------------------------------------------------
 
 
 def state_concepts(
@@ -120,7 +120,7 @@ def _from_clusters(X: Any, k: int, seed: int) -> tuple[AnyArray, AnyArray]:
     return V, (member + X.dtype.type(0.2 / k)) / sizes
 
 
-# -- solve --------------------------------------------------------------------------------------
+# -- third step of a fit: solve the problem -----------------------------------------------------
 
 
 def solve_concepts(
@@ -167,7 +167,7 @@ def _run(problem: ConceptProblem, number: int, report: Report) -> Solution:
         problem.kernel.refuse(-np.inf)
 
 
-# -- publish ------------------------------------------------------------------------------------
+# -- fourth step of a fit: set attributes -------------------------------------------------------
 
 
 def publish_concepts(
@@ -197,7 +197,7 @@ def publish_concepts(
     return found.Z
 
 
-# -- new samples --------------------------------------------------------------------------------
+# -- part weights of new samples ----------------------------------------------------------------
 
 
 def code_start(sub: Codes) -> AnyArray:

@@ -54,7 +54,7 @@ class Description:
     """
 
     estimator_name: str  # name of the estimator in error messages
-    # -- supported X
+    # -- which X an estimator supports
     labelled: bool = False  # y contains labels; otherwise it is ignored
     local: bool = False  # X must be in memory, not a tensor or a Dask array
     signed: bool = False  # X may have negative entries
@@ -62,7 +62,7 @@ class Description:
     dense: bool = False
     device: str | None = None
     missing_values: float | None = None
-    # -- the objective
+    # -- objective of the fit
     n_components: int | str | None = "auto"
     beta_loss: str | float = "frobenius"
     hard_labels: bool = False
@@ -92,7 +92,7 @@ class Description:
     sample_weighting: str | None = None
     fixed_components: Any = None
     seed_components: Any = None
-    # -- solver
+    # -- solver of the fit
     own_fit: bool = False  # `fit` has its own loop instead of `solve`
     solver: str = "auto"
     mu_rule: str = "lee-seung"
@@ -106,7 +106,7 @@ class Description:
     checkpoint: str | PathLike[str] | None = None
     n_clusters: int | None = None
 
-    # -- derived from the fields above, once
+    # -- values computed from the fields above
     beta: float = field(init=False)
     robust: bool = field(init=False)  # the loss is the L2,1 norm of the residual
     printed: bool = field(init=False)  # fit with the paper's own procedure

@@ -300,7 +300,7 @@ def _without_small(M: Array, small: float) -> Array:
     return cast(xp.where(small * xp.max(size, axis=0) > size, 0, M), M.dtype)
 
 
-# -- attributes of the estimator ------------------------------------------------------------------
+# -- fourth step of a fit: set attributes of the estimator ----------------------------------------
 
 
 def publish(

@@ -190,7 +190,7 @@ class Refits:
             one = clone(model).set_params(random_state=int(seed)).fit(X, **self.given)
             yield one.embedding_, one.components_
 
-    # -- one factor with the other fixed ----------------------------------------------------
+    # -- solving for one factor while the other is fixed ------------------------------------
 
     def codes(self, X: Any, H: AnyArray) -> Any:
         """Return the part weights V that minimise the objective for fixed parts H.

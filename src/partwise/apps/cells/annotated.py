@@ -694,7 +694,7 @@ def spatial_graph(
     return W
 
 
-# -- reading and writing --------------------------------------------------------------------------
+# -- reading and writing AnnData objects ----------------------------------------------------------
 
 
 def _values(adata: Any, layer: str | None, model: Any) -> Any:

@@ -181,7 +181,7 @@ def _selected(task: work.Task, asked: Asked, grid: dict[str, list[Any]], **commo
     return select(task.samples.X, model, grid, y=task.given, **common)
 
 
-# -- the folder -----------------------------------------------------------------------------------
+# -- files of the result folder -------------------------------------------------------------------
 
 
 def _summary(found: Any, task: work.Task, command: str, seconds: float) -> dict[str, Any]:
@@ -222,7 +222,7 @@ def _write(found: Any, task: work.Task, summary: dict[str, Any], asked: Asked) -
         write_whole(asked.out / name, text, force=True)
 
 
-# -- output ---------------------------------------------------------------------------------------
+# -- text that the command prints -----------------------------------------------------------------
 
 
 def _print(found: Any, summary: dict[str, Any], asked: Asked) -> None:

@@ -123,7 +123,7 @@ def _fitted(asked: Asked, bar: Bar) -> tuple[work.Task, work.Fitted]:
     return task, work.fit(task, model, name, reason, bar)
 
 
-# -- what comes out -------------------------------------------------------------------------------
+# -- results of a command -------------------------------------------------------------------------
 
 
 def _summary(task: work.Task, fitted: work.Fitted, command: str) -> dict[str, Any]:
@@ -394,7 +394,7 @@ def _write_report(
         task.notes.append(f"No report was written: {error}")
 
 
-# -- output ---------------------------------------------------------------------------------------
+# -- text that a command prints -------------------------------------------------------------------
 
 
 def _say(summary: dict[str, Any], task: work.Task, asked: Asked) -> None:

@@ -139,7 +139,7 @@ def _open(asked: Asked) -> tuple[CnmfFolder | None, CnmfFolder, list[int]]:
     return theirs, CnmfFolder(asked.out), numbers
 
 
-# -- reading --------------------------------------------------------------------------------------
+# -- reading options and counts -------------------------------------------------------------------
 
 
 def _check(numbers: Sequence[int], asked: Asked) -> None:
@@ -295,7 +295,7 @@ def _prepared_by(folder: CnmfFolder) -> PreparedCounts:
     return PreparedCounts(seen, tpm, mean, np.sqrt(variance), places, cells, genes)
 
 
-# -- the folder -----------------------------------------------------------------------------------
+# -- files of the result folder -------------------------------------------------------------------
 
 
 def _claim(folder: CnmfFolder, prepared: PreparedCounts, asked: Asked) -> None:
@@ -371,7 +371,7 @@ def _hand_over(
     return []
 
 
-# -- the work -------------------------------------------------------------------------------------
+# -- computing the runs and programs --------------------------------------------------------------
 
 
 def _estimate(
@@ -482,7 +482,7 @@ def _agree(
     return [found[k] for k in numbers]
 
 
-# -- output ---------------------------------------------------------------------------------------
+# -- results and text that the command prints -----------------------------------------------------
 
 
 def _write(folder: CnmfFolder, found: list[Agreed], summary: dict[str, Any], asked: Asked) -> None:

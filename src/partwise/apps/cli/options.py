@@ -421,7 +421,7 @@ def _help_all(ctx: typer.Context, wanted: bool) -> None:
     raise typer.Exit
 
 
-# -- a file next to the data ----------------------------------------------------------------------
+# -- options from a file partwise.toml next to the data -------------------------------------------
 
 
 def from_file(ctx: typer.Context, given: dict[str, Any]) -> list[str]:
@@ -472,7 +472,7 @@ def _toml(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
-# -- texts as values ------------------------------------------------------------------------------
+# -- values of options from their texts -----------------------------------------------------------
 
 
 def settings_of(text: list[str] | None) -> dict[str, Any]:

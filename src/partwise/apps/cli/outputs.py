@@ -85,7 +85,7 @@ def write_summary(folder: Path, summary: dict[str, Any], notes: list[str]) -> No
     write_whole(folder / "summary.json", as_json(summary) + "\n")
 
 
-# -- what is printed ------------------------------------------------------------------------------
+# -- text that commands print ---------------------------------------------------------------------
 
 
 def printer(*, stderr: bool = False) -> Console:

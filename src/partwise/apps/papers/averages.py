@@ -37,7 +37,7 @@ class Comparison:
 
     @property
     def gap(self) -> float:
-        """The measured average minus the printed one."""
+        """Difference of the measured average and the printed one."""
         return self.stat.mean - self.printed
 
     @property
@@ -174,9 +174,9 @@ def _why(
 
 
 def _by_cause(cause: Cause, missed: Comparison, every: list[Comparison]) -> tuple[str, str]:
-    """Return one possible cause, with its numbers.
+    """Return one possible cause of a difference, with its numbers.
 
-    "open" if they do not demonstrate it.
+    The cause is "open" if the numbers do not demonstrate it.
     """
     shown_by = [c for c in every if _matches_cause(c, missed, cause)] if cause.compares else []
     shown = cause.identity or any(_reproduces(c, missed) for c in shown_by)
@@ -191,7 +191,7 @@ def _reproduces(c: Comparison, missed: Comparison) -> bool:
 
 
 def _matches_cause(c: Comparison, missed: Comparison, cause: Cause) -> bool:
-    """Return whether a measured average is the one that a cause refers to."""
+    """Return whether a possible cause of differences refers to this measured average."""
     budget = cause.budget or (c.budget if cause.column else missed.budget)
     wanted = (cause.column or missed.method, cause.variant or missed.variant, budget)
     return c.metric == missed.metric and (c.method, c.variant, c.budget) == wanted

@@ -23,7 +23,7 @@ from partwise.apps.papers.summary import NOTHING, POINT, Stat, Summary, over_row
 from partwise.apps.papers.trials import NO_LABELS
 
 Claim = dict[str, Any]
-CLEAR = 2.0  # standard errors beyond which a difference is clear
+CLEAR = 2.0  # number of standard errors above which a difference is significant
 HOLDS, FAILS, UNDECIDED, NOT_RUN = "holds", "fails", "undecided", "not run"
 OPPOSITE = {HOLDS: FAILS, FAILS: HOLDS}
 # number of runs per row above which two methods are reported as equal instead of undecided
@@ -78,13 +78,13 @@ def judge(summary: Summary, others: dict[str, Summary] | None = None) -> list[Ve
 
 
 def _judged(summary: Summary | None, claim: Claim, budget: str) -> tuple[str, str]:
-    """Return the state of a claim and the number that decides it."""
+    """Return the verdict on one claim, and the numbers that decide it as text."""
     found = RULES[claim["type"]](summary, claim, budget) if summary else None
     if found is None:
         return NOT_RUN, ""
     state = found.state or together(found.distances)[0]
     more = outlook(found.distances) if state == UNDECIDED and not found.state else ""
-    if claim.get("sometimes"):  # the sentence admits exceptions
+    if claim.get("sometimes"):  # the paper's sentence admits exceptions
         state = OPPOSITE.get(state, state)
     return state, found.detail + (f"; {more}" if more else "")
 
@@ -318,7 +318,8 @@ def histories(
         cell, kept = result["cell"], result.get("history")
         if cell["method"] == method and kept and cell["budget_name"] in (budget, NO_LABELS):
             values = np.asarray(kept["values"], dtype=float)
-            at = 1 + kept["step"] * np.arange(len(values))  # values[i] is after iteration at[i]
+            # `values[i]` is the objective after iteration `at[i]`
+            at = 1 + kept["step"] * np.arange(len(values))
             # Processor time does not depend on other processes.
             each = result.get("cpu_seconds", result["seconds"]) / (result["n_iter"] or at[-1])
             yield (cell["data"], cell["k"], cell["run"]), History(at, values, float(each))

@@ -19,7 +19,8 @@ from partwise.apps.papers.static_tables import PLAIN
 def print_list(data_home: str | None, jobs: int | None, *, as_json: bool) -> None:
     """Print every table and figure with its expected running time.
 
-    The times are those of the authors' own runs, divided by the number of processes.
+    The times were measured when Partwise's own results were computed. They are divided by the
+    number of processes.
     """
     source = resources.files("partwise.apps.papers") / "timings.toml"
     seconds, workers = tomllib.loads(source.read_text(encoding="utf-8")), jobs or cpu_count()

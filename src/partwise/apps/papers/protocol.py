@@ -37,8 +37,8 @@ class DataSpec:
     name: str
     prepare: str = "unit_rows"
     clusters: tuple[int, ...] = ()
-    classes: int | None = None  # keep this many classes
-    per_class: int | None = None  # keep this many samples of each class
+    classes: int | None = None  # number of classes to keep; None keeps all
+    per_class: int | None = None  # number of samples to keep per class; None keeps all
     note: str = ""
 
 

@@ -55,7 +55,7 @@ class FitTask:
 
     @property
     def seed(self) -> int:
-        """An integer seed for the method's own randomness."""
+        """Integer seed for the random numbers that the method itself draws."""
         return self.sample.integer_seed("start", self.start)
 
 
@@ -126,10 +126,10 @@ class StoppingRule:
         return bool(self.mean - value <= 1e-5 * self.mean)
 
     def setup(self, estimator: Any, context: Any) -> None:
-        """Prepare nothing."""
+        """Do nothing before a fit, although scikit-learn's callbacks need this method."""
 
     def teardown(self, estimator: Any, context: Any) -> None:
-        """Release nothing."""
+        """Do nothing after a fit, although scikit-learn's callbacks need this method."""
 
     def on_fit_task_begin(self, estimator: Any, context: Any) -> None:
         """Do nothing before an iteration."""
@@ -137,7 +137,7 @@ class StoppingRule:
     def on_fit_task_end(
         self, estimator: Any, context: Any, *, fitted_estimator: Any = None
     ) -> bool:
-        """Return whether the fit ends after this iteration."""
+        """Return whether the stopping rule ends the fit after this iteration."""
         return context.task_name == "iteration" and self.stops(float(fitted_estimator.objective_))
 
 

@@ -22,7 +22,7 @@ from partwise.apps.papers.sampling import data_found
 from partwise.apps.papers.store import Store
 from partwise.apps.papers.trials import Cell, Selection, cells, run_cell
 
-#: Reason for leaving out a data set.
+#: Reason that is reported for a data set that is not installed.
 ABSENT = "the data set is not on this machine"
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba")
 

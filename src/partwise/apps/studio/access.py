@@ -160,7 +160,10 @@ class Guard:
         await (answer or self.app)(scope, receive, guarded)
 
     def _foreign(self, scope: Scope) -> Response | None:
-        """Return the refusal of a request that is too large, or of another host or origin."""
+        """Return the refusal of a request that is too large or comes from another site.
+
+        The result is None for other requests.
+        """
         headers = Headers(scope=scope)
         host, origin = headers.get("host", ""), headers.get("origin")
         if host not in self.hosts and host != self._address(scope):
@@ -176,7 +179,7 @@ class Guard:
         return None
 
     async def _entry(self, scope: Scope, receive: Receive) -> Response | None:
-        """Return the answer to a browser without the cookie, and None for one that has it."""
+        """Return the response to a browser without the access cookie, or None with it."""
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if any(_same(value, self._cookie) for value in _cookies(headers, self._name(host))):

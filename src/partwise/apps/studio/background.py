@@ -29,7 +29,7 @@ class LatestJob:
 
     @property
     def busy(self) -> bool:
-        """Whether the job is running or will run."""
+        """True if the job is running or will run."""
         return self._last is not None and not self._last.done()
 
     def request(self) -> None:
@@ -37,7 +37,7 @@ class LatestJob:
         with self._lock:
             if self._last is None or self._last.running() or self._last.done():
                 self._last = self._pool.submit(self._job)
-                self._last.add_done_callback(Future.result)  # so that an error is logged
+                self._last.add_done_callback(Future.result)  # this reports an error of the job
 
     def wait(self) -> None:
         """Wait until the job is not running."""

@@ -212,7 +212,7 @@ class Predictor:
         """Return a classifier fitted to these labels, with cross-validated weights."""
         return reviews.relabel(copy.copy(self.model), labels, self.random)
 
-    # -- reviews ------------------------------------------------------------------------------
+    # -- reviews by cross-validation ----------------------------------------------------------
 
     @property
     def has_process(self) -> bool:

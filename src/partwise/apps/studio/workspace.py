@@ -110,7 +110,7 @@ class Workspace:
         if given:
             self.journal.set(given, window="file")
 
-    # -- preparation --------------------------------------------------------------------------
+    # -- preparation of the data --------------------------------------------------------------
 
     def prepare(self) -> None:
         """Compute graph, part weights and map, or read them from the project folder."""
@@ -168,7 +168,7 @@ class Workspace:
         self._stage = stage
         self.listener("stage", self.state())
 
-    # -- colour or greyscale ------------------------------------------------------------------
+    # -- choice of colour or greyscale images -------------------------------------------------
 
     def _comparison_is_due(self) -> bool:
         """Return whether there are enough labels to compare colour and greyscale again."""
@@ -212,7 +212,7 @@ class Workspace:
         self.listener("notes", self.state())
         return changed
 
-    # -- what a person does -------------------------------------------------------------------
+    # -- actions of a user --------------------------------------------------------------------
 
     def label(
         self, samples: list[int], label: Any, *, seen: int | None = None, **sender: Any
@@ -513,7 +513,7 @@ class Workspace:
             ]
             return {"parts": parts, "doing": "Computing …" if self._parts_job.busy else None}
 
-    # -- in the background --------------------------------------------------------------------
+    # -- background jobs ----------------------------------------------------------------------
 
     def _review(self) -> None:
         """Evaluate predictions by cross-validation, and use the new classifier weights."""
@@ -571,7 +571,7 @@ class Workspace:
             self.listener("parts", {"text": "The part weights are new."})
             self._review_job.request()
 
-    # -- results ------------------------------------------------------------------------------
+    # -- exported files -----------------------------------------------------------------------
 
     def save_all(self) -> dict[str, Any]:
         """Write all exported files to the project folder, and return their names."""

@@ -137,7 +137,7 @@ def embeddings_hint(samples: Samples, accuracy: float, doubtful: bool = False) -
 def naming(model: Any, samples: Samples) -> dict[str, Any] | None:
     """Return a classifier's expected accuracy, doubtful labels and next samples.
 
-    None for a model that finds clusters.
+    The result is None for a model that finds clusters.
     """
     if not names_classes(model):
         return None

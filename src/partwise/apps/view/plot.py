@@ -663,7 +663,7 @@ def part_intervals(
 
 
 def choice(found: Any, *, ax: Any = None) -> Any:
-    """Plot the error at hidden entries against the number of parts; good numbers are filled.
+    """Plot the error at hidden entries against the number of parts.
 
     Parameters
     ----------

@@ -118,8 +118,9 @@ def samples_map(
 ) -> dict[str, Any]:
     """Return the map of the samples by cluster and, initially hidden, by label.
 
-    ``customdata`` is the position of a point among the points shown, and ``meta`` the view that a
-    trace belongs to. ``legend`` maps clusters to longer entries for the legend.
+    In each plotly trace, ``customdata`` contains the positions of its points among all points
+    shown, and ``meta`` is "cluster" or "label". ``legend`` maps clusters to longer entries for the
+    legend.
     """
     traces = _traces(layout, "cluster", clusters, colours, legend)
     if labels is not None:

@@ -69,7 +69,7 @@ def _tsne(V: NDArray[np.float64], random_state: int) -> NDArray[np.float64]:
     V = V + np.random.default_rng(random_state).normal(scale=spread, size=V.shape)
     perplexity = min(30.0, (len(V) - 1) / 3)
     model = TSNE(perplexity=perplexity, init="pca", max_iter=500, random_state=random_state)
-    # Threads gain little at this size, and slow each other down on a busy machine.
+    # Several threads gain little for so few samples, and slow each other down on a busy machine.
     with threadpool_limits(limits=1, user_api="openmp"):
         points: NDArray[np.float64] = model.fit_transform(V).astype(np.float64)
     return points

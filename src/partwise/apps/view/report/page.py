@@ -228,7 +228,7 @@ class Report:
             machine=f"{sys.platform}, {platform.machine()}, {os.cpu_count()} cores",
         )
 
-    # -- words for the whole ------------------------------------------------------------------
+    # -- titles of the page -------------------------------------------------------------------
 
     @property
     def unit(self) -> str:
@@ -245,7 +245,7 @@ class Report:
         accuracy = [("labels", "Accuracy")] if self.scores else []
         return [*tabs, *accuracy, ("quality", "Quality"), ("repeat", "Repeat it")]
 
-    # -- samples ------------------------------------------------------------------------------
+    # -- samples on the page ------------------------------------------------------------------
 
     @cached_property
     def table(self) -> TableRows | None:
@@ -420,7 +420,7 @@ class Report:
             figures["stability"] = charts.agreement(self.stability)
         return figures
 
-    # -- quality ------------------------------------------------------------------------------
+    # -- scores on the page -------------------------------------------------------------------
 
     @cached_property
     def scores(self) -> list[dict[str, Any]]:
