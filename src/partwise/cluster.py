@@ -1,6 +1,6 @@
 """Public functions for k-means clusters of part weights, as in the papers.
 
-A cluster takes the name of the class label that most of its samples have.
+With labels, clusters are matched one to one with classes and take their names.
 """
 
 from partwise.evaluation.kmeans import Clustering, cluster_representation

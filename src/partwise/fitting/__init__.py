@@ -174,7 +174,7 @@ def all_or_nothing(estimator: Any) -> Iterator[None]:
 
 
 def watched(estimator: Any, X: Any, y: Any, n_starts: int) -> Progress | None:
-    """Return an object that is called in each iteration, or None if nothing listens.
+    """Return an object that is called in each iteration, or None if none is needed.
 
     It is needed only if the estimator has scikit-learn callbacks or ``verbose`` output.
     """

@@ -421,7 +421,8 @@ def extreme_factor(X: Any, peak: float | None = None) -> float:
 def check_scale(constant: float, has_values: bool, estimator_name: str) -> None:
     """Raise an error if squares of entries of X overflow, or underflow to zero.
 
-    ``constant`` is the sum of squares of X; it must be finite, and positive if X ``has_values``.
+    ``constant`` is proportional to the sum of squares of X. It must be finite, and positive if X
+    ``has_values``.
     """
     if not np.isfinite(constant) or (constant == 0 and has_values):
         refuse_values(estimator_name, constant != 0, "this loss")

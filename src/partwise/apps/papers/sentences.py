@@ -29,8 +29,8 @@ class Sentence:
     text: str
     state: str
     number: str  # the number that decides the verdict, as text
-    tables: tuple[str, ...] = ()  # tables that show the numbers
-    printed: bool | None = None  # whether the printed numbers support it
+    tables: tuple[str, ...] = ()  # names of the tables with these numbers
+    printed: bool | None = None  # whether the paper's own numbers support it
 
 
 def sentences(verdicts: Sequence[tuple[str, Verdict]]) -> list[Sentence]:

@@ -38,7 +38,7 @@ class Summary:
     """All results of a table, with its settings (``protocol``).
 
     ``values[scope, metric, column, budget]`` is a series over (data, K, run). The scope is "all" or
-    "unlabelled", and a column is a method or a method at a setting.
+    "unlabelled", and a column is a method, with its parameter values if several are tried.
     """
 
     protocol: Protocol

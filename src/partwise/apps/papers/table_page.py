@@ -49,13 +49,13 @@ class Report:
     """Page section of a table, with its results for the summary of all tables."""
 
     section: Section
-    protocol: Protocol  # in the main variant
+    protocol: Protocol  # with the main variant of the settings
     part: float = 1.0
     quick: bool = False  # some numbers of clusters have no runs, so no causes are shown
     verdicts: list[Verdict] = field(default_factory=list)
-    compared: list[Comparison] = field(default_factory=list)  # in the main variant
+    compared: list[Comparison] = field(default_factory=list)  # with the main variant
     every: list[Comparison] = field(default_factory=list)  # in all variants and label budgets
-    not_run: int = 0  # printed averages without runs, although their data is here
+    not_run: int = 0  # number of printed averages without runs although their data is installed
     missed: list[Miss] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
 
@@ -169,7 +169,7 @@ def _columns(protocol: Protocol) -> list[tuple[str, Method]]:
 
 
 def _rest(summary: Summary, column: str, metric: str, budget: str) -> list[str]:
-    """Return the cell with the score on unlabelled samples, if labels are used."""
+    """Return a list with the score on unlabelled samples; empty without labels."""
     rest = summary.stat(column, metric, budget=budget, scope="unlabelled")
     text = number(rest.mean, metric) if rest and metric != "seconds" else ""
     return [text] if summary.protocol.budgets else []
@@ -197,7 +197,7 @@ def difference(printed: float | None, stat: Stat | None, metric: str, comparable
         return ""
     if metric == "seconds":
         return f"x {stat.mean / printed:.2g}" if printed else ""
-    gap = f"{round(stat.mean - printed, 1) + 0.0:+.1f}"  # avoid -0.0
+    gap = f"{round(stat.mean - printed, 1) + 0.0:+.1f}"  # adding 0.0 turns -0.0 into 0.0
     if not comparable:
         return f"({gap})"
     return f"{gap} {FAR}" if abs(stat.mean - printed) > NEAR else gap

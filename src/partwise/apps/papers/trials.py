@@ -229,7 +229,7 @@ def describe(cell: Cell) -> dict[str, Any]:
 
 
 def _shapes(fitted: Representation, sample: Sample, cell: Cell) -> dict[str, float]:
-    """Return properties of the factors, such as sparseness."""
+    """Return properties of the fitted factors to report, such as their sparseness."""
     shapes = {}
     V, H = fitted.embedding, fitted.components
     if V is not None:
@@ -254,7 +254,7 @@ def _shapes(fitted: Representation, sample: Sample, cell: Cell) -> dict[str, flo
 
 
 def _kept(cell: Cell, fitted: Representation, sample: Sample) -> dict[str, Any]:
-    """Return the history, parts or points that the settings ask to store."""
+    """Return the objectives, parts or samples of a run that figures need."""
     kept: dict[str, Any] = {}
     if "history" in cell.keep:
         history = fitted.history

@@ -47,7 +47,8 @@ class Journal:
         self.entries: list[Entry] = []
         self.labels: dict[str, str] = {}
         self.skipped: set[str] = set()
-        self.confirmed: set[str] = set()  #: samples that were given the same label again
+        #: samples whose label the user confirmed by giving it again
+        self.confirmed: set[str] = set()
         self.keys: dict[str, Entry] = {}
         self._size = _read(self.path, self._take)
         # The file is unbuffered, so that an entry that failed on a full disk is not written later.
@@ -57,7 +58,7 @@ class Journal:
     def set(self, labels: Mapping[str, Label], **sender: Any) -> Entry:
         """Set labels of samples, or remove them with None; return the new entry.
 
-        As in the other methods, ``sender`` contains the window that sent the request, and the key
+        ``sender`` contains the window that sent the request, and the key
         of the request if it has one.
         """
         before = {name: self.labels.get(name) for name in labels}
@@ -96,6 +97,7 @@ class Journal:
         return None
 
     def close(self) -> None:
+        """Close the file of the journal."""
         self._file.close()
 
     def _add(self, **content: Any) -> Entry:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-#: Characters in the name of a class or of a part.
+#: Maximum number of characters in the name of a class or a part.
 MAX_NAME = 200
 
 
@@ -88,7 +88,7 @@ def check_edit(words: Mapping[str, Any], n_parts: int, classes: Sequence[str]) -
 
 
 def plain_name(value: Any, what: str) -> str:
-    """Return a name without superfluous spaces, or raise ValueError if it cannot be used."""
+    """Return a name without extra spaces; raise ValueError if it is not allowed."""
     name = " ".join(value.split()) if isinstance(value, str) else ""
     if not name or len(name) > MAX_NAME or not name.isprintable():
         raise ValueError(f"The name of a {what} has 1 to {MAX_NAME} printable characters.")

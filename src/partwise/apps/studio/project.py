@@ -184,6 +184,7 @@ class Project:
             file.write(json.dumps({"secret": secret, "port": port}).encode())
 
     def close(self) -> None:
+        """Release the lock of the project folder."""
         self._lock.close()
 
 

@@ -88,7 +88,7 @@ def review(
     history: list[Point],
     random: Sequence[int] = (),
 ) -> Reviewed:
-    """Return the classifier weights and the accuracy that cross-validation finds."""
+    """Return a review: classifier weights and accuracy by cross-validation."""
     relabel(model, labels, random)
     rows, p, truth = model.held_out_
     if not len(rows):

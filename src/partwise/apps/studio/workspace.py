@@ -40,11 +40,11 @@ FIRST_COMPARISON = 10
 
 
 class Conflict(ValueError):
-    """Error: another window has labelled the same sample in the meantime."""
+    """Error that another window has labelled the same sample in the meantime."""
 
 
 class NotReady(ValueError):
-    """Error: the graph and the part weights are still being computed."""
+    """Error that the graph and the part weights are still being computed."""
 
 
 def class_name(value: Any) -> Label:
@@ -91,7 +91,8 @@ class Workspace:
         self._row = {name: i for i, name in enumerate(samples.ids)}
         self._rows = Rows.of(samples)
         self._compares = compare_colours and samples.also is None
-        self._last_change: dict[int, tuple[int, str]] = {}  # version and window
+        # by sample: version of its last change, and window that changed it
+        self._last_change: dict[int, tuple[int, str]] = {}
         self.lock = threading.RLock()  # held while predictions change
         self._queue: list[int] = []
         self._clicked, self._closing = 0.0, False
@@ -267,7 +268,7 @@ class Workspace:
             self.predictor.settings.rename_class(*pair)
 
     def skip(self, samples: list[int], **sender: Any) -> dict[str, Any]:
-        """Skip samples, so that the studio does not ask for them again."""
+        """Record that the studio should not ask for these samples again."""
         with self.lock:
             if self._is_done(sender):
                 return self.current()
