@@ -52,6 +52,7 @@ REFUSED = (
     "too large for",
     "too small for",
     "numpy or scipy array",
+    "numpy array, scipy array or memmap",
     "at least",
     "number of clusters",
     "init='kmeans' needs X in memory",

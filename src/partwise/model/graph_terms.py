@@ -106,6 +106,7 @@ class OnGraph(Term):
 
     @property
     def edges(self) -> tuple[Any, float] | None:  # type: ignore[override]
+        """The CSR matrix W and λ, or None if W has edges that are not stored."""
         W = self.neighbors.edges
         return None if W is None else (W, self.weight)
 

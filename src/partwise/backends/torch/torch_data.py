@@ -26,7 +26,6 @@ from partwise.backends.array_api import (
 from partwise.backends.arrays import NO_MEMORY, AnyArray, row_blocks, to_numpy
 from partwise.backends.data_matrix import BackEnd, DataMatrix, check_values
 from partwise.backends.numpy.blocks import split_rows
-from partwise.backends.sweeps import sweeps_per_product
 from partwise.backends.threads import cached_property
 from partwise.backends.torch import triton_dispatch
 from partwise.backends.torch.torch_arrays import without_tf32
@@ -143,7 +142,8 @@ class TorchData(OnTensors, DeviceDense):
 
     def sweeps(self, size: int, k: int) -> int:
         if not self.like.is_cuda or self.density < 1 or k <= 32:
-            return sweeps_per_product(self, size, k)
+            usual: int = super().sweeps(size, k)
+            return usual
         # A dense product takes as long as reading X for any k, but a sweep takes k² operations per
         # row. The limit 600 // k was measured for few rows, where sweeps are slower.
         return int(np.clip(1 + 0.6 * size / k**2, 1, min(10, 600 // k)))
