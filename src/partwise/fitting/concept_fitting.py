@@ -188,7 +188,7 @@ def publish_concepts(
     if problem.kernel.kind == "linear":
         estimator.components_ = np.ascontiguousarray((X.T @ C).T)
     elif problem.kernel.kind != "precomputed":
-        estimator._X_fit = X.copy()  # the caller may change X
+        estimator._X_fit = X.copy()  # a copy, because the user may change X
     estimator.objective_ = max(found.objective, 0.0)
     # negative values are rounding errors
     estimator.objective_history_ = np.maximum(found.solution.history, 0)

@@ -116,7 +116,7 @@ def read(path: str | Path, known: Known) -> tuple[Any, dict[str, Any] | None]:
             return _build(content, decoder, known), decoder.decode(content["recipe"])
         except PersistError as error:
             raise PersistError(f"{path}: {error}") from None
-        except Warning:  # the user's warning filter raised this
+        except Warning:  # the user's filter turned a warning into this error
             raise
         except Exception as error:
             reason = " ".join(str(error).split())[:200] or type(error).__name__
@@ -221,7 +221,7 @@ def _build(content: dict[str, Any], decoder: Decoder, known: Known) -> Any:
             "to partwise.register; import the module that defines and registers it."
         )
     given = {k: v for k, v in content["parameters"].items() if k not in NOT_KEPT}
-    # an unknown parameter raises an error
+    # the constructor raises an error for an unknown parameter
     model = cls(**{k: decoder.decode(v) for k, v in given.items()})
     model._validate_params()
     for key in content["attributes"]:

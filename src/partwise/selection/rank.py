@@ -293,12 +293,15 @@ def at_once(X: Any, k: int) -> int:
 
 
 def _end(errors: AnyArray, patience: int) -> int:
-    """Return the row at which ``patience`` rows are clearly worse than the best."""
+    """Return how many rows to compute until ``patience`` rows are clearly worse."""
     return int(np.flatnonzero(within_one(errors)[2])[-1]) + 1 + patience
 
 
 def _decide(tried: AnyArray, errors: AnyArray, signs: AnyArray) -> Choice:
-    """Return the choice by the one-standard-error rule, applied to paired differences."""
+    """Return the `Choice`: the smallest number of parts within one standard error.
+
+    The standard error is that of differences between errors in the same splits.
+    """
     _, excess, near = within_one(errors)
     good = [int(k) for k in tried[near]]
     return Choice(min(good), good, tried, errors, excess, signs[:, 0], signs[:, 1])

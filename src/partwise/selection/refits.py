@@ -85,7 +85,7 @@ class Refits:
 
     @classmethod
     def of_fitted(cls, model: Any, caller: str, given: Mapping[str, Any]) -> Refits:
-        """Return the `Refits` of a fitted model; require the arguments of its own fit."""
+        """Return the `Refits` of a fitted model; raise an error without its fit arguments."""
         refits = cls(model, caller, given)
         for name in vars(model).get("_fit_arguments", ()):
             if name not in refits.given:

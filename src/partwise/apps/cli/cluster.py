@@ -209,7 +209,7 @@ def _plain(value: Any) -> Any:
 
 def _stability(task: work.Task, fitted: work.Fitted, bar: Bar, runs: int | None) -> Any:
     """Return the agreement of runs with other seeds; by default only if runs are fast."""
-    # further runs would use neither links nor embeddings
+    # Stability is not measured then, because further runs would use neither links nor embeddings.
     if task.links or task.samples.also is not None:
         return None
     if runs is None:

@@ -203,7 +203,7 @@ def _words(c: Comparison, missed: Comparison) -> str:
     parts += [f'variant "{c.variant}"'] if c.variant != missed.variant else []
     parts += [c.budget] if c.budget not in (missed.budget, NO_LABELS) else []
     number = with_error(c.stat, c.metric)
-    # it covers fewer rows of the table
+    # the measured average covers fewer rows of the table
     if c.method == missed.method and abs(c.printed - missed.printed) >= 0.05:
         number += f" over rows with a printed average of {c.printed:.1f}"
     return f"[{', '.join(parts)}: {number}]"

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 DEFAULT_OUT = Path("partwise-results")
 MISSING_PACKAGE = "ImportError: "  # how the reason begins if an optional package is missing
-Failed = dict[str, dict[str, str]]  # for each table, the reason why each failed run failed
+# type: the reason of each failed run, by name of the table and name of the run
+Failed = dict[str, dict[str, str]]
 
 
 def reproduce(

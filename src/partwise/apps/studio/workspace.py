@@ -261,7 +261,7 @@ class Workspace:
         pair = entry.renamed
         if pair is None and entry.undoes is not None:
             undone = self.journal.entries[entry.undoes - 1].renamed
-            # otherwise the renaming merged two classes
+            # if the new name is still a class, the renaming had merged two classes
             if undone is not None and undone[1] not in self._classes():
                 pair = (undone[1], undone[0])
         if pair is not None:
