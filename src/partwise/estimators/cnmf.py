@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from partwise.estimators._base import ConstrainedFactorizer
 from partwise.estimators._parameters import CommonParameters, LossParameters, estimator
-from partwise.fitting import Description
 
 
 @estimator
@@ -58,5 +55,4 @@ class CNMF(LossParameters, CommonParameters, ConstrainedFactorizer):
     True
     """
 
-    def _describe(self) -> Description:
-        return replace(super()._describe(), hard_labels=True)
+    hard_labels = True

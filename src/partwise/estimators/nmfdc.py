@@ -5,12 +5,9 @@ NMFDC also has hard labels.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from partwise._sklearn import StrOptions
 from partwise.estimators._base import ConstrainedFactorizer
 from partwise.estimators._parameters import CommonParameters, LossParameters, estimator
-from partwise.fitting import Description
 
 
 @estimator
@@ -80,8 +77,7 @@ class NMFDC(CommonParameters, ConstrainedFactorizer):
 
     beta_loss = "frobenius"
 
-    def _describe(self) -> Description:
-        return replace(super()._describe(), hard_labels=True)
+    hard_labels = True
 
 
 @estimator
