@@ -24,7 +24,6 @@ from partwise.classify import (
     classifiers,
     ensemble,
     features,
-    inputs,
     preparation,
 )
 
@@ -111,7 +110,7 @@ def test_data_is_not_copied(digits, tmp_path, monkeypatch):
     X, y, known = digits
     file = np.memmap(tmp_path / "x.dat", np.float64, "w+", shape=X.shape)
     file[:] = X
-    monkeypatch.setattr(inputs, "IN_MEMORY", 0)
+    monkeypatch.setattr(preparation, "IN_MEMORY", 0)
     kinds = {"disk": file}
     with contextlib.suppress(ImportError):
         import torch

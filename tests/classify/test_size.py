@@ -44,6 +44,6 @@ def test_a_warm_fit_of_the_classifier_adds_few_functions_to_one_of_gnmf(monkeypa
     known = np.where(np.arange(300) < 50, y, -1)
     found = entered(lambda: PartsClassifier().fit(X, known))
     own = {place for place in found if place[0].startswith(os.path.join(ROOT, "classify"))}
-    assert len({file for file, _ in own}) <= 7 and len(own) <= 105
+    assert len({file for file, _ in own}) <= 6 and len(own) <= 105
     # These functions run tasks in threads and check labels.
     assert len(found - own - entered(lambda: GNMF(10).fit(X))) <= 40

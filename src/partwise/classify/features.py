@@ -16,8 +16,10 @@ Only the first preparation of an array has part weights.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -515,6 +517,18 @@ def _mixed_bits(values: AnyArray) -> AnyArray:
     bits *= np.uint64(0x9E3779B97F4A7C15)
     bits ^= bits >> np.uint64(29)
     return bits
+
+
+def fingerprint(arrays: Mapping[str, Any]) -> str:
+    """Return a digest of named arrays. Only the shape counts for arrays outside memory."""
+    digest = hashlib.blake2b()
+    for name, X in arrays.items():
+        if X is None:
+            continue
+        digest.update(f"{name} {type(X).__name__} {tuple(X.shape)}".encode())
+        if is_local(X):
+            digest.update(f"{X.dtype}".encode() + sample_digests([X]).tobytes())
+    return digest.hexdigest()
 
 
 def normalized(W: sp.csr_array) -> sp.csr_array:

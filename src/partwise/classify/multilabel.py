@@ -16,8 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 from partwise._sklearn import StrOptions, num_samples
 from partwise.backends.arrays import AnyArray
 from partwise.classify.compact import check_has_samples
-from partwise.classify.inputs import check_drawn
 from partwise.classify.parts_classifier import PartsClassifier
+from partwise.classify.preparation import check_drawn
 from partwise.knowledge.labels import Labels, as_ndarray
 
 #: Weight of the predicted F1 in its interval, compared with one held-out sample with the label.

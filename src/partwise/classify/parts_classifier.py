@@ -27,17 +27,16 @@ from partwise.classify.compact import check_has_samples
 from partwise.classify.edited_parts import EditedParts
 from partwise.classify.ensemble import EnsembleFit, Key, Labelled
 from partwise.classify.explain import Explained
-from partwise.classify.features import Features, build_features
-from partwise.classify.inputs import (
+from partwise.classify.features import Features, build_features, fingerprint
+from partwise.classify.preparation import (
     check_also,
     check_drawn,
     check_labels,
     check_priors,
     check_samples,
-    fingerprint,
+    is_local,
     one_class_warning,
 )
-from partwise.classify.preparation import is_local
 from partwise.estimators._docstrings import documented
 from partwise.estimators._parameters import AT_LEAST_ONE, CONSTRAINTS
 from partwise.fitting.knowledge_checks import check_sample_weights, compare_index

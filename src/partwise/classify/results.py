@@ -26,8 +26,8 @@ from partwise.classify.calibration import (
 from partwise.classify.compact import compact, is_consistent
 from partwise.classify.ensemble import Candidates, Ensemble
 from partwise.classify.features import Features
-from partwise.classify.inputs import check_also, check_samples
 from partwise.classify.outlying import Outlying, measure
+from partwise.classify.preparation import check_also, check_samples
 from partwise.knowledge.labels import as_ndarray, encode_labels
 
 #: Advice to the user if `relabel` held no label out.
