@@ -79,7 +79,7 @@ def refuse_weighted_entries(spec: Description, entry_weight: Any) -> None:
     """Raise an error if the objective cannot use entry weights or missing values."""
     if entry_weight is not None and (spec.mixed_labels or spec.signed):
         why = "since codes are mixed; use CDNMF" if spec.mixed_labels else "unlike NMF and GNMF"
-        raise ValueError(f"{spec.estimator_name} takes no entry_weight, {why}.")
+        raise ValueError(f"{spec.estimator_name} does not support entry_weight, {why}.")
     if spec.robust:
         raise ValueError(
             "missing_values and entry_weight need beta_loss 'frobenius' or 'kullback-leibler', got "
@@ -332,8 +332,8 @@ def check_codes(V: Any, k: int) -> Any:
     shape = tuple(getattr(V, "shape", ()))
     if len(shape) != 2 or shape[1] != k:
         raise ValueError(
-            f"X must hold codes, of shape (n_samples, {k}), got shape {shape}; "
-            "transform makes them."
+            f"X must contain part weights of shape (n_samples, {k}), as transform returns; got "
+            f"shape {shape}."
         )
     return V
 

@@ -62,7 +62,7 @@ def _check_steps_for(spec: Description, links: Links, solver: str) -> None:
     """
     if spec.mixed_labels:
         raise ValueError(
-            f"{spec.estimator_name} takes no links, since codes are mixed; use CNMF or CDNMF."
+            f"{spec.estimator_name} does not support pairs of samples; use CNMF or CDNMF."
         )
     if len(links.cannot) and spec.cannot_link_reg:
         if spec.graph_reg and spec.beta == 1:
@@ -75,8 +75,8 @@ def _check_steps_for(spec: Description, links: Links, solver: str) -> None:
     soft = len(links.must) and spec.must_link_reg is not None
     if spec.printed and (soft or len(links.cannot)):
         raise ValueError(
-            "links that cost need scale='unit': with scale='paper' codes would shrink and parts "
-            "grow until links cost nothing."
+            "must_link_reg and cannot_link need scale='unit'; with scale='paper', small part "
+            "weights and large parts would make their cost vanish."
         )
 
 
@@ -166,10 +166,10 @@ def check_fixed(spec: Description, knowledge: Knowledge, k: int) -> None:
     known = np.asarray(to_numpy(spec.fixed_components), dtype=float)
     if len(known) < k or np.isnan(known).any():
         raise ValueError(
-            f"fixed_components with smoothing={spec.smoothing:g} and a penalty on the codes alone "
-            "has no minimum: smoothing mixes the parts, the known ones pin their common scale, and "
-            "codes would shrink while the others grow until the penalty is nothing. Penalise the "
-            "parts too (alpha_H, basis_terms), use seed_components, or smoothing=0."
+            f"fixed_components with smoothing={spec.smoothing:g} and a penalty on the part weights "
+            "alone has no minimum: smaller part weights and larger free parts would make the "
+            "penalty vanish. Penalise the parts too (alpha_H, basis_terms), use seed_components, "
+            "or smoothing=0."
         )
 
 

@@ -115,7 +115,7 @@ def _read_text(path: Path, options: Options) -> tuple[Any, str]:
     encoding, separator = text_format(path, options)
     heading, coded = _check_shape(path, separator, encoding, options)
     if path.suffix.lower() == ".txt" and len(heading.names) == 1:
-        raise ValueError("this is no table. Give a folder of texts, or name it .csv.")
+        raise ValueError("this is not a table. Pass a folder of texts, or name the file .csv.")
     usual = "," if separator == ";" else "."
     asked = {options.id_column, options.label_column, options.text_column, NAMELESS}
     as_written = {c for c in heading.names if c in asked or looks_like_id(c) or may_be_id(c)}

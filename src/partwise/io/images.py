@@ -119,7 +119,9 @@ def _common_size(files: Sequence[Path], options: Options) -> tuple[int, int]:
     every = sorted(set(sizes.values()))
     if len(every) > 1 and options.strict:
         first, other = (next(f.name for f, size in sizes.items() if size == s) for s in every[:2])
-        raise ValueError(f"{first} and {other} differ in size; --size 32 brings all to 32x32.")
+        raise ValueError(
+            f"{first} and {other} differ in size; use --size 32 to resize all images to 32x32."
+        )
     heights, widths = np.array(list(sizes.values())).T
     height, width = int(np.median(heights)), int(np.median(widths))
     # The largest size of that shape with at most 64 x 64 pixels.

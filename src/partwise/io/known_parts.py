@@ -212,7 +212,9 @@ def _number(cell: str, feature: str) -> float:
     except ValueError:
         value = -1.0
     if value < 0 or value == np.inf:
-        raise ValueError(f"{feature!r}: {cell!r} is no number >= 0; leave unknown numbers empty.")
+        raise ValueError(
+            f"{feature!r}: {cell!r} is not a number >= 0; leave unknown numbers empty."
+        )
     return value
 
 

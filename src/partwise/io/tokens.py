@@ -66,7 +66,7 @@ def _of_languages(names: Sequence[str]) -> tuple[list[str], str]:
 def _own(path: str) -> tuple[list[str], str]:
     if not Path(path).is_file():
         known = ", ".join(("auto", "off", "frequent", *stop_lists()))
-        raise ValueError(f"stop_words={path!r} is no file and none of {known}.")
+        raise ValueError(f"stop_words={path!r} is not a file, nor one of {known}.")
     text, _ = decode(Path(path).read_bytes(), path)
     words = sorted(set(words_of(text)))
     return words, f"without the {len(words)} stop words of {Path(path).name}"

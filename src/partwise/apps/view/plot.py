@@ -213,7 +213,9 @@ def embedding(
 
     V = np.asarray(getattr(model, "embedding_", model))
     if V.ndim != 2:
-        raise ValueError(f"model must be fitted, or codes of shape (n, k); got shape {V.shape}.")
+        raise ValueError(
+            f"model must be a fitted model, or part weights of shape (n, k); got shape {V.shape}."
+        )
     names = labels if labels is not None else getattr(model, "labels_", None)
     names = [None] * len(V) if names is None else list(np.asarray(names, dtype=object))
     if len(names) != len(V):

@@ -115,7 +115,9 @@ class Rows(NDArrayOperatorsMixin):
         out = kwargs.pop("out", (None,))[0]
         if kwargs or not (out is None or isinstance(out, Rows)):
             given = ", ".join(f"{name}=" for name in (*kwargs, *(["out"] if not kwargs else [])))
-            raise TypeError(f"{ufunc.__name__} of distributed rows takes no {given} such as this")
+            raise TypeError(
+                f"{ufunc.__name__} does not support {given} for the part weights of a Dask array"
+            )
         if ufunc is np.matmul:
             left, right = inputs
             return left.__matmul__(right) if isinstance(left, Rows) else NotImplemented
