@@ -62,7 +62,7 @@ def _check_steps_for(spec: Description, links: Links, solver: str) -> None:
     """
     if spec.mixed_labels:
         raise ValueError(
-            f"{spec.estimator_name} does not support pairs of samples; use CNMF or CDNMF."
+            f"{spec.estimator_name} does not support links between samples; use CNMF or CDNMF."
         )
     if len(links.cannot) and spec.cannot_link_reg:
         if spec.graph_reg and spec.beta == 1:
