@@ -111,7 +111,7 @@ def _check(values: Any, name: str, p: int, dtype: Any) -> AnyArray:
         copy=True,
     )
     if H.shape[1] != p:
-        raise ValueError(f"{name} must have {p} features as X, got {H.shape[1]}.")
+        raise ValueError(f"{name} has {H.shape[1]} features, but X has {p}.")
     if np.nanmin(H, initial=0) < 0:
         row, column = (int(i) for i in np.argwhere(H < 0)[0])
         raise ValueError(
