@@ -206,10 +206,9 @@ def test_a_first_line_whose_label_comes_again_is_no_heading(tmp_path):
 
 def test_labels_of_samples_that_were_left_out_are_said_and_only_they(tmp_path):
     labels = table(tmp_path, "id,label\na,x\nb,y\n")
-    given = {"skip_unknown": False, "skipped": ["b"]}
     notes = []
     options = Options(note=notes.append)
-    assert labels_of(labels, ["a"], options, **given).tolist() == ["x"]
+    assert labels_of(labels, ["a"], options, ["b"]).tolist() == ["x"]
     assert len(notes) == 1 and notes[0].endswith(": b.")
-    labels_of(labels, ["a", "b"], options, skip_unknown=False)
+    labels_of(labels, ["a", "b"], options)
     assert len(notes) == 1

@@ -34,16 +34,20 @@ def silent(done: int, total: int, what: str) -> None:
 class Options:
     """Options of a reader; see the documentation of `read_samples`."""
 
+    labels: str | Path | None = None
     kind: str | None = None
     size: tuple[int, int] | None = None
     rgb: bool = False
     text_column: str | None = None
     id_column: str | None = None
     label_column: str | None = None
-    columns: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
+    columns: Sequence[str] = ()
+    exclude: Sequence[str] = ()
     encoding: str | None = None
     separator: str | None = None
+    heading: str = "auto"
+    sheet: str | None = None
+    skip_rows: int | None = None
     stop_words: str = "auto"
     tokens: str = "auto"
     ngrams: tuple[int, int] | None = None
@@ -51,16 +55,18 @@ class Options:
     max_df: float | None = None
     scale: str = "auto"
     missing: str = "auto"
+    skip_unknown: bool = False
+    similar_labels: str = "ask"
+    unknown_labels: str = "ask"
     transpose: bool = False
     image_shape: tuple[int, int] | None = None
     image_order: str = "auto"
     layer: str | None = None
     genes: int | None = None
     strict: bool = False
-    heading: str = "auto"
-    sheet: str | None = None
-    skip_rows: int | None = None
+    embeddings: str | Path | None = None
     embeddings_only: bool = False
+    encoder: str | None = None
     download: bool = False
     offline: bool = False
     recipe: Mapping[str, Any] | None = None

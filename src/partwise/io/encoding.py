@@ -30,11 +30,7 @@ MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-#: Codecs to try; the first of several equally plausible ones is chosen.
-CANDIDATES = (
-    *("cp1252", "cp1250", "cp1254", "mac_roman", "cp850", "cp1251", "koi8_r", "cp1253"),
-    *("euc_kr", "cp932", "euc_jp", "big5", "gb18030", "cp874"),
-)
+#: Names of codecs. The first of several equally plausible ones is chosen.
 NAMES = {
     "cp1252": "Latin-1 (Windows-1252)",
     "cp1250": "Windows-1250 (Central European)",
@@ -44,15 +40,17 @@ NAMES = {
     "cp1251": "Windows-1251 (Cyrillic)",
     "koi8_r": "KOI8-R",
     "cp1253": "Windows-1253 (Greek)",
-    "cp874": "Windows-874 (Thai)",
     "euc_kr": "EUC-KR",
     "cp932": "Shift JIS",
     "euc_jp": "EUC-JP",
     "big5": "Big5",
     "gb18030": "GB 18030",
+    "cp874": "Windows-874 (Thai)",
     "utf-16": "UTF-16",
     "utf-32": "UTF-32",
 }
+#: Codecs to try for files that are not UTF-8, UTF-16 or UTF-32.
+CANDIDATES = [name for name in NAMES if not name.startswith("utf")]
 _SEP_LINE = re.compile(r'"?sep=(.)"?', re.I)
 #: Minimum share of rows with the same width for the rows below a title to be a table.
 SURE = 0.95

@@ -88,22 +88,16 @@ def read_labels(
     [None, 'cat']
     """
     path = Path(path)
-    y = labels_of(path, ids, Options(), skip_unknown=skip_unknown, unknown=unknown)
+    y = labels_of(path, ids, Options(skip_unknown=skip_unknown, unknown_labels=unknown))
     return check_labels(y, str(path), similar, unknown)
 
 
 def labels_of(
-    path: Path,
-    ids: Sequence[str],
-    options: Options,
-    *,
-    skip_unknown: bool,
-    unknown: str = "ask",
-    skipped: Sequence[str] = (),
+    path: Path, ids: Sequence[str], options: Options, skipped: Sequence[str] = ()
 ) -> np.ndarray:
     """Return the labels of a file, and note how it was read."""
     position, gone = find_names(ids), find_names(skipped)
-    unit = _unit(path)
+    unit, unknown = _unit(path), options.unknown_labels
     rows = _rows(path, options) if unit == "line" else _tasks(path, position | gone)
     id_at, label_at, begin = _columns(path, rows, position | gone, options)
     y = np.full(len(ids), None, dtype=object)
@@ -120,7 +114,7 @@ def labels_of(
             _check_same(y[at], label, f"{path}, {unit} {line}: {name!r}", unknown)
             y[at] = label
     if strange:
-        if not skip_unknown or len(strange) == len(rows) - begin:
+        if not options.skip_unknown or len(strange) == len(rows) - begin:
             raise ValueError(_no_such_id(path, strange, len(rows) - begin, list(ids), position))
         lines = shown((line for line, _ in strange), 5)
         options.note(f"Ids of {path.name} without a sample: {len(strange)} ({unit} {lines}).")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
-from inspect import signature
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -224,72 +223,64 @@ def read_samples(
     if isinstance(recipe, (str, Path)):
         recipe = recipe_of(recipe)
     given: dict[str, Any] = dict(locals())
-    notes: list[str] = []
-    options = replace(_options(given), note=notes.append)
-    path = Path(path)
+    path, notes = Path(given.pop("path")), list[str]()
+    options = _checked(Options(**given, note=notes.append))
     check_name(path)
     if labels is not None and path.is_dir():
         # An invalid file of labels is an error before thousands of images are read.
         names = [file.relative_to(path).as_posix() for file in listed(path, Options())]
-        _labels(names, (), given, replace(options, note=len))
-    samples = _read_views(path, embeddings, encoder, options)
+        _labels(names, replace(options, note=len))
+    samples = _read_views(path, options)
     if samples.n_samples == 1 and recipe is None:
         lost = f" ({shown(name for name, _ in samples.skipped)} skipped)" if samples.skipped else ""
         raise ValueError(f"{path} contains a single sample{lost}; at least two are needed.")
     _note_zero_rows(samples, options)
-    y = _all_labels(samples, path, given, options)
-    usual = signature(read_samples).parameters
+    y = samples.y
+    if labels is not None:
+        y = _joined_labels(samples, options)
+    elif y is not None:
+        y = check_labels(y, str(path), options.similar_labels, options.unknown_labels)
     changed = {
-        name: str(value) if isinstance(value, Path) else value
-        for name, value in given.items()
-        if name not in ("path", "recipe", "step") and value != usual[name].default
+        field.name: str(value) if isinstance(value, Path) else value
+        for field in fields(options)
+        if (value := getattr(options, field.name)) != field.default
+        and field.name not in ("recipe", "step", "note")
     }
     return replace(samples, y=y, notes=(*samples.notes, *notes), options=changed)
 
 
-def _options(given: dict[str, Any]) -> Options:
-    """Check the arguments and return the options for the readers."""
+def _checked(options: Options) -> Options:
+    """Check the options; those of a model decide whether embeddings replace the data."""
     for name, known in CHOICES.items():
-        if given[name] not in known:
-            raise ValueError(f"{name}={given[name]!r} must be one of {', '.join(map(str, known))}.")
-    recipe = given["recipe"]
-    if recipe is not None:  # new data must be prepared like the training data
-        given["embeddings_only"] = recipe["reader"] == "embeddings"
-    elif given["embeddings_only"] and given["embeddings"] is None and given["encoder"] is None:
-        raise ValueError("embeddings_only needs embeddings (a file) or encoder (a name).")
-    if given["encoder"] is not None and given["embeddings"] is not None:
+        value = getattr(options, name)
+        if value not in known:
+            raise ValueError(f"{name}={value!r} must be one of {', '.join(map(str, known))}.")
+    if options.encoder is not None and options.embeddings is not None:
         raise ValueError("Pass either embeddings (a file) or encoder (a name), not both.")
-    kept = {field.name for field in fields(Options)} & given.keys()
-    return Options(**{name: given[name] for name in kept})
+    if options.recipe is not None:  # new data must be prepared like the training data
+        return replace(options, embeddings_only=options.recipe["reader"] == "embeddings")
+    if options.embeddings_only and options.embeddings is None and options.encoder is None:
+        raise ValueError("embeddings_only needs embeddings (a file) or encoder (a name).")
+    return options
 
 
-def _labels(
-    ids: Sequence[str], skipped: Sequence[str], given: Mapping[str, Any], options: Options
-) -> np.ndarray:
+def _labels(ids: Sequence[str], options: Options, skipped: Sequence[str] = ()) -> np.ndarray:
     """Return labels of the file for samples with these ids."""
-    path, unknown = Path(given["labels"]), given["unknown_labels"]
-    how = {"skip_unknown": given["skip_unknown"], "unknown": unknown, "skipped": skipped}
-    y = labels_of(path, ids, options, **how)
-    return check_labels(y, str(path), given["similar_labels"], unknown)
+    path = Path(str(options.labels))
+    y = labels_of(path, ids, options, skipped)
+    return check_labels(y, str(path), options.similar_labels, options.unknown_labels)
 
 
-def _all_labels(
-    samples: Samples, path: Path, given: Mapping[str, Any], options: Options
-) -> np.ndarray | None:
-    """Return the labels of a file, or check the samples' own ones."""
-    labels = given["labels"]
-    if labels is None:
-        if samples.y is None:
-            return None
-        return check_labels(samples.y, str(path), given["similar_labels"], given["unknown_labels"])
+def _joined_labels(samples: Samples, options: Options) -> np.ndarray:
+    """Return the labels of the file for the samples."""
     if samples.unjoinable:
-        raise ValueError(f"{labels}: ids cannot be matched: {samples.unjoinable}")
-    y = _labels(samples.ids, [name for name, _ in samples.skipped], given, options)
+        raise ValueError(f"{options.labels}: ids cannot be matched: {samples.unjoinable}")
+    y = _labels(samples.ids, options, [name for name, _ in samples.skipped])
     if samples.ids == [str(i) for i in range(samples.n_samples)]:  # show how numbers were joined
         at = next(i for i, label in enumerate(y) if label is not None)
         what = f", {samples.texts[at][:60]!r}" if samples.texts else ""
         options.note(
-            f"The ids of {Path(labels).name} were taken as row numbers from 0: {at}, labelled "
+            f"The ids of {options.labels} were taken as row numbers from 0: {at}, labelled "
             f"{y[at]!r}, is sample {at + 1} of {samples.n_samples}{what}."
         )
     return y
@@ -305,22 +296,22 @@ def recipe_of(model: str | Path) -> Mapping[str, Any]:
     return recipe
 
 
-def _read_views(
-    path: Path, embeddings: str | Path | None, encoder: str | None, options: Options
-) -> Samples:
+def _read_views(path: Path, options: Options) -> Samples:
     """Read samples, with embeddings if a file or an encoder provides them."""
-    recipe, only = options.recipe, options.embeddings_only
+    recipe, base, encoder = options.recipe, options.recipe, options.encoder
     if recipe is not None:
-        fitted = recipe if only else recipe.get("also")
-        encoder = _fitted_encoder(path, fitted, embeddings, encoder)
+        base = recipe["base"] if options.embeddings_only else recipe
+        fitted = recipe if options.embeddings_only else recipe.get("also")
+        encoder = _fitted_encoder(path, fitted, options.embeddings, encoder)
     elif encoder is not None:
         find_encoder(encoder)
-    base = recipe["base"] if recipe is not None and only else recipe
     with named(path):
         samples = _read(path, replace(options, recipe=base))
     if encoder is not None:
         return encoded(samples, encoder, options)
-    return samples if embeddings is None else with_embeddings(samples, Path(embeddings), options)
+    if options.embeddings is not None:
+        return with_embeddings(samples, Path(options.embeddings), options)
+    return samples
 
 
 def _fitted_encoder(

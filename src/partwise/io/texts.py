@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,8 @@ HIDDEN = re.compile(r"<(style|script)\b.*?</\1\s*>|<!--.*?-->", re.IGNORECASE | 
 
 def read_text_files(folder: Path, files: Sequence[Path], options: Options) -> Samples:
     """Read all text files of a folder."""
-    found, ids, failed = read_files(
-        folder, files, options, "texts", lambda file: _read(file, options)
-    )
+    read = partial(_read, options=options)
+    found, ids, failed = read_files(folder, files, options, "texts", read)
     if not found:
         raise failed[0][1]
     odd = Counter(encoding for _, encoding in found if not encoding.startswith("utf-8"))
@@ -142,9 +142,7 @@ def learn_words(texts: Sequence[str], options: Options) -> tuple[dict[str, Any],
     from sklearn.feature_extraction.text import CountVectorizer
 
     n = len(texts)
-    characters = options.tokens == "characters" or (
-        options.tokens == "auto" and by_characters(texts)
-    )
+    characters = by_characters(texts) if options.tokens == "auto" else options.tokens != "words"
     stops, said_so = find_stop_words(texts, options.stop_words, characters=characters)
     made: dict[str, Any] = {
         "kind": "texts",
@@ -154,15 +152,13 @@ def learn_words(texts: Sequence[str], options: Options) -> tuple[dict[str, Any],
         "ngrams": options.ngrams or ((2, 2) if characters else (1, 1)),
         "stop_words": stops,
     }
-    least = options.min_df if options.min_df is not None else 2 if n >= 20 else 1
-    most = options.max_df if options.max_df is not None else 0.5 if n >= 20 else 1.0
+    least, most = (2, 0.5) if n >= 20 else (1, 1.0)
+    limits = {
+        "min_df": least if options.min_df is None else _df(options.min_df, most=False),
+        "max_df": most if options.max_df is None else _df(options.max_df, most=True),
+    }
+    counter = CountVectorizer(analyzer=cutter(made), max_features=MAX_WORDS, **limits)
     try:
-        counter = CountVectorizer(
-            analyzer=cutter(made),
-            max_features=MAX_WORDS,
-            min_df=_df(least, most=False),
-            max_df=_df(most, most=True),
-        )
         counts = counter.fit_transform(texts)
     except ValueError as error:
         raise ValueError(f"the texts share too few words ({error}).") from error

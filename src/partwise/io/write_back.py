@@ -7,7 +7,6 @@ import csv
 import io
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +28,7 @@ def named_table(samples: Samples, columns: Mapping[str, Sequence[Any]]) -> bytes
     format of the file. Text keeps the encoding and separator of the table.
     """
     path = Path(samples.source)
-    held = {field.name for field in fields(Options)}
-    asked = {k: v for k, v in samples.options.items() if k in held}
-    options = Options(**asked, recipe=samples.recipe)
+    options = Options(**samples.options, recipe=samples.recipe)
     n = samples.n_samples + len(samples.skipped)
     at = range(n) if samples.rows is None else samples.rows.tolist()
     whole: dict[str, list[Any]] = {name: [None] * n for name in columns}
