@@ -100,11 +100,7 @@ class CnmfFolder:
         self.make()
         table = [[k, n, (seed + n) % 2**31, 0] for k in numbers for n in range(n_runs)]
         heads = ["n_components", "iter", "nmf_seed", "completed"]
-        write_whole(
-            self.path("nmf_params.df.npz"),
-            _npz(np.array(table), [str(i) for i in range(len(table))], heads, start=0),
-            force=True,
-        )
+        self._write_rows(self.path("nmf_params.df.npz"), np.array(table), heads)
         settings = "alpha_H: 0.0\nalpha_W: 0.0\nbeta_loss: {}\ninit: random\nl1_ratio: 0.0\n"
         settings += "max_iter: 1000\nsolver: {}\ntol: 0.0001\n"
         solver = "cd" if loss == "frobenius" else "mu"
@@ -116,8 +112,11 @@ class CnmfFolder:
     def write_stats(self, rows: AnyArray) -> None:
         """Write k, threshold, stability and error, as cnmf's ``k_selection_plot`` does."""
         heads = ["k", "local_density_threshold", "silhouette", "prediction_error"]
-        content = _npz(rows, [str(i) for i in range(len(rows))], heads, start=0)
-        write_whole(self.home / f"{self.name}.k_selection_stats.df.npz", content, force=True)
+        self._write_rows(self.home / f"{self.name}.k_selection_stats.df.npz", rows, heads)
+
+    def _write_rows(self, path: Path, rows: AnyArray, heads: list[str]) -> None:
+        index = [str(i) for i in range(len(rows))]
+        write_whole(path, _npz(rows, index, heads, start=0), force=True)
 
     def write_counts(self, kind: str, X: Any, cells: list[str], genes: list[str]) -> None:
         """Write ``norm_counts`` or ``tpm``; this needs anndata."""

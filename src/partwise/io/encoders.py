@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from io import BytesIO
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,6 @@ from partwise.io.samples import Samples
 
 #: Number of texts or pictures that are encoded, and written to the cache, together.
 BATCH = {"texts": 512, "images": 32}
-#: Number of keys in one query of the cache; older versions of SQLite allow 999.
-QUERY = 900
 
 Encode = Callable[[Sequence[Any]], Any]  #: from texts or PIL images to an array (n, dimensions)
 
@@ -268,16 +265,11 @@ class Cache:
 
     def read(self, marks: Sequence[bytes]) -> dict[bytes, np.ndarray]:
         """Return the embeddings that are known."""
-        found: dict[bytes, np.ndarray] = {}
+        query = "SELECT v FROM embeddings WHERE mark = ? AND length(v) = ?"
+        size = 4 * self.dimensions
         with self._connected() as database:
-            for some in _batches(marks, QUERY):
-                holes = ",".join("?" * len(some))
-                rows = database.execute(
-                    f"SELECT mark, v FROM embeddings WHERE length(v) = ? AND mark IN ({holes})",
-                    (4 * self.dimensions, *some),
-                )
-                found |= {mark: np.frombuffer(v, dtype="<f4") for mark, v in rows}
-        return found
+            rows = {mark: database.execute(query, (mark, size)).fetchone() for mark in marks}
+        return {mark: np.frombuffer(row[0], dtype="<f4") for mark, row in rows.items() if row}
 
     def write(self, marks: Sequence[bytes], V: np.ndarray) -> None:
         """Keep the embeddings V of samples."""
@@ -334,16 +326,16 @@ def encode(
     missing = list({mark: i for i, mark in enumerate(marks) if mark not in known}.items())
     if missing:
         run = encoder.load(encoder, weights_of(encoder, download=download, offline=offline))
-        done, total, what = 0, len(missing), f"encoding {kind} with {name}"
-        for some in _batches(missing, BATCH[kind]):
+        total, what = len(missing), f"encoding {kind} with {name}"
+        for done in range(0, total, BATCH[kind]):
             step(done, total, what)
+            some = missing[done : done + BATCH[kind]]
             V = np.asarray(run([_opened(items[i]) for _, i in some]), dtype=np.float32)
             if V.shape != (len(some), encoder.dimensions) or not np.isfinite(V).all():
                 raise ValueError(f"{name} returned wrong values of shape {V.shape}.")
             new = [mark for mark, _ in some]
             cache.write(new, V)
             known |= dict(zip(new, V))
-            done += len(some)
         step(total, total, what)
     return np.stack([known[mark] for mark in marks])
 
@@ -386,9 +378,3 @@ def _digest(item: str | Path | bytes) -> bytes:
     content = item.read_bytes() if isinstance(item, Path) else item
     content = content.encode() if isinstance(content, str) else content
     return hashlib.blake2b(content, digest_size=16).digest()
-
-
-def _batches(items: Sequence[Any], size: int) -> Iterator[tuple[Any, ...]]:
-    rest = iter(items)
-    while some := tuple(islice(rest, size)):
-        yield some

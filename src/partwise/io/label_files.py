@@ -104,7 +104,7 @@ def labels_of(
     strange: Rows = []
     lost: list[str] = []
     for line, row in rows[begin:]:
-        name, label = unquoted(row[id_at].strip()), unquoted(row[label_at].strip())
+        name, label = row[id_at], row[label_at]
         at = place(position, name)
         if at is None and place(gone, name) is not None:
             lost.append(name)
@@ -140,7 +140,7 @@ def _columns(
     for line, row in rows:
         if len(row) != width:
             raise ValueError(f"{path}, {_unit(path)} {line}: {len(row)} fields instead of {width}.")
-    heading = [cell.strip() for cell in rows[0][1]]
+    heading = rows[0][1]
     first = [name.casefold() for name in heading]
     if "id" in first and "label" in first:
         return first.index("id"), first.index("label"), 1
@@ -161,10 +161,8 @@ def _columns(
 def _of_many(path: Path, heading: list[str], rows: Rows, known: dict[str, int]) -> tuple[int, int]:
     """Find ids and labels in a table of more than two columns, by its heading."""
     first = [name.casefold() for name in heading]
-    held = [
-        sum(place(known, unquoted(row[j].strip())) is not None for _, row in rows[:500])
-        for j in range(len(first))
-    ]
+    some = [row for _, row in rows[:500]]
+    held = [sum(place(known, row[j]) is not None for row in some) for j in range(len(first))]
     id_at = first.index("id") if "id" in first else int(np.argmax(held))
     called = [first.index(name) for name in LABEL_NAMES if name in first]
     label_at = next((j for j in called if j != id_at), None)
@@ -189,12 +187,12 @@ def read_links(path: str | Path, ids: Sequence[str]) -> dict[str, list[tuple[int
     position = find_names(ids)
     rows = _rows(path, Options())
     words = {"must": "must_link", "cannot": "cannot_link"}
-    first = [unquoted(cell.strip()) for cell in rows[0][1]]
+    first = rows[0][1]
     if first[-1].lower() not in words and all(place(position, name) is None for name in first[:2]):
         rows = rows[1:]  # a heading
     links: dict[str, list[tuple[int, int]]] = {"must_link": [], "cannot_link": []}
     for line, row in rows:
-        *pair, kind = (unquoted(cell.strip()) for cell in row)
+        *pair, kind = row
         if len(pair) != 2 or kind.lower() not in words:
             raise ValueError(f"{path}, line {line}: {','.join(row)!r} is not id,id,must or cannot.")
         a, b = (place(position, name) for name in pair)
@@ -317,8 +315,8 @@ def _rows(path: Path, options: Options) -> Rows:
     if suffix in (".jsonl", ".parquet"):
         frame, _ = read_frame(path, options)
         cells = frame.astype(object).where(frame.notna(), None).itertuples(index=False)
-        return list(enumerate([list(frame.columns), *([as_text(c) for c in row] for row in cells)]))
-    if suffix == ".xlsx":
+        rows = list(enumerate([list(frame.columns), *([as_text(c) for c in row] for row in cells)]))
+    elif suffix == ".xlsx":
         held = enumerate(read_sheet(path, Options(note=options.note)), 1)
         rows = [(line, [as_text(cell) for cell in row]) for line, row in held]
         rows = list(itertools.dropwhile(lambda row: sum(map(bool, row[1])) < 2, rows))
@@ -328,23 +326,24 @@ def _rows(path: Path, options: Options) -> Rows:
             rows = list(csv_rows(path, encoding, separator))
         except (UnicodeError, csv.Error) as error:
             raise ValueError(f"{path} is not a CSV file in {encoding} ({error}).") from error
-    rows = [(line, row) for line, row in rows if any(cell.strip() for cell in row)]
+    rows = [(line, [unquoted(cell.strip()) for cell in row]) for line, row in rows]
+    rows = [(line, row) for line, row in rows if any(row)]
     if not rows:
         raise ValueError(f"{path} is empty.")
     return rows
 
 
-def _is_heading(rows: list[tuple[int, list[str]]], position: dict[str, int]) -> bool:
+def _is_heading(rows: Rows, position: dict[str, int]) -> bool:
     """Return whether the first line is a heading, and not an unknown id with its label.
 
     A label that occurs again is not the name of a column, and neither is a number or a file name.
     """
-    first = [unquoted(cell.strip()) for cell in rows[0][1]]
+    first = rows[0][1]
     if place(position, first[0]) is not None:
         return False
     if first[0].isdigit() or PurePosixPath(first[0]).suffix.lower() in FILES:
         return False
-    return first[1] not in {unquoted(row[1].strip()) for _, row in rows[1:]}
+    return first[1] not in {row[1] for _, row in rows[1:]}
 
 
 def _composed(name: str) -> str:

@@ -9,6 +9,8 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
+from partwise.io._common import shown
+
 #: Scripts of one or few languages. The first match counts, so Japanese comes before the Chinese
 #: characters that it also uses.
 SCRIPTS = {
@@ -109,23 +111,16 @@ def language_notes(texts: Sequence[str], labels: Sequence[Any]) -> list[str]:
     1
     """
     found = [language_of(text) for text in texts]
-    common = {
-        name for name, n in Counter(found).items() if name and n >= max(HAS_A_SHARE * len(found), 2)
-    }
-    if len(common) < 2:
-        return []
+    enough = max(HAS_A_SHARE * len(found), 2)
+    common = {name for name, n in Counter(found).items() if name and n >= enough}
     seen: dict[Any, set[str]] = {}
     for language, label in zip(found, labels, strict=True):
         if label is not None and language in common:
-            seen.setdefault(label, set()).add(language)
-    alone = {label: min(mine) for label, mine in seen.items() if len(mine) == 1}
-    if not alone:
+            seen.setdefault(label, set()).add(language.capitalize())
+    alone = [f"{label!r} ({min(mine)})" for label, mine in seen.items() if len(mine) == 1]
+    if len(common) < 2 or not alone:
         return []
-    shown = ", ".join(f"{label!r} ({name.capitalize()})" for label, name in list(alone.items())[:5])
-    more = f" and {len(alone) - 5} more classes" if len(alone) > 5 else ""
-    listed = ", ".join(sorted(name.capitalize() for name in common))
     return [
-        f"The texts are in several languages ({listed}), but all labels of a class are in one "
-        f"language: {shown}{more}. Partwise may take the language for the class. Label texts of "
-        "each class in each language."
+        f"The texts are in several languages, but all labels of a class are in one: {shown(alone)}."
+        " Partwise may take the language for the class; label texts of each class in each language."
     ]

@@ -13,14 +13,12 @@ import scipy.sparse as sp
 
 def repeated(ids: Sequence[str]) -> str:
     """Return an error text for the first id that several samples have, or ""."""
-    first: dict[str, int] = {}
-    counts = Counter(ids)
-    for row, name in enumerate(ids, 1):
-        if counts[name] > 1 and first.setdefault(name, row) < row:
-            others = sum(count > 1 for count in counts.values()) - 1
-            more = f", and {others} other ids" if others > 1 else ", and another id" * others
-            return f"the id {name!r} occurs more than once (rows {first[name]} and {row}{more})"
-    return ""
+    twice = [name for name, count in Counter(ids).items() if count > 1]
+    if not twice:
+        return ""
+    first, second, *_ = (row for row, name in enumerate(ids, 1) if name == twice[0])
+    more = f", and {len(twice) - 1} other ids" if len(twice) > 1 else ""
+    return f"the id {twice[0]!r} occurs more than once (rows {first} and {second}{more})"
 
 
 @dataclass(frozen=True, repr=False)
