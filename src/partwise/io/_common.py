@@ -87,9 +87,9 @@ def need(module: str, what: str, package: str | None = None, *, extra: str | Non
 
 def read_files(
     folder: Path, files: Sequence[Path], options: Options, what: str, read: Callable[[Path], Any]
-) -> tuple[list[Any], list[str], list[tuple[str, ValueError]]]:
-    """Read files; return results, ids, and the files that failed with their errors."""
-    found, ids, failed = [], [], []
+) -> tuple[list[Any], list[str], list[tuple[str, str]]]:
+    """Read files; return results, ids, and the files that cannot be read with the reasons."""
+    found, ids, skipped = [], [], []
     for done, file in enumerate(files):
         options.step(done, len(files), f"reading {what}")
         name = file.relative_to(folder).as_posix()
@@ -99,9 +99,16 @@ def read_files(
         except ValueError as error:
             if options.strict:
                 raise
-            failed.append((name, error))
+            skipped.append((name, str(error).removeprefix(f"{file.name} ").rstrip(".")))
     options.step(len(files), len(files), f"reading {what}")
-    return found, ids, failed
+    if not found:
+        name, reason = skipped[0]
+        raise ValueError(f"none of the {len(files)} {what} can be read; {name} {reason}.")
+    if skipped:
+        names = shown(name for name, _ in skipped)
+        total = f"{len(skipped)} of {len(files)} {what}"
+        options.note(f"{total} cannot be read and were skipped: {names}; --strict stops there.")
+    return found, ids, skipped
 
 
 @contextmanager

@@ -53,17 +53,14 @@ def read_images(folder: Path, files: Sequence[Path], options: Options) -> Sample
         coloured = not rgb and _has_colour(image)
         return _pixels(image, size, rgb), (image.height, image.width), coloured, turned, more
 
-    found, ids, failed = read_files(folder, files, options, "images", look)
-    skipped = [(name, str(error).partition(": ")[2]) for name, error in failed]
-    if not found:
-        raise ValueError(f"none of the {len(files)} images can be read; {failed[0][1]}.")
+    found, ids, skipped = read_files(folder, files, options, "images", look)
+    if any(NEEDS_HEIC in reason for _, reason in skipped):
+        options.note(f"{NEEDS_HEIC}.")
     rows, sizes, coloured, turned, in_pages = zip(*found)
     X = np.stack(rows)
     made: dict[str, Any] = {"kind": "images", "reader": "image files", "size": size, "rgb": rgb}
     scale = "unit" if options.scale == "auto" else options.scale
     made |= learn_scale(X, scale) if recipe is None else dict(recipe)
-    if skipped:
-        _note_skipped(skipped, len(files), options)
     _note_oddities(ids, coloured, turned, in_pages, options)
     resized = "of" if set(sizes) == {size} else "resized to"
     return Samples(
@@ -78,14 +75,6 @@ def read_images(folder: Path, files: Sequence[Path], options: Options) -> Sample
         recipe=made,
         skipped=tuple(skipped),
     )
-
-
-def _note_skipped(skipped: Sequence[tuple[str, str]], n: int, options: Options) -> None:
-    """Note the images that cannot be read."""
-    names = shown(name for name, _ in skipped)
-    options.note(f"{len(skipped)} of {n} images cannot be read: {names}; --strict stops there.")
-    if any(NEEDS_HEIC in why for _, why in skipped):
-        options.note(f"{NEEDS_HEIC}.")
 
 
 def _note_oddities(
@@ -179,7 +168,7 @@ def _open(file: Path) -> tuple[Any, bool, bool]:
         reason = "" if type(error).__name__ == "UnidentifiedImageError" else f" ({error})"
         if file.suffix.lower() in HEIC and "HEIF" not in image_module.OPEN:
             reason = f" ({NEEDS_HEIC})"
-        raise ValueError(f"{file.name}: cannot be read{reason}") from error
+        raise ValueError(f"{file.name} cannot be read{reason}.") from error
 
 
 def _has_colour(image: Any) -> bool:

@@ -35,16 +35,10 @@ HIDDEN = re.compile(r"<(style|script)\b.*?</\1\s*>|<!--.*?-->", re.IGNORECASE | 
 def read_text_files(folder: Path, files: Sequence[Path], options: Options) -> Samples:
     """Read all text files of a folder."""
     read = partial(_read, options=options)
-    found, ids, failed = read_files(folder, files, options, "texts", read)
-    if not found:
-        raise failed[0][1]
+    found, ids, skipped = read_files(folder, files, options, "texts", read)
     odd = Counter(encoding for _, encoding in found if not encoding.startswith("utf-8"))
     for encoding, count in odd.items() if options.encoding is None else ():
         options.note(f"Texts that are not UTF-8 were read as {said(encoding)}: {count}.")
-    skipped = [(name, "is no text") for name, _ in failed]
-    if skipped:
-        names = shown(name for name, _ in skipped)
-        options.note(f"Skipped {len(skipped)} of {len(files)} files, which are no text: {names}.")
     samples = text_samples([text for text, _ in found], ids, str(folder), options)
     return replace(samples, rows=None, skipped=tuple(sorted([*samples.skipped, *skipped])))
 
@@ -53,9 +47,9 @@ def _read(file: Path, options: Options) -> tuple[str, str]:
     """Return a text and its encoding."""
     data = file.read_bytes()
     if options.encoding is None:
-        return decode(data, str(file))
+        return decode(data, file.name)
     encoding = check_encoding(options.encoding)
-    with named(file):
+    with named(file.name):
         return data.decode(encoding), encoding
 
 
