@@ -17,12 +17,8 @@ FREE = 500_000_000
 TIMES = 100
 
 
-class TooLarge(ValueError):
-    """An error for a file that would unpack to far more than its size."""
-
-
-class Elsewhere(ValueError):
-    """An error for a file that refers to data in another file."""
+class Unsafe(ValueError):
+    """An error for a file that unpacks to far more than its size or refers to another file."""
 
 
 @contextlib.contextmanager
@@ -30,7 +26,7 @@ def whole(path: Path, kind: str) -> Iterator[None]:
     """Turn any error of a reader into one line, except errors that are clear enough."""
     try:
         yield
-    except (FileNotFoundError, PermissionError, MemoryError, TooLarge, Elsewhere, Warning):
+    except (FileNotFoundError, PermissionError, MemoryError, Unsafe, Warning):
         raise  # the user's filter may turn warnings into errors; the file is not at fault
     except Exception as error:  # damaged files raise nearly any exception
         reason = " ".join(str(error).split())[:200]
@@ -41,7 +37,7 @@ def check_unpacked(path: Path, size: int) -> None:
     """Raise an error if `size` bytes are out of proportion to the size of the file."""
     packed = path.stat().st_size
     if size > max(FREE, TIMES * packed):
-        raise TooLarge(
+        raise Unsafe(
             f"{path} has {packed / 1000000.0:.3g} MB and would unpack to {size / 1000000000.0:.3g} "
             "GB or more. If you trust the file, save its matrix as .npy, which Partwise reads "
             "from disk by blocks."
@@ -99,7 +95,7 @@ def check_h5ad(path: Path) -> None:
         file.visititems_links(follow)
         file.visititems(look)
     for name, other in outside:
-        raise Elsewhere(
+        raise Unsafe(
             f"{path}: {name} is stored in another file ({other}), which is not allowed; if you "
             "trust the file, write it again with anndata."
         )

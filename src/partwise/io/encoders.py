@@ -282,12 +282,7 @@ class Cache:
 
 
 def encode(
-    samples: Any,
-    name: str,
-    *,
-    download: bool = False,
-    offline: bool = False,
-    step: Step = silent,
+    samples: Any, name: str, *, download: bool = False, offline: bool = False, step: Step = silent
 ) -> np.ndarray:
     """Compute embeddings of texts or pictures with a pretrained encoder.
 

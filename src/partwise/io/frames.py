@@ -6,10 +6,9 @@ import contextlib
 import csv
 import itertools
 from collections import Counter
-from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,18 +36,12 @@ SUMS = {"summe", "summen", "gesamt", "gesamtsumme", "gesamtergebnis", "insgesamt
 SUMS |= {"total", "totals", "totale", "sum", "sums", "grand", "suma", "somme", "soma", "\u03a3"}
 
 
-@dataclass(frozen=True)
-class Heading:
+class Heading(NamedTuple):
     """The names of the columns, and where the values begin."""
 
     names: list[str]
     titles: int  #: number of rows above the heading
-    is_row: bool  #: True if the names are a row of the file
-
-    @property
-    def above(self) -> int:
-        """Rows above the first row of values."""
-        return self.titles + self.is_row
+    above: int  #: number of rows above the first row of values
 
 
 def read_frame(path: Path, options: Options) -> tuple[Any, str]:
@@ -208,12 +201,12 @@ def find_heading(path: Path, rows: list[list[str]], options: Options) -> Heading
         made = [f"column {j + 1}" for j in range(len(first))]
         ends = f"{made[0]} to {made[-1]}"
         options.note(f"There is no heading: columns are called {ends}; --heading yes reads one.")
-        return Heading(made, titles, False)
+        return Heading(made, titles, titles)
     own = [name if name.strip() else f"Unnamed: {j}" for j, name in enumerate(first)]
     unclear = next((name for name in own if name in asked and own.count(name) > 1), None)
     if unclear is not None:
         raise ValueError(f"the column {unclear!r} occurs more than once; rename one.")
-    return Heading(_distinct(own, options), titles, True)
+    return Heading(_distinct(own, options), titles, titles + 1)
 
 
 def _titles(path: Path, rows: list[list[str]], options: Options, names: set[Any]) -> int:

@@ -10,14 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from partwise.io._common import (
-    SCALE_WORDS,
-    Options,
-    apply_scale,
-    check_matrix,
-    learn_scale,
-    shown,
-)
+from partwise.io._common import SCALE_WORDS, Options, apply_scale, check_matrix, learn_scale, shown
 from partwise.io.columns import (
     encode_columns,
     learn_columns,

@@ -78,7 +78,7 @@ def _json_lines(path: Path, columns: dict[str, list[Any]], n: int, options: Opti
 def _text(path: Path, columns: dict[str, list[Any]], n: int, options: Options) -> bytes:
     rows, encoding, separator = _cells(path, options)
     found = find_heading(path, rows[:200], options)
-    names = rows[found.titles] if found.is_row else found.names
+    names = rows[found.titles] if found.above > found.titles else found.names
     kept = [j for j, name in enumerate(names) if name not in columns]
     below = [row for row in rows[found.above :] if row]
     # In a table with a single column, an empty row is an empty value.
