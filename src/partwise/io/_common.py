@@ -113,11 +113,11 @@ def read_files(
 
 @contextmanager
 def named(source: Any) -> Iterator[None]:
-    """Prefix the message of a ValueError with this file's name, unless it contains the name."""
+    """Prefix the message of a ValueError with this file's name, unless it begins with it."""
     try:
         yield
     except ValueError as error:
-        if str(source) in str(error):
+        if str(error).startswith(str(source)):
             raise
         raise ValueError(f"{source}: {error}") from error
 

@@ -80,6 +80,7 @@ def learn_columns(
 
 
 def _is_text(column: Any) -> bool:
+    """Return whether a column contains neither numbers, dates nor durations."""
     return column.dtype.kind not in "biufcmM"
 
 
@@ -208,6 +209,7 @@ def _robust(values: np.ndarray) -> tuple[float, float]:
 
 
 def _joined(*words: str) -> str:
+    """Join the phrases that are not empty."""
     return "; ".join(word for word in words if word)
 
 

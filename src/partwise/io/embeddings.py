@@ -214,6 +214,7 @@ def _table(path: Path) -> tuple[np.ndarray, list[Any] | None]:
 
 
 def _kind(column: Any) -> str:
+    """Return whether a column contains lists, numbers or text."""
     if isinstance(column.iloc[0], (list, tuple, np.ndarray)):
         return "list"
     return "number" if column.dtype.kind in "biuf" else "text"

@@ -236,6 +236,7 @@ def _local_folder(encoder: Encoder) -> Path | None:
 
 
 def _snapshot(encoder: Encoder, **how: Any) -> Path:
+    """Return the folder of the encoder's revision in the cache of huggingface_hub."""
     from huggingface_hub import snapshot_download
 
     return Path(snapshot_download(encoder.model, revision=encoder.revision, **how))

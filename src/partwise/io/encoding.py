@@ -133,6 +133,7 @@ def _find(file: BinaryIO, source: str) -> str:
 
 
 def _chunks(file: BinaryIO) -> Iterator[bytes]:
+    """Yield a file from its beginning, a megabyte at a time."""
     file.seek(0)
     return iter(lambda: file.read(1 << 20), b"")
 
@@ -188,6 +189,7 @@ def _cost(sign: str, before: str, after: str, codec: str) -> float:
 
 
 def _letter_cost(sign: str, script: str, before: str, after: str) -> float:
+    """Return how unusual a letter is between two other characters, from 0 to 1."""
     letters = [other for other in (before, after) if other.isalpha()]
     if {_script(other) for other in letters} - {script}:
         return 1.0  # two scripts in one word

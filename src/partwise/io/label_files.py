@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 import json
 import re
@@ -322,10 +321,8 @@ def _rows(path: Path, options: Options) -> Rows:
         rows = list(itertools.dropwhile(lambda row: sum(map(bool, row[1])) < 2, rows))
     else:
         encoding, separator = text_format(path, options)
-        try:
+        with whole(path, f"CSV file in {encoding}"):
             rows = list(csv_rows(path, encoding, separator))
-        except (UnicodeError, csv.Error) as error:
-            raise ValueError(f"{path} is not a CSV file in {encoding} ({error}).") from error
     rows = [(line, [unquoted(cell.strip()) for cell in row]) for line, row in rows]
     rows = [(line, row) for line, row in rows if any(row)]
     if not rows:

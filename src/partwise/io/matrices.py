@@ -177,6 +177,7 @@ def _learn(samples: Samples, options: Options) -> tuple[Samples, dict[str, Any]]
 
 
 def _kind(samples: Samples, options: Options) -> str:
+    """Return the kind that the options ask for, or the one of the numbers."""
     kind = options.kind or samples.kind
     if kind == "images" and samples.image_shape is None:
         raise ValueError("--kind images needs --image-shape, such as 32x32.")

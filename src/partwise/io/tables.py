@@ -119,6 +119,7 @@ def _find_texts(frame: Any, options: Options) -> str | None:
 
 
 def _is_number(column: Any) -> bool:
+    """Return whether a column contains numbers, or texts that are numbers."""
     texts = (value for value in column if isinstance(value, str) and value.strip())
     return column.dtype.kind in "biuf" or decimal_sign(islice(texts, 200)) is not None
 
@@ -203,6 +204,7 @@ def _mostly_own(column: Any) -> bool:
 
 
 def _texts_of(column: Any) -> list[str]:
+    """Return the values of a column as text, "" if missing."""
     return ["" if gap else as_text(value) for value, gap in zip(column, column.isna())]
 
 
@@ -216,6 +218,7 @@ def _id_fault(frame: Any, name: str) -> str:
 
 
 def _take_labels(frame: Any, options: Options) -> tuple[Any, np.ndarray | None]:
+    """Return the table without the column of labels, and the labels, None where unknown."""
     if options.label_column is None:
         return frame, None
     labels = _texts_of(_column(frame, options.label_column, "--label-column"))

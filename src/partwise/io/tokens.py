@@ -59,11 +59,13 @@ def find_stop_words(texts: Sequence[str], asked: str, *, characters: bool) -> tu
 
 
 def _of_languages(names: Sequence[str]) -> tuple[list[str], str]:
+    """Return the stop words of some languages, and a note about them."""
     words = sorted(set().union(*(stop_lists()[name] for name in names)))
     return words, f"without {', '.join(name.capitalize() for name in names)} stop words"
 
 
 def _own(path: str) -> tuple[list[str], str]:
+    """Return the words of the user's file, and a note about them."""
     if not Path(path).is_file():
         known = ", ".join(("auto", "off", "frequent", *stop_lists()))
         raise ValueError(f"stop_words={path!r} is not a file, nor one of {known}.")
