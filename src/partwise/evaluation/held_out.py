@@ -110,7 +110,7 @@ class HeldOut:
 def _loss(
     first: int, entries: Any, V: AnyArray, H: AnyArray, least: float | None
 ) -> tuple[float, float]:
-    """Return the weighted sum of the losses at some entries, and the sum of the weights.
+    """Return the weighted sum of losses at some entries, and the sum of weights.
 
     ``entries`` contains rows, columns, values and weights. ``first`` is the row of X at which V
     begins.

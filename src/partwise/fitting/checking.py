@@ -363,7 +363,7 @@ def rescale_extremes(
     plain: bool | None = None,
     peak: float | None = None,
 ) -> tuple[DataMatrix, Any, Any, float]:
-    """Return X as data, W and H, all rescaled if the values of X are extreme, and its divisor.
+    """Return X, W and H, rescaled if the values of X are extreme, and X's divisor.
 
     The divisor is a power of four, and the initial W and H are divided by its root.
 

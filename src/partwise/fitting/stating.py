@@ -304,7 +304,7 @@ def terms_on_codes(
 def _with_soft_links(
     spec: Description, graph: Any, links: Links, rows: Any, dtype: Any, terms: list[Term]
 ) -> Any:
-    """Return the graph with must-links that have a cost; without a graph, add their term."""
+    """Return the graph with soft must-links; without a graph, add their penalty term."""
     soft = spec.must_link_reg if len(links.must) else None
     if soft and graph is not None:  # one combined graph, so that rows can be updated in turn
         return graph + links.must_graph * (soft / spec.graph_reg)
@@ -433,7 +433,7 @@ def starts(
 def _draw(
     checked: Checked, name: str, seed: np.random.RandomState | int
 ) -> tuple[AnyArray, AnyArray, np.random.RandomState]:
-    """Return initial V and U of a restart, and the random number generator for the solver."""
+    """Return initial V and U of a restart, and the random generator for the solver."""
     data, k = checked.data, checked.k
     rng: np.random.RandomState = check_random_state(seed)
     if name != "uniform":

@@ -122,7 +122,7 @@ def _found(
 
 
 def _open(asked: Asked) -> tuple[CnmfFolder | None, CnmfFolder, list[int]]:
-    """Return the folder of cnmf in DATA (or None), the result folder and the numbers k."""
+    """Return the input folder of cnmf (or None), the result folder and the numbers k."""
     if asked.parts is not None and asked.range is not None:
         raise ValueError("Pass either --parts or --range, not both.")
     numbers = [asked.parts] if asked.parts else numbers_of(asked.range, "--range")

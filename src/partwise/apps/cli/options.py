@@ -94,7 +94,7 @@ def reading(
     layer: str | None = None,
     genes: Annotated[int | None, {"min": 0}] = None,
 ) -> None:
-    """Options for reading data and labels, the arguments of `partwise.io.read_samples`.
+    """Options for reading data and labels: arguments of `partwise.io.read_samples`.
 
     Parameters
     ----------
@@ -246,7 +246,7 @@ def shared(
     for_predict: bool = False,
     report: bool = True,
 ) -> None:
-    """Further options of several commands: of the model, and of the run, which changes no model.
+    """Further options that several commands share, for the model and the run.
 
     Parameters
     ----------

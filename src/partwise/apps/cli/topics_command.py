@@ -85,7 +85,7 @@ def text_table(found: Topics) -> pd.DataFrame:
 
 
 def hierarchy(found: Topics) -> pd.DataFrame:
-    """Return the merges of topics, the most similar first; merged topics get new numbers."""
+    """Return the merges of topics, the most similar first, with new topic numbers."""
     k = len(found.parts)
     members = [[j] for j in range(k)]
     rows = []

@@ -261,7 +261,7 @@ def _sweep(summary: Summary, claim: Claim, budget: str) -> list[tuple[float, str
 
 
 def _spread(columns: list[pd.Series]) -> Stat | None:
-    """Return the paired difference between the columns with the highest and lowest mean."""
+    """Return the paired difference of the columns with the highest and lowest mean."""
     ordered = sorted((c for c in columns if not c.empty), key=lambda column: float(column.mean()))
     return paired_stat(ordered[-1], ordered[0]) if len(ordered) > 1 else None
 
@@ -331,7 +331,7 @@ def _series(values: dict[tuple[str, int, int], float]) -> pd.Series:
 
 
 def _done(summary: Summary, method: str, budget: str, by: int) -> pd.Series:
-    """Return how much of the decrease after iteration 1 is done by iteration ``by``, in %."""
+    """Return the percentage of the objective's decrease reached by iteration ``by``."""
     found = {}
     for point, (at, values, _) in histories(summary, method, budget):
         fall = values[0] - values[-1]
@@ -393,7 +393,7 @@ def slower(summary: Summary, claim: Claim, budget: str) -> dict[tuple[str, str],
 
 
 def _sooner(summary: Summary, claim: Claim, budget: str) -> Finding | None:
-    """Judge whether a method comes close to its lowest objective before every rival does."""
+    """Judge whether a method converges in less time than each of its rivals."""
     leads = slower(summary, claim, budget)
     if not leads:
         return None

@@ -50,7 +50,7 @@ def as_toml(protocol: Protocol, file: str = "mine.toml") -> str:
 
 
 def _changed(entry: Any) -> dict[str, Any]:
-    """Return the settings of a data set, budget or method that differ from the default."""
+    """Return the non-default settings of a data set, label budget or method."""
     default = type(entry)(entry.name)
     values = {f.name: getattr(entry, f.name) for f in fields(entry)}
     return {k: v for k, v in values.items() if k == "name" or v != getattr(default, k)}

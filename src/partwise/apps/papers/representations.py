@@ -202,7 +202,7 @@ def fit_estimator(
 
 
 def _estimator(task: FitTask, name: str, params: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Return an estimator with the task's settings, and the further arguments of its `fit`."""
+    """Return an estimator with the task's settings, and other arguments of its `fit`."""
     cls = resolve(name)
     X, k = task.sample.X, task.k
     settings = {key: tuple(v) if isinstance(v, list) else v for key, v in params.items()}
@@ -241,7 +241,7 @@ def _takes_start(cls: Any) -> bool:
 
 
 def sample_weights(X: Any, kind: str) -> Array | None:
-    """Return sample weights; "ncw" are those of normalised cut, 1 / (X Xᵀ 1), with mean one."""
+    """Return sample weights; "ncw" are normalised-cut weights, 1 / (X Xᵀ 1)."""
     if not kind:
         return None
     if kind != "ncw":

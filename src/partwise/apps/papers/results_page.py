@@ -38,7 +38,7 @@ def stored(protocol: Protocol, store: Store, variant: Variant | None = None) -> 
 def write_one(
     name: str, store: Store, *, data_home: str | None = None, failed: dict[str, str] | None = None
 ) -> Report:
-    """Write a table's or figure's files into ``<folder>/<name>/``, and return its report.
+    """Write the files of a table into ``<folder>/<name>/``, and return its report.
 
     ``failed`` maps each cell (one run of one method) that failed to the reason.
     """

@@ -13,7 +13,7 @@ from partwise.apps.papers.trials import Cell
 
 
 def write_whole(path: Path, content: str | bytes) -> Path:
-    """Write a file under a temporary name and rename it, so that it is never incomplete."""
+    """Write a file under a temporary name, then rename it, so that it is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name[-60:]}.{os.getpid()}.part")
     try:

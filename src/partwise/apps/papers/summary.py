@@ -171,5 +171,5 @@ def over_rows(runs: pd.Series) -> Stat | None:
 
 
 def paired_stat(a: pd.Series, b: pd.Series) -> Stat | None:
-    """Return the mean of a - b over the runs that both columns have, with its standard error."""
+    """Return the mean and standard error of a - b over the runs that both have."""
     return over_rows(a - b)

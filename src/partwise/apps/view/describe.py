@@ -121,7 +121,7 @@ def names_classes(model: Any) -> bool:
 
 
 def embeddings_hint(samples: Samples, accuracy: float, doubtful: bool = False) -> str:
-    """Return the advice to use embeddings, or "" if pixels or words predict classes well.
+    """Return advice to use embeddings, or "" if pixels or words predict classes well.
 
     ``doubtful`` is true if always predicting the most frequent class may be as accurate.
     """
@@ -179,7 +179,7 @@ def naming(model: Any, samples: Samples) -> dict[str, Any] | None:
 
 
 def _far(model: Any, ids: Sequence[str]) -> dict[str, Any] | None:
-    """Return samples that are far from all labels; None if there are too few labels to judge."""
+    """Return samples that are far from all labels; None if there are too few labels."""
     try:
         far, found = model.outlyingness(), model.others_found_
     except ValueError:

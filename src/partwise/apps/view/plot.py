@@ -46,7 +46,7 @@ def components(
     cmap: str | None = None,
     ax: Any = None,
 ) -> Any:
-    """Plot the parts as a grid of images, each scaled to its own largest absolute value.
+    """Plot the parts as a grid of images, each scaled to its largest absolute value.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def components(
 
 
 def class_parts(model: Any, shape: Any, *, cmap: str | None = None, ax: Any = None) -> Any:
-    """Plot the parts of each class in a row, for `CDNMF` and other models with class parts.
+    """Plot the parts of each class in a row, for `CDNMF` and similar models.
 
     Parameters
     ----------

@@ -83,7 +83,7 @@ class _Array(str):
 
 
 def parameters(model: Any) -> list[tuple[str, Any, str]]:
-    """Return name, value, and "changed" for each parameter that differs from its default."""
+    """Return name and value of all parameters, and "changed" or "" for each."""
     defaults = inspect.signature(type(model).__init__).parameters
     rows = []
     for key, value in sorted(model.get_params(deep=False).items()):
