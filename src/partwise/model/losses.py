@@ -220,6 +220,13 @@ class Frobenius(Loss):
         fixed = [pair[turned] for pair in points]
         if model.S.delta:
             fixed = [model.S(F) for F in fixed]
+        Cs: list[Array] = []
+        if model.R.lack is None:  # first, since Dask computes XᵀV and VᵀV in one pass
+            product = model.R.dot if turned else model.R.tdot
+            if len(points) > 1:
+                Cs = column_blocks(product(joined(*fixed)), [F.shape[1] for F in fixed])
+            else:
+                Cs = model.last.taken(*points[0], side) or [product(fixed[0])]
         heavy = not turned and model.d is not None
         Gs = [_heavy_gram(model, F) if heavy else gram(F) for F in fixed]
         rest: list[dict[str, Any]] = [
@@ -236,11 +243,6 @@ class Frobenius(Loss):
             made = zip(fixed, Gs, points, rest, strict=True)
             gaps: Any = model.R.half  # type: ignore[attr-defined]
             return [Filled(gaps(side, F, at[not turned]), G, **kw) for F, G, at, kw in made]
-        product = model.R.dot if turned else model.R.tdot
-        if len(points) > 1:
-            Cs = column_blocks(product(joined(*fixed)), [F.shape[1] for F in fixed])
-        else:
-            Cs = model.last.taken(*points[0], side) or [product(fixed[0])]
         if turned and model.mixing is not None:
             mixed = zip(Cs, Gs, points, rest, strict=True)
             return [Mixed(C, G, model.mixing, at[0], **kw) for C, G, at, kw in mixed]
