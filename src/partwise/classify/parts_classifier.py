@@ -205,8 +205,9 @@ class PartsClassifier(
         more = check_also(also, X)
         labels = check_labels(y, X.shape[0])
         compare_index(original, y)
-        given = check_sample_weights(as_ndarray(sample_weight), X)
-        weights = np.ones(X.shape[0]) if given is None else given
+        weights = np.ones(X.shape[0])
+        if sample_weight is not None:
+            weights = check_sample_weights(as_ndarray(sample_weight), X)
         seed = self._seed()
         random = check_drawn(drawn, self.priors, labels)
         self._learn_features(X, more, seed, original, graph)

@@ -395,7 +395,7 @@ def edges(X: AnyArray, width: int) -> AnyArray:
 def check_samples(estimator: Any, X: Any, *, reset: bool) -> Any:
     """Return X as a float array or a CSR array; data on disk or on a device stay there."""
     on_disk = isinstance(X, np.memmap) and X.nbytes > IN_MEMORY
-    if on_disk or back_end(X) is not None:
+    if on_disk or (type(X) is not np.ndarray and back_end(X) is not None):
         special = check_special(estimator, X, reset=reset, beta=2.0)
         if special is not None:  # Dask arrays come back wrapped, but GNMF needs the original
             return X if hasattr(special, "tdot") else special

@@ -177,7 +177,9 @@ def check_weights(
     spec: Description, data: DataMatrix, sample_weight: Any, *, plain: bool
 ) -> tuple[AnyArray | None, float]:
     """Return the sample weights (None if all are one) and their divisor."""
-    weights = check_sample_weights(as_ndarray(sample_weight), data)
+    weights = None
+    if sample_weight is not None:
+        weights = check_sample_weights(as_ndarray(sample_weight), data)
     if spec.sample_weighting == "ncw":
         ncw = ncw_weights(data)
         weights = ncw if weights is None else weights * ncw
@@ -191,10 +193,8 @@ def check_weights(
     return tame_weights(weights) if plain else (weights, 1.0)
 
 
-def check_sample_weights(sample_weight: Any, X: Any) -> AnyArray | None:
+def check_sample_weights(sample_weight: Any, X: Any) -> AnyArray:
     """Return float64 sample weights, after checking that they are >= 0 and not all 0."""
-    if sample_weight is None:
-        return None
     # scikit-learn's check uses only shape and dtype
     like = np.broadcast_to(np.zeros(1, X.dtype), X.shape)
     weights = check_sample_weight(sample_weight, like, dtype=np.float64, ensure_non_negative=True)

@@ -111,6 +111,8 @@ def with_unknown(a: Any) -> Any:
 
 def as_ndarray(a: Any) -> Any:
     """Return labels, weights and starts as ndarrays."""
+    if a is None or type(a) is np.ndarray:
+        return a
     a = with_unknown(a.compute() if is_masked(a) and hasattr(a, "compute") else a)
     return a if back_end(a) is None else to_numpy(a)
 

@@ -280,7 +280,8 @@ class FactorModel(Model):
         """
         value = about if about <= 0.5 * self.cancels else self.value(Z, U)
         if value <= self.cancels:
-            loss = self.loss.exact(self.data, self.weights, self.expand(Z), self.S(U))
+            B = self.S(U) if self.S.delta else U
+            loss = self.loss.exact(self.data, self.weights, self.expand(Z), B)
             if loss is not None:
                 value = loss
                 if self.terms["V"] or self.terms["U"]:
