@@ -201,7 +201,7 @@ class DenseData(InNumpy):
         n, p = self.shape
         return min(threads_for(work * n * p), max(1, -(-n * p // BLOCK)))
 
-    def _summed(self, make: Any, out: AnyArray, work: float) -> AnyArray:
+    def _summed(self, make: Any, out: AnyArray, work: float, entries: int = BLOCK) -> AnyArray:
         """Add the results of ``make(rows, block)`` to ``out``, in the order of the blocks."""
 
         def add(part: AnyArray) -> None:
@@ -209,7 +209,7 @@ class DenseData(InNumpy):
             out += part
 
         with one_blas_thread:
-            add_in_order(make, add, self._blocks(), self._threads(work))
+            add_in_order(make, add, self._blocks(entries), self._threads(work))
         return out
 
     def dot(self, U: AnyArray) -> AnyArray:
@@ -331,9 +331,9 @@ class DenseData(InNumpy):
         def logs(rows: slice, X: AnyArray) -> float:
             Y = V[rows].astype(np.float64) @ B
             np.log(np.maximum(Y, low, out=Y), out=Y)
-            return float(Y.ravel() @ X.astype(np.float64).ravel())
+            return float(Y.ravel() @ np.asarray(X, np.float64).ravel())
 
-        return float(self._summed(logs, np.zeros(1), 20.0 + len(B))[0])
+        return float(self._summed(logs, np.zeros(1), 20.0 + len(B), BLOCK // 4)[0])
 
     def kl_curvature(self, V: AnyArray, U: AnyArray, transposed: bool) -> AnyArray:
         assert transposed, "rows are swept"
