@@ -239,6 +239,7 @@ def check_fused(bench: Bench) -> None:
     for name in (
         "sweep",
         "graph_sweep",
+        "change",
         "laplacian",
         "split_ratio_dot",
         "split_ratio_tdot",

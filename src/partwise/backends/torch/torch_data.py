@@ -32,6 +32,9 @@ from partwise.backends.torch.torch_arrays import without_tf32
 
 #: On a GPU a CSR matrix with at least this share of non-zeros is multiplied faster as a dense one.
 DENSE_FROM = 0.02
+#: Matrix products on a GPU are fast if the width is a multiple of this, and at least 32. Narrower
+#: factors are padded with columns of zeros.
+WIDTH = 8
 csr_tensor: Any = torch.sparse_csr_tensor
 #: Minimum number of entries of X for the split products of `triton_products` to be faster.
 SPLIT_FROM = 1 << 22
@@ -158,12 +161,22 @@ class TorchData(OnTensors, DeviceDense):
             found = self._split("dot", U)
             if found is not None:
                 return found.t()
-            return (U.t() @ self.X.t()).t()
+            padded = _wide(U)
+            out = _buffer(padded.shape[0], self.shape[0], U)
+            for rows in self._even():
+                torch.mm(padded, self.X[rows].t(), out=out[:, rows])
+            return out[: U.shape[1]].t()
 
     def tdot(self, V: AnyArray) -> AnyArray:
         with self.product("Xᵀ V"):
+            if not V.is_cuda:
+                return self.X.t() @ V
             found = self._split("tdot", V)
-            return self.X.t() @ V if found is None else found
+            if found is not None:
+                return found
+            padded = _wide(V)
+            parts = [self.X[rows].t() @ padded[:, rows].t() for rows in self._even()]
+            return sum(parts[1:], parts[0])[:, : V.shape[1]]
 
     @cached_property
     def _halves(self) -> tuple[Any, float] | None:
@@ -223,25 +236,38 @@ class TorchData(OnTensors, DeviceDense):
         made = StackedRows(self.made(top.to(self.X.dtype)), SomeRows(self, sample))
         return made.weighing(None, self.shape[0])
 
+    def _even(self) -> list[slice]:
+        """Return the rows in two slices: a multiple of WIDTH, which is fast, and the remainder."""
+        n = self.shape[0]
+        even = n - n % WIDTH
+        return [part for part in (slice(0, even), slice(even, n)) if part.start < part.stop]
+
     def _fused(self, name: str, V: AnyArray, U: AnyArray) -> Any:
         """Return the product from one pass over X without large temporaries, if possible."""
         if self.X.dtype != torch.float32 or not self.X.is_contiguous():
             return None
-        return triton_dispatch.attempt(name, self.X, self.X, V, U, self._low, k=U.shape[1])
+        args = (self.X, V, U, self._low)
+        found = triton_dispatch.attempt(f"split_{name}", self.X, *args, k=U.shape[1])
+        if found is not None:
+            return found
+        return triton_dispatch.attempt(name, self.X, *args, k=U.shape[1])
 
     def kl_dot(self, V: AnyArray, U: AnyArray) -> tuple[AnyArray, AnyArray]:
         with self.product("X / VUᵀ"):
-            found = self._fused("split_ratio_dot", V, U)
+            found = self._fused("ratio_dot", V, U)
             return super().kl_dot(V, U) if found is None else found
 
     def kl_tdot(self, V: AnyArray, U: AnyArray) -> AnyArray:
         with self.product("X / VUᵀ"):
-            found = self._fused("split_ratio_tdot", V, U)
+            found = self._fused("ratio_tdot", V, U)
             return super().kl_tdot(V, U) if found is None else found
 
     def kl_curvature(self, V: AnyArray, U: AnyArray, transposed: bool) -> AnyArray:
         with self.product("the curvature of X / VUᵀ"):
-            found = self._fused("curvature_t" if transposed else "curvature", V, U)
+            found = None
+            if self.X.dtype == torch.float32 and self.X.is_contiguous():
+                name = "curvature_t" if transposed else "curvature"
+                found = triton_dispatch.attempt(name, self.X, self.X, V, U, self._low, k=U.shape[1])
             return super().kl_curvature(V, U, transposed) if found is None else found
 
 
@@ -321,6 +347,22 @@ class StackedRows(TorchData):
 def _is_half(X: AnyArray) -> bool:
     """Return True if every entry is exact in float16."""
     return bool((X.half().float() == X).all())
+
+
+def _buffer(width: int, n: int, like: AnyArray) -> AnyArray:
+    """Return an empty (width, n) tensor, aligned so that a GPU reads rows fast."""
+    return like.new_empty((width, -(-n // WIDTH) * WIDTH))[:, :n]
+
+
+def _wide(B: AnyArray) -> AnyArray:
+    """Return Bᵀ, padded with zeros and aligned as products on a GPU need it."""
+    (n, k), width = B.shape, max(32, -(-B.shape[1] // WIDTH) * WIDTH)
+    if width == k and B.stride(0) == 1 and B.stride(1) % WIDTH == 0:
+        return B.t()
+    out = _buffer(width, n, B)
+    out[:k] = B.t()
+    out[k:] = 0
+    return out
 
 
 class TorchSparse(OnTensors, DeviceSparse):

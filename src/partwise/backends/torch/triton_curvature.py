@@ -19,16 +19,34 @@ import torch
 import triton
 import triton.language as tl
 
-from partwise.backends.curvature import HOLD, of_pairs
+from partwise.backends.curvature import HOLD
 
 Tensor = Any
 #: Largest supported k; the number of pairs grows with its square.
-WIDEST = 32
+NARROW = 32
 #: Number of runs of rows that `curvature_t` sums separately.
 RUNS = 16
 #: (rows, columns of a block, warps, stages) by the pairs of a block.
 DOT = {64: (64, 64, 4, 3), 256: (128, 64, 8, 3)}
 TDOT = {64: (64, 64, 4, 3), 256: (64, 32, 4, 4)}
+
+
+@triton.jit
+def _pairs(
+    B, FIRST, SECOND, OUT, n, step_row, step_column, T, ROWS: tl.constexpr, BT: tl.constexpr
+):
+    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    inside = (rows < n)[:, None]
+    for begin in range(0, T, BT):
+        at = begin + tl.arange(0, BT)
+        a, b = tl.load(FIRST + at), tl.load(SECOND + at)
+        there = inside & (a >= 0)[None, :]
+        place = B + rows[:, None] * step_row
+        first = tl.load(place + a[None, :] * step_column, mask=there, other=0.0)
+        second = tl.load(place + b[None, :] * step_column, mask=there, other=0.0)
+        tl.store(
+            OUT + rows[:, None] * T + at[None, :], (first * second).to(tl.bfloat16), mask=inside
+        )
 
 
 @triton.jit
@@ -126,9 +144,16 @@ def _block(k: int) -> tuple[int, int]:
 
 def _made_pairs(B: Tensor, width: int) -> Tensor:
     """Return products of pairs of columns in bfloat16, with zeros up to ``width``."""
-    pairs: Tensor = of_pairs(B)
-    pairs = pairs.to(torch.bfloat16)
-    return torch.nn.functional.pad(pairs, (0, width - pairs.shape[1])).contiguous()
+    n, k = B.shape
+    first, second = torch.full((2, width), -1, dtype=torch.int32)
+    for b in range(k):
+        begin = b * (b + 1) // 2
+        first[begin : begin + b + 1] = torch.arange(b + 1)
+        second[begin : begin + b + 1] = b
+    out = torch.empty((n, width), dtype=torch.bfloat16, device=B.device)
+    places = (first.to(B.device), second.to(B.device))
+    _pairs[(triton.cdiv(n, 16),)](B, *places, out, n, *B.stride(), width, ROWS=16, BT=64)
+    return out
 
 
 def _coarse(B: Tensor) -> Tensor:

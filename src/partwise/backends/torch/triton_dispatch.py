@@ -12,7 +12,7 @@ _refused: set[str] = set()  # kernels that did not compile here
 
 
 def fused(name: str, like: Tensor, k: int = 0) -> Any:
-    """Return the Triton kernel of that name for tensors like this one and k columns, or None."""
+    """Return the Triton kernel of that name for tensors like this one, or None."""
     if not like.is_cuda or name in _refused:
         return None
     try:
@@ -25,9 +25,15 @@ def fused(name: str, like: Tensor, k: int = 0) -> Any:
     except ImportError:
         _refused.add(name)
         return None
-    for module in (triton_curvature, triton_products, triton_ratios, triton_sweeps):
+    if name in ("dot", "tdot", "prepare"):  # these support every width
+        return getattr(triton_products, name)
+    if name in vars(triton_curvature):
+        return getattr(triton_curvature, name) if k <= triton_curvature.NARROW else None
+    if k > triton_products.WIDEST:
+        return None
+    for module in (triton_products, triton_ratios, triton_sweeps):
         if name in vars(module):
-            return getattr(module, name) if k <= module.WIDEST else None
+            return getattr(module, name)
     raise KeyError(name)
 
 

@@ -1,8 +1,9 @@
-"""Triton kernels for GPUs: coordinate sweeps and Laplacians.
+"""Triton kernels for GPUs: coordinate sweeps, changes of the objective, and KL products.
 
 `sweep` gives each thread one row: its registers hold the k coordinates, so a sum over them needs
 no other thread. Factors are passed and returned transposed, (k, n), so that neighbouring threads
-read neighbouring numbers.
+read neighbouring numbers. `ratio_dot` and `ratio_tdot` read X once and keep VUᵀ and X/VUᵀ on the
+chip.
 
 Importing this needs Triton; compiling happens at the first call for each k.
 """
@@ -18,9 +19,8 @@ import torch
 import triton
 import triton.language as tl
 
-from partwise.backends.torch.triton_products import WIDEST as WIDEST
-
 Tensor = Any
+_SPLITS = 16  # runs of rows that `ratio_tdot` sums separately
 #: Largest k of `graph_sweep`: a row's coordinates and their slopes stay in registers.
 WIDEST_GRAPH = 64
 
@@ -166,10 +166,57 @@ def _prepared(
     return run
 
 
+@triton.jit(do_not_specialize=["n", "new_column", "old_column", "c_column"])
+def _change(
+    NEW, OLD, C, G, D, OUT, n, k, new_row, new_column, old_row, old_column, c_row, c_column,
+    HAS_D: tl.constexpr, ROWS: tl.constexpr, L: tl.constexpr, J: tl.constexpr,
+):  # fmt: skip
+    # the layout of rows and coordinates is that of `_sweep`
+    rows = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+    inside = rows < n
+    at = tl.arange(0, L)
+    both = ()
+    for i in tl.static_range(J):
+        column = (at * J + i)[:, None].to(tl.int64)
+        mask = inside[None, :] & (column < k)
+        one = tl.load(NEW + rows[None, :] * new_row + column * new_column, mask=mask, other=0.0)
+        two = tl.load(OLD + rows[None, :] * old_row + column * old_column, mask=mask, other=0.0)
+        both = both + (one + two,)
+    if HAS_D:
+        d = tl.load(D + rows, mask=inside, other=0.0)
+    total = tl.zeros([ROWS], tl.float64)
+    for j in range(k):
+        p = tl.zeros([L, ROWS], tl.float32)
+        for m in tl.static_range(J):
+            p += both[m] * tl.load(G + j * (L * J) + m * L + at)[:, None]
+        slope = 0.5 * tl.sum(p, axis=0)
+        if HAS_D:
+            slope = d * slope
+        far = tl.cast(j, tl.int64)
+        slope -= tl.load(C + rows * c_row + far * c_column, mask=inside, other=0.0)
+        new = tl.load(NEW + rows * new_row + far * new_column, mask=inside, other=0.0)
+        old = tl.load(OLD + rows * old_row + far * old_column, mask=inside, other=0.0)
+        total += (slope * (new - old)).to(tl.float64)
+    tl.store(OUT + tl.program_id(0), tl.sum(total, axis=0))
+
+
+def change(new: Tensor, old: Tensor, C: Tensor, G: Tensor, d: Tensor | None) -> Tensor:
+    """Return ⟨d ∘ (new + old) G/2 - C, new - old⟩ of float32 rows."""
+    n, k = new.shape
+    tiled, length, tiles = _in_tiles(G)
+    shares = torch.empty(triton.cdiv(n, 32), dtype=torch.float64, device=new.device)
+    _change[(len(shares),)](
+        new, old, C, tiled, new if d is None else d, shares, n, k,
+        *new.stride(), *old.stride(), *C.stride(),
+        HAS_D=d is not None, ROWS=32, L=length, J=tiles, num_warps=1,
+    )  # fmt: skip
+    return shares.sum()
+
+
 def _in_tiles(G: Tensor) -> tuple[Tensor, int, int]:
     """Return the rows of G divided into tiles, contiguous and padded with zeros.
 
-    The result is stored with G, because sweeps of several starts may share it.
+    The result is stored with G, because a sweep and the changes after it both need it.
     """
     k = G.shape[0]
     length, tiles = _tiles(k)
@@ -189,6 +236,94 @@ def _tiles(k: int) -> tuple[int, int]:
     """
     length = min(16, max(2, triton.next_power_of_2(triton.cdiv(k, 7))))
     return length, triton.cdiv(k, length)
+
+
+@triton.jit
+def _ratio_dot(
+    X, V, U, UT, OUT, LOGS, n, p, low, BM: tl.constexpr, BN: tl.constexpr, K: tl.constexpr,
+):  # fmt: skip
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    kk = tl.arange(0, K)
+    inside = rows < n
+    long = rows[:, None].to(tl.int64)
+    v = tl.load(V + long * K + kk[None, :], mask=inside[:, None], other=0.0)
+    acc = tl.zeros([BM, K], tl.float32)
+    logs = tl.zeros([BM], tl.float64)
+    for j in range(0, p, BN):
+        cols = j + tl.arange(0, BN)
+        there = cols < p
+        mask = inside[:, None] & there[None, :]
+        x = tl.load(X + long * p + cols[None, :], mask=mask, other=0.0)
+        # Both factors of a product must be contiguous along the sum, so U is stored in both orders.
+        across = tl.load(U + cols[None, :] * K + kk[:, None], mask=there[None, :], other=0.0)
+        y = tl.maximum(tl.dot(v, across, input_precision="tf32x3"), low)
+        logs += tl.sum(x * tl.log(y), axis=1).to(tl.float64)
+        along = tl.load(UT + kk[None, :] * p + cols[:, None], mask=there[:, None], other=0.0)
+        acc = tl.dot(x / y, along, acc, input_precision="tf32x3")
+    tl.store(OUT + long * K + kk[None, :], acc, mask=inside[:, None])
+    tl.store(LOGS + rows, logs, mask=inside)
+
+
+@triton.jit
+def _ratio_tdot(
+    X, V, VT, U, OUT, n, p, low, span, BM: tl.constexpr, BN: tl.constexpr, K: tl.constexpr,
+):  # fmt: skip
+    cols = tl.program_id(0) * BN + tl.arange(0, BN)
+    kk = tl.arange(0, K)
+    there = cols < p
+    u = tl.load(U + cols[:, None] * K + kk[None, :], mask=there[:, None], other=0.0)
+    acc = tl.zeros([BN, K], tl.float32)
+    begin = tl.program_id(1) * span
+    for i in range(begin, min(begin + span, n), BM):
+        rows = i + tl.arange(0, BM)
+        inside = rows < n
+        long = rows.to(tl.int64)
+        mask = there[:, None] & inside[None, :]
+        x = tl.load(X + long[None, :] * p + cols[:, None], mask=mask, other=0.0)
+        across = tl.load(V + long[None, :] * K + kk[:, None], mask=inside[None, :], other=0.0)
+        y = tl.maximum(tl.dot(u, across, input_precision="tf32x3"), low)
+        along = VT + kk[None, :].to(tl.int64) * n + rows[:, None]
+        along = tl.load(along, mask=inside[:, None], other=0.0)
+        acc = tl.dot(x / y, along, acc, input_precision="tf32x3")
+    out = OUT + tl.program_id(1).to(tl.int64) * p * K + cols[:, None] * K + kk[None, :]
+    tl.store(out, acc, mask=there[:, None])
+
+
+def _both_ways(M: Tensor) -> tuple[Tensor, Tensor, int]:
+    """Return M padded with zeros to a width that the kernels have, and its transpose."""
+    k = M.shape[1]
+    width = max(16, triton.next_power_of_2(k))
+    wide = torch.nn.functional.pad(M, (0, width - k)).contiguous()
+    return wide, wide.t().contiguous(), width
+
+
+def ratio_dot(X: Tensor, V: Tensor, U: Tensor, low: float) -> tuple[Tensor, Tensor]:
+    """Return (X / max(VUᵀ, low)) U, and Σ_j x log y of each row in float64; X is float32."""
+    (n, p), k = X.shape, U.shape[1]
+    wide, (across, along, K) = _both_ways(V)[0], _both_ways(U)
+    out = torch.empty_like(wide)
+    logs = torch.empty(n, dtype=torch.float64, device=X.device)
+    BM = 64
+    _ratio_dot[(triton.cdiv(n, BM),)](
+        X, wide, across, along, out, logs, n, p, low, BM=BM, BN=32, K=K,
+        num_warps=4, num_stages=3,
+    )  # fmt: skip
+    return out[:, :k], logs
+
+
+def ratio_tdot(X: Tensor, V: Tensor, U: Tensor, low: float) -> Tensor:
+    """Return (X / max(VUᵀ, low))ᵀ V; X is float32."""
+    (n, p), k = X.shape, U.shape[1]
+    (across, along, K), wide = _both_ways(V), _both_ways(U)[0]
+    BM, BN = 64, 64
+    span = triton.cdiv(triton.cdiv(n, _SPLITS), BM) * BM
+    parts = triton.cdiv(n, span)
+    out = torch.empty((parts, p, K), dtype=X.dtype, device=X.device)
+    _ratio_tdot[(triton.cdiv(p, BN), parts)](
+        X, across, along, wide, out, n, p, low, span, BM=BM, BN=BN, K=K,
+        num_warps=4, num_stages=2,
+    )  # fmt: skip
+    return out.sum(dim=0)[:, :k]
 
 
 @triton.jit
