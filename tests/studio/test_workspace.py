@@ -13,7 +13,7 @@ pytest.importorskip("starlette", reason="the studio needs starlette and uvicorn"
 import partwise
 from partwise.apps.studio import reviews
 from partwise.apps.studio.project import read_manifest
-from partwise.apps.studio.workspace import Workspace
+from partwise.apps.studio.workspace import NotReady, Workspace
 from partwise.io import read_labels, read_samples
 from partwise.io.samples import Samples
 from studio_inputs import made, photos, table
@@ -387,3 +387,12 @@ def test_a_later_start_asks_for_the_same_random_samples(tmp_path):
         drawn.append(workspace.predictor.random)
         workspace.close()
     assert drawn[0] == drawn[1] and len(drawn[0]) == 12
+
+
+def test_nothing_is_exported_before_the_data_is_prepared(tmp_path):
+    """Check that an export without predictions is an error instead of a folder without a model."""
+    workspace = Workspace(made(20)[0], tmp_path / "project")
+    with pytest.raises(NotReady):
+        workspace.save_all()
+    workspace.close()
+    assert not list((tmp_path / "project").glob("*.csv"))

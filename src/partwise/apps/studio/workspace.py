@@ -576,6 +576,7 @@ class Workspace:
 
     def save_all(self) -> dict[str, Any]:
         """Write all exported files to the project folder, and return their names."""
+        self._need_parts()
         return {"files": exports.save_all(self)}
 
     @property
