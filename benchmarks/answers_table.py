@@ -248,9 +248,9 @@ def two_views(store: dict[str, Any]) -> str:
 def calibration_error(draws: list[Any]) -> tuple[float, float]:
     """Return the calibration error pooled over draws, and the error expected by chance.
 
-    Chance means calibrated confidences, for which the number of correct labels in a bin has the
-    variance Σ c (1 - c). The mean absolute value of a normal variable is √(2/π) of its standard
-    deviation.
+    The error by chance is the one that perfectly calibrated confidences would have. The number of
+    correct labels in a bin then has the variance Σ c (1 - c), where c is the confidence of each
+    label. The mean absolute value of a normal variable is √(2/π) times its standard deviation.
     """
     n, sure, right, spread = np.sum([draw[OURS]["calibration"] for draw in draws], axis=0)
     error = np.abs(right - sure).sum() / n.sum()

@@ -217,7 +217,11 @@ def not_reached(result: dict[str, Any], against: str | None = None) -> list[str]
 
 
 def best_ratio(result: dict[str, Any], against: str | None = None) -> tuple[float, str] | None:
-    """Return the lowest ratio of times, and its peer: no other peer is faster."""
+    """Return the time of the fastest other package, divided by that of Partwise, and its name.
+
+    If no other package was timed, return None. ``against`` selects packages by the start of their
+    names.
+    """
     ratios = [
         (entry["ratio"], entry["peer"])
         for entry in result["entries"]

@@ -176,7 +176,8 @@ def rcppml(X: Any, W: Any, H: Any, loss: str, iterations: int, method: str) -> F
     return fit
 
 
-#: Seconds that a package in yet another process reports, which exclude starting that process.
+#: The seconds of the last fit, if the package runs in a process of its own (R) and reports them.
+#: The start of that process is not included.
 OWN_CLOCK: dict[str, float] = {}
 
 

@@ -1056,11 +1056,12 @@ def nmfdc_nesterov(X, V0, U0, n_iter, *, A=None, delta=0.5, inner_iter=10, order
 
 
 def constrained_frobenius(X, V0, U0, n_iter, *, A=None, order="VU", **terms):
-    """Run multiplicative updates Z neg / pos with any terms of `split_frobenius` as keywords.
+    """Run multiplicative updates for the Frobenius loss with penalties, labels or a graph.
 
-    The objective never rises. With hard labels and a graph, neg has λAᵀWV and pos λAᵀDeg V. Edges
-    within a class appear in both, and only shorten the step (the Laplacian of the merged graph
-    would drop them).
+    Each factor is multiplied by neg / pos, where pos - neg is its gradient; ``terms`` are keyword
+    arguments of `split_frobenius`. The objective never rises. With hard labels, V = A Z, and the
+    graph adds λAᵀWV to neg and λAᵀDeg V to pos. Edges between samples of one class add the same
+    amount to both, which makes a step shorter but does not change where the iteration ends.
     """
     A = np.eye(len(X)) if A is None else A
 

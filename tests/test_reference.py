@@ -486,9 +486,10 @@ def test_lcf_literal_and_linear_kernel(problem):
 
 
 def test_lcf_denominator_as_printed_is_no_descent():
-    """Check that the printed denominator of LCF (4) cannot be meant.
+    """Check that the denominator in equation (4) of the LCF paper is a misprint.
 
-    It prints K W Vᵀ for K W V Vᵀ, and even the shapes agree only if n = k.
+    The paper prints K W Vᵀ instead of K W V Vᵀ. As W has the shape (n, k), the printed product
+    exists only if n = k.
     """
     K, W, V = np.ones((5, 5)), np.ones((5, 2)), np.ones((2, 5))
     assert (K @ W @ V @ V.T).shape == W.shape

@@ -226,7 +226,7 @@ def test_the_sum_of_squares_is_that_of_the_rows(rng, dtype, order, size):
     X = np.asarray(size * rng.uniform(size=(n, p)), dtype=dtype, order=order)
     V, U = (np.sqrt(size) * rng.uniform(size=(m, k)).astype(dtype) for m in (n, p))
     data, Y = as_data(X), V.astype(float) @ U.T
-    # The expected rounding is that of short sums in the dtype of X.
+    # Sums within a short run of numbers have the dtype of X; their rounding sets the tolerance.
     near = 1e-6 if dtype == np.float32 else 1e-13
     assert data.total_squares() == pytest.approx(np.sum(X.astype(float) ** 2), rel=near)
     assert data.total_squares(V, U) == pytest.approx(np.sum((X - Y) ** 2), rel=near)

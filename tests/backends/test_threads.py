@@ -285,7 +285,7 @@ with ThreadPoolExecutor(1) as pool:
         assert pool.submit(inside).result() == ones
     assert told() == usual == threads._blas(), told()
     for blas in threads._pools().lib_controllers:  # as one is told that is not OpenBLAS
-        pool.submit(threads._tell, blas, 1).result()
+        pool.submit(threads._set_threads, blas, 1).result()
     assert told() == ones == threads._blas(), told()
 """
     env = os.environ | dict.fromkeys(VARIABLES, "2")

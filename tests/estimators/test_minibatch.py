@@ -56,7 +56,8 @@ def test_sums_of_two_passes_are_those_of_the_naive_formula(forget, monkeypatch):
     V, at = np.zeros((60, 3)), np.full(60, np.nan)
     for rows in met:
         meet(ours, batches.Batch(rows, X[rows]), None, None, 30, V, at)
-    older = forget**engine.HASTE  # the exponent for samples met so far; the total is not known
+    # Without a known total number of samples, the weights decay faster by this exponent.
+    older = forget**engine.DECAY_SPEEDUP
     naive = reference.batches_frobenius(
         [(rows, X[rows]) for rows in met], U, older, rounds=engine.ROUNDS["frobenius"]
     )
@@ -72,7 +73,7 @@ def test_majoriser_is_that_of_the_naive_formula(forget, monkeypatch):
     ours = learner(U, KL, forget)
     for part in np.split(X, 4):
         model = ours.model(as_data(part))
-        ours.grow_old(len(part), None)
+        ours.decay(len(part), None)
         ours.visit(model, None, 20, None, None)
     naive = reference.batches_kl(np.split(X, 4), U, forget, 5)
     np.testing.assert_allclose(ours.U, naive, rtol=1e-9)
@@ -141,7 +142,7 @@ def test_a_pass_of_fit_is_partial_fit_of_its_batches(loss):
     whole = MiniBatchNMF(3, max_iter=1, tol=0, shuffle=False, **given).fit(X, H=H)
     # A pass of `fit` knows the number of samples and will see them again, so their weights decay
     # more slowly than in `partial_fit`.
-    forget = 0.7 ** (1 / engine.HASTE if loss == "frobenius" else 1)
+    forget = 0.7 ** (1 / engine.DECAY_SPEEDUP if loss == "frobenius" else 1)
     parts = MiniBatchNMF(3, forget_factor=forget, **given)
     for start in range(0, 100, 25):
         parts.partial_fit(X[start : start + 25], H=H)

@@ -33,7 +33,9 @@ class FewWords(ConstrainedFactorizer):
 
 @estimator
 class ByFields(LossParameters, LoopParameters, ConstrainedFactorizer):
-    """Estimator with annotated attributes as parameters, whose names choose the constraints.
+    """Estimator whose parameters are annotated class attributes.
+
+    `estimator` checks each parameter by the constraint that the library has for its name.
 
     Parameters
     ----------

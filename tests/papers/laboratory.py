@@ -118,7 +118,11 @@ def fit(method, starts):
 
 
 def clusters(method, V, k, seed):
-    """Cluster Γ^½V like `litekmeans.m`, with 20 starts from random samples."""
+    """Return the k-means clusters of the samples, as in the program's `litekmeans.m`.
+
+    The samples are the rows of V, multiplied by the square roots of their weights ``gamma``. The
+    best of 20 runs is returned; each starts from k random samples.
+    """
     model = KMeans(k, init="random", n_init=20, random_state=seed)
     return model.fit_predict(np.sqrt(method.gamma)[:, None] * V)
 

@@ -66,7 +66,7 @@ def _calls() -> list[tuple[Callable[[], int | None], Callable[[int], Any]]]:
         own = pool.internal_api == "openblas" and pool.threading_layer == "pthreads"
         names = [(name, name.replace("get", "set")) for name in pool.check_symbols if own]
         calls = [[getattr(pool.dynlib, name, None) for name in pair] for pair in names]
-        slow = partial(getattr, pool, "num_threads"), partial(_tell, pool)
+        slow = partial(getattr, pool, "num_threads"), partial(_set_threads, pool)
         found.append(next((pair for pair in calls if all(pair)), slow))
     return found
 
@@ -79,8 +79,12 @@ def _blas() -> list[int]:
     return [ask() or 1 << 20 for ask, _ in _calls()]
 
 
-def _tell(pool: Any, number: int) -> None:
-    """Set the number from any thread; threadpoolctl 3.8 otherwise obeys only the first thread."""
+def _set_threads(pool: Any, number: int) -> None:
+    """Set the number of threads of a BLAS library, whichever thread calls this function.
+
+    In threadpoolctl 3.8, the first thread that sets a number controls the library, and calls from
+    other threads have no effect until `clear_controlling_thread` is called.
+    """
     clear = getattr(pool, "clear_controlling_thread", lambda force: None)
     if pool.num_threads:
         clear(force=True)
@@ -88,9 +92,9 @@ def _tell(pool: Any, number: int) -> None:
         clear(force=True)
 
 
-def _tell_blas(numbers: list[int]) -> None:
-    for (_, tell), number in zip(_calls(), numbers, strict=True):
-        tell(number)
+def _set_blas_threads(numbers: list[int]) -> None:
+    for (_, set_number), number in zip(_calls(), numbers, strict=True):
+        set_number(number)
 
 
 class _OneThread:
@@ -115,7 +119,7 @@ class _OneThread:
             self.inside += 1
             # set the limit again, since other code may have changed it
             if max(told, default=1) > 1:
-                _tell_blas([1] * len(told))
+                _set_blas_threads([1] * len(told))
 
     def __exit__(self, *error: object) -> None:
         here.depth -= 1
@@ -125,7 +129,7 @@ class _OneThread:
         with self.lock:
             self.inside -= 1
             if not self.inside:
-                _tell_blas(self.before)
+                _set_blas_threads(self.before)
 
 
 one_blas_thread = _OneThread()

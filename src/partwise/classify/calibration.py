@@ -36,7 +36,8 @@ SHARE = (-0.48, 1.12, -1.7, 0.04, 1.27)
 #: constants, then two coefficients of the log number of labels per class. SHARE and WIDTH were
 #: fitted with `python -m benchmarks.expected --fit`.
 WIDTH = (1.06, 0.03, -0.48, 0.08)
-#: Confidence and agreement are clipped to this distance from 0 and 1. It also widens the interval.
+#: The confidence and the agreement of the classifiers are clipped to [EDGE, 1 - EDGE] before their
+#: logits are computed. The 95% interval of the expected accuracy is wider by EDGE at both ends.
 EDGE = 0.005
 #: Advice to the user if the expected accuracy cannot be estimated.
 FEW = "give labels of two classes, and two of one at least (copies of a sample are one)."

@@ -128,7 +128,11 @@ class Member:
         return self.kind, self.preparation, self.view
 
     def scores(self, Z: Any, n_classes: int) -> AnyArray:
-        """Return (n, n_classes) scores of rows of the view."""
+        """Return the class scores, of shape (n, n_classes), for n samples.
+
+        Z contains their features from the view (one of several feature matrices) that this member
+        was fitted to.
+        """
         if self.kind == "trees":
             return classifiers.tree_scores(self.arrays, Z, n_classes)
         return np.asarray(Z @ self.arrays["A"] + self.arrays["b"])

@@ -501,7 +501,7 @@ def meet(
         Ignore the earlier part weights of the samples.
     """
     rows, X = batch
-    online.grow_old(len(rows), among)
+    online.decay(len(rows), among)
     kept = np.zeros(len(rows))
     if at is not None:
         kept = np.where(np.isnan(at[rows]), 0.0, online.kept(at[rows]))

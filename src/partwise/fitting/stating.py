@@ -188,7 +188,8 @@ def settings_for(spec: Description, solver: str, model: FactorModel) -> Settings
     """
     step = STEPS[solver]
     by_hand = step.multiplicative or spec.printed
-    # For such models, evaluating an extrapolated factor would cost an additional pass over X.
+    # Some back ends, such as those for GPU arrays, compute the curvature for a Newton step on V in
+    # a separate pass over X. With them, evaluating an extrapolated factor would cost another pass.
     curved = step.rough is not None and "V" in model.R.curved
     stationary = not any(isinstance(term, GraphDivergence) for term in model.terms["V"])
     # Update (21) of the GNMF paper can raise the objective, and does so repeatedly with fixed

@@ -180,7 +180,8 @@ def _cost(sign: str, before: str, after: str, codec: str) -> float:
     if script == "odd":
         return 2.0
     if script == "sign":
-        # A sign inside a word is odd, except for apostrophes and hyphens.
+        # A symbol or punctuation mark between two letters suggests a wrong encoding, unless it is
+        # an apostrophe or a hyphen.
         return float(before.isalpha() and after.isalpha() and sign not in "’‘–‐·´\u00ad")
     if script == "wide":
         alone = not (_is_wide(before) or _is_wide(after))

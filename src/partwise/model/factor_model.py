@@ -291,7 +291,11 @@ class FactorModel(Model):
         return max(value, 0.0)
 
     def reduce(self, V: Array) -> Array:
-        """Return the weighted mean of V over samples that share a row, to start Z."""
+        """Return the initial Z for the initial part weights V.
+
+        Each row of Z is the weighted mean of the rows of V whose samples share this row of Z, for
+        example because they have the same label.
+        """
         if self.rows is None:
             return V
         mean = self.data.mean_rows(self.rows, V)

@@ -59,7 +59,11 @@ def _agree(was: AnyArray, now: AnyArray, room: float) -> bool:
 
 
 def identify(data: DataMatrix, named: Mapping[str, Any]) -> Identity:
-    """Return the identity of a fit to ``data`` with everything else that defines it, by name."""
+    """Return an `Identity`, which differs between fits whose results would differ.
+
+    It contains sums of ``data`` and a text for each of the ``named`` settings of the fit, such as
+    parameters, labels and initial factors.
+    """
     ones = data.constant_rows(np.ones(1, dtype=data.dtype))
     columns = to_numpy(data.tdot(ones)).ravel().astype(np.float64)
     # Sums of X depend on its chunks by rounding, and column sums have the precision of X.

@@ -36,9 +36,10 @@ SWEEPS = 10
 #: Number of alternations between part weights and U per batch. Each alternation makes a majoriser
 #: less exact.
 ROUNDS = {"frobenius": 4, "divergence": 2}
-#: Factor by which earlier samples lose weight faster if both V and U of their contribution are out
-#: of date: with a majoriser, and for part weights that are never computed again.
-HASTE = 16
+#: In two cases, the contribution of an earlier sample to the sums loses weight this many times
+#: faster: for losses other than Frobenius, because its majoriser was made from an older U, and in
+#: `partial_fit`, because the part weights of earlier samples are never updated.
+DECAY_SPEEDUP = 16
 #: Exponent that enlarges the EM step for the KL loss; the step converges for exponents below two.
 RELAX = 1.6
 
@@ -283,20 +284,19 @@ class Online:
         return V
 
     def kept(self, since: Any) -> Any:
-        """Return the remaining weight of samples that were added at that time."""
-        return self.forget ** ((self.time - since) * (1 if self.loss.beta == 2 else HASTE))
+        """Return the remaining weight of samples that were added when `time` was ``since``."""
+        return self.forget ** ((self.time - since) * (1 if self.loss.beta == 2 else DECAY_SPEEDUP))
 
-    def grow_old(self, met: int, among: int | None) -> None:
+    def decay(self, met: int, among: int | None) -> None:
         """Reduce the weight of earlier samples because ``met`` new samples were read.
 
-        ``among`` is the number of all samples, or None for the number read so far. The part weights
-        of samples without an index are never computed again, so they lose weight as fast as with a
-        majoriser.
+        ``among`` is the number of samples in the data set. It is None in `partial_fit`, where the
+        number of samples read so far is used instead and weights fall `DECAY_SPEEDUP` times faster.
         """
         self.seen += met
         passed = met / (self.seen if among is None else min(among, self.seen))
         if among is None and self.loss.beta == 2:
-            passed *= HASTE
+            passed *= DECAY_SPEEDUP
         self.time += passed
         share = float(self.kept(self.time - passed))
         self.sums.age(share)

@@ -577,9 +577,10 @@ def _shared_parts(
 def score_markers(adata: Any, markers: Mapping[str, Sequence[str]], *, key: str = "parts") -> Any:
     """Score sets of marker genes in each part.
 
-    A set's score is the mean score of its genes minus that of all genes, in standard errors of a
-    mean of as many random genes: scores above 3 are hardly due to chance. Gene scores are the
-    z-scores of `consensus`, or how specific a gene is for a part of `factorize`.
+    The score of a set is the mean score of its genes minus the mean score of all genes, divided by
+    the standard error of the mean of equally many random genes. Scores above 3 are unlikely to
+    occur by chance. The score of a gene is its z-score if the parts come from `consensus`, and its
+    specificity for the part if they come from `factorize`.
 
     Parameters
     ----------

@@ -26,8 +26,9 @@ Claim = dict[str, Any]
 CLEAR = 2.0  # number of standard errors above which a difference is significant
 HOLDS, FAILS, UNDECIDED, NOT_RUN = "holds", "fails", "undecided", "not run"
 OPPOSITE = {HOLDS: FAILS, FAILS: HOLDS}
-# number of runs per row above which two methods are reported as equal instead of undecided
-WORTH = 100
+# If more runs per table row than this would be needed for a verdict, the text of the verdict
+# reports that the methods are equal within the errors, instead of the number of runs.
+MOST_RUNS = 100
 
 
 class Finding(NamedTuple):
@@ -101,7 +102,7 @@ def outlook(distances: list[Stat]) -> str:
     if not needed:
         return ""
     runs, have = (min if behind else max)(needed), known[0].n / known[0].rows
-    if runs > WORTH:
+    if runs > MOST_RUNS:
         return f"level within the errors of {have:.0f} runs per row"
     return f"about {max(runs, have + 1):.0f} runs per row would decide it ({have:.0f} here)"
 

@@ -1,8 +1,9 @@
 """Verdicts on single sentences of the papers, with the numbers that decide them.
 
-``sentences.toml`` quotes the sentences. Most are judged by the claims of tables and figures. For
-some of them, the file contains the result of a short computation (``tests/papers/computed.py``).
-For the others it contains the reason why they cannot be judged.
+``sentences.toml`` quotes the sentences. Most of them describe a table or figure, so their verdicts
+follow from the claims that `claims.judge` checks for that table or figure. For some sentences, the
+file contains the result of a short computation (``tests/papers/computed.py``). For the others, it
+contains the reason why Partwise cannot judge them.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Sentence:
 
 
 def sentences(verdicts: Sequence[tuple[str, Verdict]]) -> list[Sentence]:
-    """Return the papers' sentences, judged by the claims of tables and figures.
+    """Return the papers' sentences with verdicts that follow from the claims.
 
     A sentence holds if all of its parts hold, and fails if one of them fails. A sentence that
     states "in some cases" holds if one part holds.

@@ -96,7 +96,10 @@ def csr_parts(X: Any) -> Csr:
 
 
 class OnTensors:
-    """Placement on the device of the tensors, and torch functions that the standard lacks."""
+    """Mixin that moves arrays to the device of the tensors in X.
+
+    It also implements operations on tensors that the array API standard does not have.
+    """
 
     like: Any
 

@@ -375,10 +375,10 @@ def semi_supervised_graph(W: sp.csr_array, labels: Labels | None) -> sp.csr_arra
 
 
 def _check_samples(X: Any, method: Method, random_state: Any) -> tuple[Any, Method, Any]:
-    """Return the samples to search, the search method, and the dtype of weights.
+    """Return X in a form that the neighbour search supports, the method, and the weights' dtype.
 
-    X is not changed. The samples are a C-ordered float array, a canonical csr_array, a memmap, or
-    the sketch of a Dask array.
+    X is not changed. The first result is a C-ordered float array, a canonical csr_array, a memmap,
+    or, for a Dask array, its projection on a few main directions (see `_sketch.sketch`).
     """
     if method not in ("exact", "approximate"):
         raise ValueError(f"method must be 'exact' or 'approximate', got {method!r}.")

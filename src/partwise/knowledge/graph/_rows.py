@@ -90,9 +90,18 @@ def merge(
     rows: NDArray[np.int64] | None,
     start: int,
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Merge [best, D] and keep the smallest values; D's columns begin at ``start``.
+    """Return the smallest distances per row, and their samples, after a further block of distances.
 
-    ``rows`` are the samples of D's rows, if these are among its columns.
+    Parameters
+    ----------
+    best, who : (r, m) arrays
+        The smallest distances of each row so far, and the indices of their samples.
+    D : (r, c) array
+        Distances to the samples ``start`` to ``start + c - 1``. It is changed in place.
+    rows : (r,) array or None
+        Index of the sample of each row, so that no sample is its own neighbour. None if the rows
+        are new samples.
+    start : int
     """
     m = best.shape[1]
     if rows is not None:

@@ -60,10 +60,14 @@ def give_way():
 
 
 @compiled(**HELPER)
-def _nanoseconds(room):
-    """Return the time of a monotonic clock; ``room`` is two whole numbers."""
-    _gettime(CLOCK, room.ctypes)
-    return room[0] * 1_000_000_000 + room[1]
+def _nanoseconds(buffer):
+    """Return the time of a monotonic clock in nanoseconds.
+
+    ``buffer`` is an array of two integers. The operating system writes the seconds and nanoseconds
+    to it.
+    """
+    _gettime(CLOCK, buffer.ctypes)
+    return buffer[0] * 1_000_000_000 + buffer[1]
 
 
 @compiled(**HELPER)
