@@ -285,10 +285,10 @@ class HalfSeen:
         return self.given + self.lacking(self.at)
 
     #: Function that returns the minimiser over Z with F fixed, one row at a time, or None if the
-    #: data have no such function. It is called as in `steps.solve_filled`. Z is the start. C, G, d and r
-    #: define the objective of each row, ½ d zᵀGz + ½ r·z² - cᵀz, before the missing entries are
-    #: taken out of G. A row stops when the squared change of a sweep is at most ``enough``, or at
-    #: most ``stop``² times that of the first sweep.
+    #: data have no such function. It is called as in `steps.solve_filled`. Z is the start. C, G, d
+    #: and r define the objective of each row, ½ d zᵀGz + ½ r·z² - cᵀz, before the missing entries
+    #: are taken out of G. A row stops when the squared change of a sweep is at most ``enough``, or
+    #: at most ``stop``² times that of the first sweep.
     solve: Callable[..., AnyArray] | None = None
 
     def above(self, Z: AnyArray) -> float:
