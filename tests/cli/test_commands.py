@@ -439,7 +439,8 @@ def test_models_know_their_kind_of_data(command, refused, iris, mails, photo_fol
     assert "holds no texts" in refused("predict", model, photo_folder)
     table = tmp_path / "t.partwise"
     assert command("fit", iris, "-k", "3", "--out", table, "--max-iter", "60")[0] == 0
-    assert "photos is a folder" in refused("transform", table, photo_folder)
+    error = refused("transform", table, photo_folder)
+    assert str(photo_folder) in error and "folder" in error
     np.save(tmp_path / "m.npy", np.ones((3, 4)))
     assert "m.npy is a matrix" in refused("transform", table, tmp_path / "m.npy")
 

@@ -64,11 +64,12 @@ def test_an_interrupt_leaves_no_process_behind(forks):
             time.sleep(0.02)
             yield number
 
+    before = set(multiprocessing.active_children())  # earlier tests may have left workers of joblib
     began = time.perf_counter()
     with pytest.raises(KeyboardInterrupt):
         copies.spread(run, [(0,), (1,)], stop, 2)
     assert time.perf_counter() - began < 1.9
-    assert not multiprocessing.active_children()
+    assert set(multiprocessing.active_children()) <= before
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="copies are made on Linux alone")
