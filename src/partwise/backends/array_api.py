@@ -55,7 +55,10 @@ class Csr(NamedTuple):
 
 
 class DeviceNeighbors:
-    """Product W Z on a device; as in `Neighbors`, edges within classes are not stored."""
+    """Product Z -> W Z with a neighbour graph W, for arrays on a device.
+
+    As in `graph_terms.Neighbors`, edges between samples of one class are not stored.
+    """
 
     gathered = None
 
@@ -85,7 +88,10 @@ class DeviceNeighbors:
         return out
 
     def laplacian(self, Z: AnyArray) -> AnyArray:
-        """Return (D - W) Z from differences of rows, or at least in double precision."""
+        """Return (D - W) Z, where D holds the degrees of the graph.
+
+        To avoid cancellation, it is computed from differences of rows or in double precision.
+        """
         if self.here is not None:
             return self.data.rows(self.here.laplacian(to_numpy(Z)))
         found = self.data.differences(self.parts, Z)
@@ -110,7 +116,7 @@ class DeviceNeighbors:
 
 
 class OnDevice(Swept):
-    """Placement of arrays on the device of X, in its library."""
+    """Base class that moves arrays to the device and library of X."""
 
     newton_sides, curved = "VU", "VU"
     shape: tuple[int, int]
@@ -119,14 +125,14 @@ class OnDevice(Swept):
 
     @property
     def block_scale(self) -> int:
-        """Size of the blocks of rows relative to a CPU's."""
+        """Size of the blocks of rows, relative to that on a CPU."""
         return 1
 
     def newton_pays(self, k: int) -> bool:
         return k <= NARROW  # curvature takes k/2 times the arithmetic of a multiplicative step
 
     def differences(self, W: Csr, Z: AnyArray) -> AnyArray | None:
-        """Return Σ_j w_ij (z_i - z_j) by row, if there is a kernel."""
+        """Return Σ_j w_ij (z_i - z_j) for each row i; None without a kernel for it."""
         return None
 
     # -- functions that the standard lacks ----------------------------------------------------
@@ -210,7 +216,7 @@ class DeviceDense(OnDevice):
         return self.X
 
     def made(self, X: Any) -> DeviceDense:
-        """Return a new matrix of this kind."""
+        """Return X as an object of this class, with the same settings."""
         return type(self)(X, back=self.back)
 
     def _blocks(self) -> Iterator[tuple[slice, AnyArray]]:
@@ -275,13 +281,13 @@ class DeviceDense(OnDevice):
             return xp.concat(out), xp.concat(logs)
 
     def _product(self, make: Any, V: AnyArray, U: AnyArray, of: Any = _unchanged) -> AnyArray:
-        """Return R of(U), where R = make(X, VUᵀ)."""
+        """Return R B with R = make(X, VUᵀ) and B = of(U), one block of rows at a time."""
         B = of(U)
         with self.product("a product with VUᵀ"):
             return namespace(B).concat([make(X, V[rows] @ U.T) @ B for rows, X in self._blocks()])
 
     def _tproduct(self, make: Any, V: AnyArray, U: AnyArray, of: Any = _unchanged) -> AnyArray:
-        """Return Rᵀ of(V), where R = make(X, VUᵀ)."""
+        """Return Rᵀ C with R = make(X, VUᵀ) and C = of(V), one block of rows at a time."""
         total: Any = 0
         with self.product("a product with VUᵀ"):
             for rows, X in self._blocks():
@@ -437,7 +443,7 @@ class DeviceSparse(DeviceDense):
 
 
 class _DoubleSparse(DoubleProducts):
-    """Products in float64 of a CSR matrix in float32; each one converts the values."""
+    """A float32 CSR matrix; each product converts the values to float64."""
 
     def _product(self, parts: Csr, factor: AnyArray) -> AnyArray:
         base: Any = self.base
@@ -469,10 +475,11 @@ def without_missing(
     check: Callable[[Any], Any],
     wrap: Callable[[Any], DataMatrix],
 ) -> tuple[DataMatrix, DataMatrix, bool]:
-    """Return X with zeros for missing entries, their places, and whether these are observed.
+    """Return X with zeros for missing entries, a matrix of marks, and their meaning.
 
-    ``parts`` are the arrays of a CSR matrix, or None for a dense X. The last three arguments make
-    a CSR matrix, check one kind of X, and wrap it as data.
+    The third result is True if the observed entries are marked, False if the missing ones are.
+    ``parts`` are the arrays of a CSR matrix, or None for a dense X. The last three arguments are
+    functions that make a CSR matrix, check X, and wrap X as a back end.
     """
     values = X if parts is None else parts.values
     hidden, xp = arrays.is_missing(values, missing), namespace(values)
@@ -486,7 +493,7 @@ def without_missing(
 
 
 def check_csr(parts: Csr, estimator_name: str) -> None:
-    """Refuse NaN, infinity and negative values in a CSR matrix."""
+    """Raise ValueError if a CSR matrix contains NaN, infinity or a negative value."""
 
     def place(at: int) -> tuple[int, int]:
         return int(parts.row_of[at]), int(parts.indices[at])

@@ -81,7 +81,7 @@ class Namespace(Protocol):
 
 #: Entries of a temporary block: half a million float64 are 4 MB, which stay in the cache.
 BLOCK_ENTRIES = 500_000
-#: Remedies if a device is out of memory.
+#: End of the error message if a device is out of memory.
 NO_MEMORY = "use float32, a smaller n_components, or leave X on disk as a numpy.memmap."
 
 _namespaces: dict[type, Any] = {np.ndarray: np}
@@ -195,7 +195,7 @@ def column_sums64(Z: AnyArray, d: AnyArray | None = None) -> Array:
 
 
 def entrywise(do: Callable[[Any, Any], Any], a: AnyArray, b: AnyArray) -> Array:
-    """Return do(a, b), with `operator`'s add, sub or mul; b may be a row or a column."""
+    """Return do(a, b) for ``operator.add``, ``sub`` or ``mul``; b may be broadcast."""
     if not (isinstance(a, np.ndarray) and isinstance(b, np.ndarray)):
         result: Array = do(a, b)
         return result
@@ -260,7 +260,7 @@ def side_by_side(parts: Sequence[AnyArray]) -> Array:
 
 @singledispatch
 def joined(first: AnyArray, *others: AnyArray) -> Array:
-    """Return the arrays, concatenated along columns."""
+    """Return one array with the columns of all arrays."""
     return namespace(first).concat([first, *others], axis=1)
 
 
@@ -379,7 +379,10 @@ def row_blocks(n: int, p: int, entries: int = 0) -> Iterator[slice]:
 
 @singledispatch
 def forget(X: Any) -> None:
-    """Release the pages read from an array on disk, which would count as used memory."""
+    """Release the memory pages of a memmap after reading them.
+
+    The system would otherwise count them as memory that the process uses.
+    """
 
 
 @singledispatch
@@ -405,7 +408,7 @@ def _(F: np.ndarray) -> AnyArray:
         calls = [(t, (0, k), part, (0, k)) for t, part in enumerate(parts)]
         products.multiply_parts(F.T, F, sums, calls, threads_for(float(n) * k * k, True))
     G = sums.sum(axis=0)
-    return 0.5 * (G + G.T)  # rounding errors of the two triangles may differ
+    return 0.5 * (G + G.T)  # exactly symmetric, although rounding errors of the triangles differ
 
 
 @cache
@@ -475,7 +478,10 @@ def ratio(numerator: AnyArray, denominator: AnyArray) -> AnyArray:
 
 @singledispatch
 def ratio_of(leads: AnyArray, numerator: AnyArray, denominator: AnyArray) -> Array:
-    """Return `ratio` for the array kind of ``leads``: the one that is not numpy's, if any."""
+    """Compute `ratio` by the version for the array type of ``leads``.
+
+    ``leads`` is one of the other arguments: the one that is not a numpy array, if there is one.
+    """
     low, xp = floor(denominator.dtype), namespace(leads)
     return xp.where(denominator < low, 0.0, numerator / xp.maximum(denominator, low))
 

@@ -17,8 +17,8 @@ from partwise.backends.data_matrix import refuse_anndata
 from partwise.backends.masks import refuse_masks
 from partwise.backends.numpy.memmap import _check_length
 
-#: Number of entries that are read together if the store has no chunks, and number of entries that
-#: are shuffled together.
+#: Number of entries that are read from a file at a time if it has no chunks, and number of entries
+#: that are in memory at a time to be shuffled.
 RUN_ENTRIES, POOL_ENTRIES = 2**18, 2**22
 
 
@@ -127,7 +127,10 @@ def _joined(pool: list[Batch]) -> Batch:
 
 
 def _runs(n: int, p: int, unit: int = 1) -> AnyArray:
-    """Return bounds of runs of about RUN_ENTRIES entries, in whole units of the store."""
+    """Return the bounds of runs of rows with about RUN_ENTRIES entries each.
+
+    Each run has a multiple of ``unit`` rows, the number of rows in a chunk of the file.
+    """
     step = max(1, RUN_ENTRIES // max(1, p * unit)) * unit
     return np.append(np.arange(0, n, step), n)
 

@@ -51,7 +51,7 @@ def damped_step(
     where = [xp.asarray(row, device=H.device) for row in places(k)]
     cost, ridge = (cast(spread(a, Z), Z.dtype) for a in (cost, ridge))
     change = xp.zeros_like(Z)
-    bent = xp.zeros_like(Z)  # H times change
+    bent = xp.zeros_like(Z)  # the product of the Hessian H and the change so far
     slope = cost + ridge * Z - product
     for _ in range(sweeps):
         for a in range(k):

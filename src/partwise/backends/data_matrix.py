@@ -11,7 +11,7 @@ import numpy as np
 from partwise.backends.arrays import AnyArray, Array, cast, floor, namespace, to_numpy
 from partwise.backends.sweeps import sweeps_per_product
 
-#: Part of the error for NaN: the setting that accepts missing entries.
+#: Text in the error about NaN, which names the setting that accepts missing entries.
 GAPS = "missing_values=np.nan takes entries that were not measured."
 ZEROS = (
     "When beta_loss <= 0 and X contains zeros, the solver may diverge. "
@@ -46,7 +46,10 @@ class Products(Protocol):
         """Return Xᵀ V, (p, k)."""
 
     def expect(self, product: str, factor: Array) -> None:
-        """Announce that "dot" or "tdot" with this factor will probably be needed next."""
+        """Announce that "dot" or "tdot" with this factor will probably be requested next.
+
+        A back end may then prepare the product in advance.
+        """
 
     def total_squares(self, V: Array | None = None, U: Array | None = None) -> float:
         """Return ‖X‖², or ‖X - V Uᵀ‖²."""
@@ -70,7 +73,10 @@ class Products(Protocol):
         """Return Σ_j x_ij^β over the positive entries, (n,) float64."""
 
     def weighted(self, weights: Array | None, index: Array | None, n_rows: int) -> DataMatrix:
-        """Return AᵀΓX: rows times weights, then summed if ``index`` maps several to one row."""
+        """Return AᵀΓX: weighted rows of X, of which those with equal ``index`` are added.
+
+        None stands for weights of one (Γ) and for rows that stay separate (A).
+        """
 
     def kl_dot(self, V: Array, U: Array) -> tuple[Array, Array]:
         """Return (X / VUᵀ) U, (n, k), and Σ_j x_ij log (VUᵀ)_ij, (n,) float64, in one pass."""
@@ -180,7 +186,7 @@ class Weighed(NamedTuple):
 
 @dataclass(frozen=True)
 class BackEnd:
-    """Functions of a back end that are used before X is wrapped.
+    """Functions for one kind of array, used before X is wrapped as a `DataMatrix`.
 
     numpy and scipy arrays need none of them.
     """
@@ -188,8 +194,8 @@ class BackEnd:
     kind: str  # name of such arrays in messages
     home: str  # how a user converts such an array to numpy
     check: Callable[[Any, str], Any]  # returns X with a float dtype, or raises with row and column
-    wrap: Callable[[Any], DataMatrix]  # X, checked, as data
-    # raises an error that must be raised before the check
+    wrap: Callable[[Any], DataMatrix]  # returns the checked X as a back end
+    # raises the errors that must come before those of ``check``
     look: Callable[[Any], None] = lambda X: None
     #: Function of X, the missing value and the name in errors. It returns X without missing
     #: entries, a matrix that marks entries, and whether the marked entries are the observed ones.
@@ -226,7 +232,7 @@ class Swept:
         """Do nothing, since this back end computes no product in advance."""
 
     def weighing(self, weights: Array | None, n: int) -> Self:
-        """Return this object after storing the weights of its n rows."""
+        """Store the total weight of n rows, and return this object."""
         self.mass = float(n if weights is None else weights.sum())
         return self
 
@@ -270,7 +276,7 @@ class Swept:
 
 
 class InNumpy(Swept):
-    """Conversion for factors that are numpy arrays, which need no conversion."""
+    """Mixin for back ends whose factors are numpy arrays, which need no conversion."""
 
     newton_sides = "VU"
     shape: tuple[int, int]

@@ -54,7 +54,10 @@ class WeightDeficit:
     def weighted(
         self, weights: AnyArray | None, index: AnyArray | None, n_rows: int
     ) -> WeightDeficit:
-        """Return AᵀΓE."""
+        """Return AᵀΓE, the weight deficit of a matrix whose rows were weighted and added.
+
+        See `DataMatrix.weighted` for the arguments.
+        """
         n = self.entries.shape[0]
         d = np.ones(n) if self.d is None else arrays.to_numpy(self.d)
         d = d if weights is None else d * weights
@@ -78,7 +81,10 @@ class WeightDeficit:
         return self._whole("U", F) - out if self.seen else out
 
     def sums(self, side: str, factor: AnyArray, scaled: AnyArray) -> AnyArray:
-        """Return w B ("V") or wᵀF ("U") of ``scaled``, computed once per ``factor``."""
+        """Return the product of w (side "V") or wᵀ (side "U") with ``scaled``.
+
+        The result is stored, and computed again only if ``factor`` is another object.
+        """
         kept = self._last.get(side)
         if kept is None or kept[0] is not factor:
             kept = factor, self._seen_sums(side, scaled)
@@ -115,11 +121,11 @@ class WeightDeficit:
         return arrays.cast(left > 1e-6 * most, self.entries.dtype)  # ignore rounding errors
 
     def times(self, side: str, Z: AnyArray, F: AnyArray) -> AnyArray:
-        """Return products with F of the entries times the model of Z, the factor on ``side``."""
+        """Return (M ∘ ZFᵀ) F on side "V" or (M ∘ FZᵀ)ᵀ F on "U", where M is `entries`."""
         return self.entries.times_dot(Z, F) if side == "V" else self.entries.times_tdot(F, Z)
 
     def every(self, side: str, Z: AnyArray, F: AnyArray) -> AnyArray:
-        """Return `times` as if each entry were the ceiling of its row."""
+        """Return `times` for an M whose entries are all equal to the ceiling of their row."""
         return self._rows(Z) @ (F.T @ F) if side == "V" else Z @ (F.T @ self._rows(F))
 
     def fill(self, side: str, Z: AnyArray, F: AnyArray) -> AnyArray:
@@ -134,7 +140,7 @@ class WeightDeficit:
 
 
 class Beside(Swept):
-    """Conversion of arrays to the type and device of another matrix."""
+    """Base class of back ends that wrap another one and use its type of arrays."""
 
     base: DataMatrix
 
@@ -248,7 +254,7 @@ class HalfSeen:
         return self.data.dot(self.F) if self.side == "V" else self.data.tdot(self.F)
 
     def lacking(self, Z: AnyArray) -> AnyArray:
-        """Return products with F of the model at the missing entries for Z."""
+        """Return the products with F of the model of Z at the missing entries."""
         return self.data.lack.fill(self.side, Z, self.F)
 
     def modelled(self, Z: AnyArray, pull: AnyArray) -> AnyArray:
@@ -297,7 +303,7 @@ class HalfSeen:
 
 
 class HalfFilled(HalfSeen):
-    """`HalfSeen` for two half-steps that share the filled values."""
+    """`HalfSeen` with stored filled values, which the updates of V and U share."""
 
     def __init__(self, data: MaskedData, side: str, F: AnyArray, at: AnyArray) -> None:
         super().__init__(data, side, F, at)

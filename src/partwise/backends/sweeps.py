@@ -64,14 +64,15 @@ def sweep_rows(
     r : (1 or n, 1 or k) array
         Ridge of each row, column or entry.
     stop : float
-        Sweeps end if a sweep changes Z by less than ``stop`` times the change of the first sweep,
+        Sweeps end if a sweep changes Z by less than ``stop`` times the change of the first sweep.
     order : (k,) array of int or None
         Order in which the coordinates are updated.
     enough : float
-        or if the squared change of 64 rows, in the metric of the Hessian, is at most this.
+        Sweeps also end if the squared change of 64 rows, weighted by the curvature, is at most
+        this.
     near : array like r or None
-        The ridge of a bound around Z whose slope is in C. It is added to the curvature only, so it
-        is exact for one sweep.
+        Additional curvature of an upper bound around the initial Z, whose slope is contained in C.
+        It limits the size of the step, and is supported only for a single sweep.
     """
     assert near is None or sweeps == 1
     G, r = join_ridge(G, d, r)
@@ -91,10 +92,11 @@ def sweep_rows(
 def half_step(
     Y: AnyArray, C: AnyArray, G: AnyArray, old: AnyArray, weight: float, sweeps: int, stop: float
 ) -> tuple[Array, Array, float, float] | None:
-    """Return `sweep_rows` of plain least squares from Y, its extrapolation, and the changes.
+    """Update Y for least squares without penalties, and extrapolate the result.
 
-    The extrapolation is max(new + weight (new - old), 0). The changes are those of the objective
-    from Y to new and from new to the extrapolation. Return None if there is no kernel.
+    Return the new factor, the extrapolation max(new + weight (new - old), 0), and the changes of
+    the objective from Y to the new factor and from there to the extrapolation. Return None if there
+    is no kernel.
     """
     return None
 
@@ -113,7 +115,7 @@ def _(
 
 
 def join_ridge(G: AnyArray, d: AnyArray | None, r: AnyArray) -> tuple[AnyArray, AnyArray]:
-    """Add a ridge with one number per column to the Hessian if all rows share it."""
+    """Add a ridge that has one value per column to G, if it is the same in all rows."""
     if d is not None or r.shape[0] != 1 or r.shape[1] == 1:
         return G, r
     eye = namespace(G).eye(G.shape[0], dtype=G.dtype, device=G.device)
@@ -170,7 +172,10 @@ def sweep(
     Z: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, e: AnyArray,
     sweeps: int, stop: float, enough: float,
 ) -> Array:  # fmt: skip
-    """Run `sweep_rows` for the kind of Z; e >= r is the curvature of a step."""
+    """Run the sweeps of `sweep_rows` by the version for the array type of Z.
+
+    The gradient contains the ridge r, but a step is divided by a curvature with the ridge e >= r.
+    """
     return sweep_columns(Z, C, G, d, r, e, sweeps, stop, enough)
 
 
@@ -211,7 +216,7 @@ def _(
 
 
 def nearly_collinear(G: AnyArray) -> bool:
-    """Return whether parts with these products are almost, but not quite, dependent."""
+    """Return whether G is the Gram matrix of nearly, but not exactly, collinear parts."""
     lengths = np.sqrt(np.diag(G))
     if not lengths.all():
         return False
@@ -284,7 +289,7 @@ def sweep_columns(
     Z: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, e: AnyArray,
     sweeps: int, stop: float, enough: float,
 ) -> Array:  # fmt: skip
-    """Run `sweep` on all rows together, by array operations; Z is unchanged."""
+    """Run `sweep` on all rows together by array operations, and return a new array."""
     xp = namespace(Z)
     z, c = xp.asarray(Z.T, copy=True), spread(C, Z).T
     ridges, steps = (_columns(a, len(z)) for a in (r if bool(r.any()) else None, e))
@@ -311,7 +316,7 @@ def sweep_columns(
 
 
 def _columns(a: AnyArray | None, k: int) -> list[Any]:
-    """Return k columns of an array, which may have one for all; k times None without an array."""
+    """Return k columns of an array: its columns, copies of its only column, or None."""
     return [None if a is None else a.T[j if a.shape[1] > 1 else 0] for j in range(k)]
 
 
@@ -325,7 +330,10 @@ def _slope(
 
 
 def _bounded(old: AnyArray, gradient: AnyArray, curve: AnyArray) -> Array:
-    """Return the minimiser of a coordinate, which can only become zero without curvature."""
+    """Return the minimiser over values >= 0 of one coordinate, for all rows.
+
+    Without curvature, the objective is linear: the coordinate becomes zero or stays as it is.
+    """
     xp = namespace(old)
     new = xp.maximum(old - gradient / xp.where(curve > 0, curve, 1.0), 0)
     return xp.where(curve > 0, new, xp.where(gradient > 0, 0.0, old))

@@ -168,7 +168,9 @@ def cores() -> int:
 
 
 def everybody() -> int:
-    """Return the threads of all callers, within the limits of numba, OMP_NUM_THREADS and BLAS.
+    """Return the largest number of threads that all callers together may use.
+
+    It is the smallest of the limits of numba, OMP_NUM_THREADS and BLAS.
 
     `one_blas_thread` stores the result, since this function takes as long as a small product.
     """
@@ -191,7 +193,7 @@ _share: ContextVar[int] = ContextVar("share", default=1 << 20)
 
 
 def side_by_side(run: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], threads: int) -> None:
-    """Run `each` for large tasks that use threads; each gets its share of threads."""
+    """Run `each` for tasks that use threads themselves, with an equal share for each."""
     share = max(1, allowed() // max(1, min(threads, len(tasks))))
 
     def one(*task: Any) -> None:
@@ -291,11 +293,11 @@ def threads_for(work: float, outside: bool = False) -> int:
 
 
 class _Region:
-    """Tasks that the caller and its helpers take one after the other."""
+    """Tasks that the calling thread and its helper threads take one by one."""
 
     def __init__(self, run: Callable[..., Any], tasks: Iterable[tuple[Any, ...]]) -> None:
         self.run, self.tasks = run, iter(tasks)
-        self.changed, self.taken = Condition(Lock()), 0  # tasks in progress
+        self.changed, self.taken = Condition(Lock()), 0  # ``taken``: number of tasks in progress
         self.error: BaseException | None = None
 
     def _next(self, held: int) -> tuple[Any, ...] | None:
@@ -327,7 +329,7 @@ class _Region:
             task = self._next(1)
 
     def finish(self) -> None:
-        """Call `help`, then wait for the others."""
+        """Take tasks until there are none, then wait for the helpers to finish theirs."""
         self.help()
         with self.changed:
             while self.taken:
@@ -362,7 +364,7 @@ class _Worker:
                 self.pool.idle.append(self)
 
 
-#: Seconds for which helpers are reserved for a caller that has none.
+#: Seconds after its last call for which a caller without helpers still counts as active.
 RECENT = 0.01
 
 
@@ -378,7 +380,10 @@ class _Pool:
         self.desks: dict[Any, float] = {}  # the time at which each desk was last used
 
     def enter(self) -> bool:
-        """Mark this thread as busy; return whether it was not busy before, for `leave`."""
+        """Mark this thread as busy, and return True if it was not.
+
+        Pass the result to `leave`.
+        """
         new = not getattr(here, "counted", False)  # otherwise this is a nested call
         here.counted = True
         with self.lock:
@@ -416,10 +421,10 @@ class _Pool:
             region.finish()
         finally:
             self.leave(caller)
-            region.run = _nothing  # late helpers hold no arrays
+            region.run = _nothing  # so that a helper that is late does not keep arrays in memory
 
     def gather(self, desk: Any, most: int) -> int:
-        """Assign helpers to a desk; return how many of its helpers must end.
+        """Assign helpers to a desk (a caller's tasks); return how many it must release.
 
         Concurrent desks share the number of helpers that a single desk would have.
         """

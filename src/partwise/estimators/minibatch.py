@@ -498,7 +498,7 @@ def meet(
         Part weights of all samples, and the time of their last update (NaN: never). Both are
         changed in place.
     fresh : bool
-        Ignore the earlier part weights of the samples.
+        Start the solve for the part weights from a constant, not from their earlier values.
     """
     rows, X = batch
     online.decay(len(rows), among)

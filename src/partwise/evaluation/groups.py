@@ -176,13 +176,13 @@ class Groups:
 
     @property
     def decides(self) -> bool:
-        """True if labels of two or more classes exist, so that a classifier is used."""
+        """True if labels of two or more classes exist, so that a classifier is trained."""
         return self.labels is not None and self.labels.n_classes > 1
 
     def settle(self, V: Any) -> None:
-        """Compute clusters and classifier now instead of on first access.
+        """Compute the clusters and the classifier now instead of on first access.
 
-        Saving needs this.
+        Call it before the model is saved, because a file stores the results only.
         """
         self.clustering(V, quiet=True)
         if self.decides:
@@ -195,7 +195,7 @@ class Groups:
         """
         if self.found is None:
             V = np.asarray(to_numpy(V))
-            # for links, only the directions of part weights count
+            # With links, only the directions of part weights count, so they get unit length.
             unit = self.unit or self.links is not None
             self.found = cluster_representation(
                 V, min(self.n_clusters, len(V)), labels=self.labels, links=self.links, unit=unit,
@@ -229,7 +229,10 @@ class Groups:
         return self.head
 
     def _alike(self, V: Any) -> NDArray[Any]:
-        """Return V with the label-free part weights in the rows of labelled samples."""
+        """Return V with comparable part weights for labelled and unlabelled samples.
+
+        The rows of labelled samples are replaced by `labelled`, which does not depend on labels.
+        """
         Z = np.array(to_numpy(V))
         if self.labelled is not None and self.labels is not None:
             Z[self.labels.mask] = self.labelled
@@ -248,7 +251,10 @@ class Groups:
         return best if labels.doubtful else np.where(labels.mask, labels.codes, best)
 
     def doubts(self, V: Any) -> list[Doubt]:
-        """Return the labels that a classifier trained on other folds contradicts."""
+        """Return the labels that a classifier contradicts which was trained without them.
+
+        The labels are held out by cross-validation.
+        """
         labels = self.labels
         if labels is None or not self.decides:
             return []
@@ -257,7 +263,7 @@ class Groups:
         held, fold = np.zeros_like(P), _folds(codes, np.random.RandomState(self.seed))
         for part in range(FOLDS):
             rest, out = fold != part, rows[fold == part]
-            there = (P[rest] > 0).any(axis=0)  # excludes a class whose only label is held out
+            there = (P[rest] > 0).any(axis=0)  # False for a class whose only label is held out
             if out.size and there.sum() > 1:
                 head = fit_head(Z, rows[rest], P[rest][:, there], self.weights)
                 held[np.ix_(fold == part, there)] = head.probabilities(Z[out])
@@ -300,9 +306,9 @@ class Groups:
         return margins(P, P.argmax(axis=1))
 
     def part_classes(self, V: Any) -> NDArray[Any] | None:
-        """Return the class of each component, or the class that uses it most.
+        """Return the class of each component, or the class with the largest part weights.
 
-        A component without a class is None. Without labels, the result is None.
+        The entry of a component that no class uses is None. Without labels, the result is None.
         """
         if self.labels is None or not self.labels.n_classes:
             return None
@@ -324,7 +330,7 @@ def _folds(codes: NDArray[np.int64], rng: np.random.RandomState) -> NDArray[np.i
 
 
 def margins(P: NDArray[np.float64], chosen: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the chosen class's probability minus that of the next class, at least 0."""
+    """Return the probability of the chosen class minus the largest other one, or 0."""
     rows = np.arange(len(P))
     own = P[rows, chosen]
     others = P.copy()

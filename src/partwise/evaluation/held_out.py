@@ -333,16 +333,16 @@ def _sparse_places(
 
 
 def _flat(X: sp.csr_array) -> AnyArray:
-    """Return the positions of stored entries in X flattened by rows."""
+    """Return the position of each stored entry in X, counted row by row."""
     rows = np.repeat(np.arange(X.shape[0], dtype=np.int64), np.diff(X.indptr))
     return rows * X.shape[1] + X.indices
 
 
 def _without_lost(places: AnyArray, owner: AnyArray, observed: AnyArray) -> AnyArray:
-    """Return the positions to hide, leaving one observed entry in each row or column.
+    """Return the positions to hide, without some that must stay visible.
 
-    ``owner`` is the row or column of each position, and ``observed`` the number of observed
-    entries.
+    ``owner`` is the row (or column) of each position, and ``observed`` is the number of observed
+    entries in each row. If all observed entries of a row would be hidden, one of them stays.
     """
     owners, first, counts = np.unique(owner, return_index=True, return_counts=True)
     return np.delete(places, first[counts >= observed[owners]])

@@ -45,7 +45,7 @@ def linked_clusters(
 
 
 def _first_groups(V: NDArray[Any], links: Links, random_state: Any) -> NDArray[np.int64]:
-    """Return the initial group of each row, before groups are merged."""
+    """Return the initial group of each row of V, as `linked_clusters` describes."""
     group = links.groups().codes.copy()
     alone = np.flatnonzero(group < 0)
     most = group.max(initial=-1) + 1

@@ -45,7 +45,7 @@ RELAX = 1.6
 
 
 class Sums(ABC):
-    """Contributions of samples to the subproblem for U; earlier ones lose weight.
+    """Sums over samples that define the subproblem for U; earlier samples lose weight.
 
     Attributes
     ----------
@@ -109,7 +109,7 @@ class QuadraticSums(Sums):
             self.weight -= float(np.sum(kept))
 
     def subproblem(self, U: AnyArray, terms: Sequence[Term]) -> Quadratic:
-        # an unused part has only rounding errors left and is not changed
+        # For a part that no sample uses, the sums are only rounding errors, so it is not changed.
         eps = float(np.finfo(U.dtype).eps)
         alive = np.diag(self.G) > 10 * eps * self.added
         G, C = self.G * np.outer(alive, alive), self.C * alive
@@ -136,7 +136,9 @@ class MajoriserSums(Sums):
     def add(
         self, model: FactorModel, V: AnyArray, U: AnyArray, counts: AnyArray | None = None
     ) -> None:
-        if counts is not None and model.d is None:  # a loss without weights, see `ClassRows`
+        if (
+            counts is not None and model.d is None
+        ):  # the loss has no sample weights, see `ClassRows.model`
             up, down, _ = beta_parts(model.data.whole(), V, U, self.beta)
             often = V * counts.astype(V.dtype)[:, None]
             product, costs = up.T @ often, down.T @ often
@@ -168,18 +170,18 @@ def make_sums(loss: Loss, p: int, k: int) -> QuadraticSums | MajoriserSums:
 
 
 class ClassRows:
-    """Labelled samples of all classes; each class is represented by its mean.
+    """The labelled samples, of which only the weighted sum of each class is stored.
 
-    All labelled samples of a class share their part weights.
+    All labelled samples of a class share their part weights, so their mean can replace them.
 
     Attributes
     ----------
     sums : (c, p) array
         Σ w x over the labelled samples of each class, in float64.
     counts : (c,) array
-        Σ w.
+        Σ w, the sum of the weights of these samples.
     V : (c, k) array
-        The part weights.
+        The part weights that the samples of each class share.
     """
 
     def __init__(self, p: int, k: int) -> None:
@@ -205,7 +207,7 @@ class ClassRows:
         self.counts += A.sum(axis=1)
 
     def model(self, loss: Loss, dtype: Any, terms: Penalty, of: AnyArray) -> FactorModel:
-        """Return a model in which the class means are samples with these counts.
+        """Return a model whose samples are the weighted means of the classes ``of``.
 
         Losses other than Frobenius and KL do not support sample weights, so each mean counts as one
         sample. The part weights are the same as with weights, and `Sums.add` receives the counts.
@@ -261,7 +263,7 @@ class Online:
         }
 
     def go_on(self, state: dict[str, Any]) -> None:
-        """Take over the learned parts and sums from the state of an earlier fit."""
+        """Continue an earlier fit: copy the sums from the result of its `state`."""
         self.time, self.seen = state["time"], state["seen"]
         vars(self.sums).update(deepcopy(state["sums"]))
         vars(self.classes).update(deepcopy(state["classes"]))
@@ -271,7 +273,11 @@ class Online:
         return FactorModel(data, self.loss, terms_V=self.terms_V(1.0))
 
     def codes(self, model: FactorModel, V: AnyArray | None, sweeps: int) -> AnyArray:
-        """Return V of a batch, computed from its last values or from a constant."""
+        """Return the part weights of a batch for the current U.
+
+        The solver starts from V, the last part weights of the batch, or from a constant if V is
+        None.
+        """
         V = start_codes(model.data, self.U) if V is None else V
         if self.loss.beta == 2:
             sub = model.subproblem("V", V, self.U)
@@ -326,7 +332,7 @@ class Online:
         return V, value
 
     def _value(self, model: FactorModel, V: AnyArray) -> float:
-        """Return the objective of a batch, from products that the update of U also needs."""
+        """Return the objective of a batch; the update of U reuses its products."""
         if isinstance(self.loss, KullbackLeibler):
             self.loss.value(model, V, self.U, "U")
         penalty = sum(term.value(self.U) for term in self.terms_U(len(V)))
@@ -335,13 +341,13 @@ class Online:
     def move(self) -> None:
         """Update U by a few sweeps on the sums of all samples so far."""
         sums, classes = self.sums, self.classes
-        # only classes whose weight is not yet negligible
+        # Classes whose samples were read so long ago that their weight is negligible are left out.
         met = np.flatnonzero(classes.counts >= floor(classes.counts.dtype))
         if met.size:
             sums = deepcopy(sums)
             model = classes.model(self.loss, self.U.dtype, self.terms_V, met)
             V = classes.V[met].astype(self.U.dtype)
-            fresh = ~V.any(axis=1)  # mu cannot leave zero
+            fresh = ~V.any(axis=1)  # a multiplicative update would never change a zero
             V[fresh] = start_codes(model.data, self.U)[fresh]
             classes.V[met] = V = self.codes(model, V, SWEEPS)
             sums.add(model, V, self.U, classes.counts[met])

@@ -16,7 +16,7 @@ from partwise.apps.papers.protocol import Cause, Method, Printed, Protocol
 from partwise.apps.papers.summary import Stat, Summary
 from partwise.apps.papers.trials import NO_LABELS
 
-# largest difference from the printed average, in percentage points, that counts as reproduced
+# A printed average counts as reproduced up to this difference, in percentage points.
 NEAR = 3.0
 
 
@@ -60,7 +60,7 @@ class Comparison:
 
 
 def compared_columns(protocol: Protocol) -> list[tuple[str, Method]]:
-    """Return metric and method of the printed averages with which a table is compared.
+    """Return (metric, method) of the printed averages that are compared.
 
     If an earlier table prints the same column, only that table compares it. A table whose data
     differ from the paper's is not compared.
@@ -132,9 +132,11 @@ def printed_error(summary: Summary, metric: str, method: str) -> float:
 class Miss:
     """A printed average that was not reproduced, with the cause of the difference.
 
-    ``whose`` is "noise", "ours", "not printed" or "print" if this cause is demonstrated: another
-    variant of the settings reproduces the average, or a computation shows that two methods are
-    identical. Otherwise it is "open", or "too few runs".
+    ``whose`` names the cause: "noise" (random error), "ours" (a choice of Partwise), "not printed"
+    (the paper leaves a setting open) or "print" (the paper contradicts itself or its authors'
+    program). Except for noise, a cause is only named if another variant of the settings reproduces
+    the average, or if a computation shows that two methods are identical. Otherwise it is "open",
+    or "too few runs".
     """
 
     comparison: Comparison
@@ -186,7 +188,7 @@ def _by_cause(cause: Cause, missed: Comparison, every: list[Comparison]) -> tupl
 
 def _reproduces(c: Comparison, missed: Comparison) -> bool:
     """Return whether other runs for the same rows reproduce the printed average."""
-    other = c.stat != missed.stat  # two variants of the settings may share the same runs
+    other = c.stat != missed.stat  # equal if two variants of the settings share the same runs
     return other and (c.near or c.noise) and abs(c.printed - missed.printed) < 0.05
 
 
@@ -198,7 +200,7 @@ def _matches_cause(c: Comparison, missed: Comparison, cause: Cause) -> bool:
 
 
 def _words(c: Comparison, missed: Comparison) -> str:
-    """Return a measured average as text, with the settings in which it differs."""
+    """Return a measured average as text, with its settings that are not the main ones."""
     parts = [c.method] if c.method != missed.method else []
     parts += [f'variant "{c.variant}"'] if c.variant != missed.variant else []
     parts += [c.budget] if c.budget not in (missed.budget, NO_LABELS) else []

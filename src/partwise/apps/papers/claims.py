@@ -32,7 +32,7 @@ MOST_RUNS = 100
 
 
 class Finding(NamedTuple):
-    """Distances of a claim's comparisons from their thresholds; positive if it holds.
+    """Distances of comparisons from their thresholds; positive ones support the claim.
 
     `together` computes the verdict from the distances, unless a rule sets ``state`` itself.
     """
@@ -51,7 +51,7 @@ class Verdict:
     printed: bool | None
     measured: str
     detail: str
-    counted: bool = True  # False if data or number of labels differ from the paper's
+    counted: bool = True  # False if the data or the number of labels differ from the paper
     sentence: str = ""  # the printed sentence that the claim is part of
 
 
@@ -209,7 +209,7 @@ def _beats(summary: Summary, claim: Claim, budget: str) -> Finding | None:
 
 
 def _most(summary: Summary, claim: Claim, budget: str) -> Finding | None:
-    """Judge a claim "for most K": the method is best at more than half of all K."""
+    """Judge the claim that a method is best at most numbers of clusters K."""
     rows: dict[Any, list[Stat]] = {}
     for _, row, lead in _leads(summary, claim, budget, every_k=True):
         rows.setdefault(row, []).append(lead)
@@ -229,7 +229,7 @@ def _in_errors(lead: Stat) -> float:
 
 
 def _at(row: tuple[str, int] | None) -> str:
-    """Return the words " at (data) K=(number)", or "" for an average."""
+    """Return text such as " at yale K=2" for one data set and K, or "" for an average."""
     return "" if row is None else f" at {row[0]} K={row[1]}"
 
 
@@ -321,7 +321,7 @@ def histories(
             values = np.asarray(kept["values"], dtype=float)
             # `values[i]` is the objective after iteration `at[i]`
             at = 1 + kept["step"] * np.arange(len(values))
-            # Processor time does not depend on other processes.
+            # Use processor time if it was recorded, because other processes do not affect it.
             each = result.get("cpu_seconds", result["seconds"]) / (result["n_iter"] or at[-1])
             yield (cell["data"], cell["k"], cell["run"]), History(at, values, float(each))
 
@@ -332,7 +332,7 @@ def _series(values: dict[tuple[str, int, int], float]) -> pd.Series:
 
 
 def _done(summary: Summary, method: str, budget: str, by: int) -> pd.Series:
-    """Return the percentage of the objective's decrease reached by iteration ``by``."""
+    """Return the percentage of the total decrease that iteration ``by`` has reached."""
     found = {}
     for point, (at, values, _) in histories(summary, method, budget):
         fall = values[0] - values[-1]
@@ -348,7 +348,10 @@ def _by_data(values: pd.Series) -> dict[str, Stat]:
 
 
 def _converged(summary: Summary, claim: Claim, budget: str) -> Finding | None:
-    """Judge how much of the objective's decrease is done by a given iteration."""
+    """Judge the claim that a method has almost converged at a given iteration.
+
+    The objective must have reached a share of its total decrease, or the share of each rival.
+    """
 
     def words(done: pd.Series) -> str:
         shares = ((d, s.mean, s.se) for d, s in _by_data(done).items())
@@ -394,7 +397,7 @@ def slower(summary: Summary, claim: Claim, budget: str) -> dict[tuple[str, str],
 
 
 def _sooner(summary: Summary, claim: Claim, budget: str) -> Finding | None:
-    """Judge whether a method converges in less time than each of its rivals."""
+    """Judge the claim that a method converges in less time than each of its rivals."""
     leads = slower(summary, claim, budget)
     if not leads:
         return None

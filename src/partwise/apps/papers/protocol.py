@@ -76,17 +76,19 @@ class Method:
     restarts: int = 1  # number of starts; each runs 30 iterations and the best one continues
     stop: bool = False  # use the stopping rule of the authors' program, within max_iter
     subruns: int = 1
-    # result of several sub-runs: best "objective", best "score" or "mean"
+    # how several sub-runs give one result: the one with the best "objective", the one with the
+    # best "score", or the "mean"
     subrun_choice: str = "objective"
-    # how part weights become clusters: also "random" (k-means seeds), "argmax", or "root random"
-    # (on Γ^½V)
+    # how clusters are computed from the part weights V: "k-means++" and "random" are k-means with
+    # these initial centres; "root random" is "random" on Γ^½V, where Γ holds the sample weights;
+    # "argmax" takes the largest part weight
     readout: str = "k-means++"
     unit_basis: bool = True
     grid: dict[str, list[Any]] = field(default_factory=dict)
     sweep: dict[str, list[Any]] = field(default_factory=dict)
     per_data: dict[str, dict[str, Any]] = field(default_factory=dict)
-    fixed_by: str = ""  # "print" if the paper prints all settings
-    runs: int | None = None  # maximum number of runs of an expensive method
+    fixed_by: str = ""  # "print" if the paper prints all settings of the method
+    runs: int | None = None  # maximum number of runs, for a method that takes long
     note: str = ""
 
     @property
@@ -195,7 +197,7 @@ class Cause:
 
     @property
     def compares(self) -> bool:
-        """True if other measured averages can demonstrate the cause."""
+        """True if the cause can be tested by comparing with other measured averages."""
         return bool(self.variant or self.budget or self.column)
 
     def fits(self, table: str, metric: str, column: str) -> bool:
@@ -230,7 +232,7 @@ class Protocol:
     own_data: bool = True  # False if all runs are those of another protocol
     printed: tuple[Printed, ...] = ()
     comparable: bool = True
-    # True if results were known before the rule for choosing settings was fixed
+    # True if results were seen before the rule that chooses the main settings was fixed
     audited: bool = False
     identities: tuple[dict[str, Any], ...] = ()
     variants: tuple[Variant, ...] = (AS_WRITTEN,)
@@ -415,7 +417,7 @@ def load_protocol(name: str, protocol: str = "") -> Protocol:
 
 
 def _with_inherited(raw: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Return settings with those inherited by ``runs_of``, and whether data are own."""
+    """Return settings with inherited ones, and whether they define runs of their own."""
     if not raw.get("runs_of"):
         return raw, True
     inherited = read_settings(raw["runs_of"])

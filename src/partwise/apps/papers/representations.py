@@ -85,7 +85,7 @@ def fit(task: FitTask) -> Representation:
     if comparator is None:
         return _best_start(task) if task.method.restarts > 1 else _to_the_end(task)
     began = time.perf_counter()
-    # warnings about iteration limits and disconnected graphs
+    # Ignore warnings about iteration limits and disconnected graphs.
     with warnings.catch_warnings(action="ignore"):
         fitted = comparator(task)
     fitted.seconds = time.perf_counter() - began
@@ -93,7 +93,7 @@ def fit(task: FitTask) -> Representation:
 
 
 def _to_the_end(task: FitTask) -> Representation:
-    """Return a fit that ends by ``max_iter`` or the stopping rule."""
+    """Return a fit that ends after ``max_iter`` iterations or by the stopping rule."""
     if not task.method.stop:
         return fit_estimator(task, task.method.estimator, task.params)
     rule = StoppingRule(TRIAL_ITER if task.method.restarts > 1 else 1)

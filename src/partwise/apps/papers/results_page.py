@@ -117,7 +117,7 @@ def plain(report: Report) -> dict[str, Any]:
 
 
 def banner(reports: list[Report]) -> str:
-    """Return a warning if some of the declared runs are missing."""
+    """Return a warning for the page if some of the declared runs are missing."""
     ran = [r for r in reports if r.verdicts or r.compared]
     part = [r.section.anchor for r in ran if r.part < 1.0]
     quick = [r.section.anchor for r in ran if r.quick]
@@ -127,7 +127,7 @@ def banner(reports: list[Report]) -> str:
 
 
 def _made_with() -> list[str]:
-    """Return sentences about the machine and the versions of libraries."""
+    """Return sentences about the machine and the library versions of the results."""
     return [
         f"Machine: {platform.platform()}, {platform.machine()}, {os.cpu_count()} cores.",
         "Versions: " + ", ".join(f"{key} {value}" for key, value in versions().items()) + ".",
@@ -164,7 +164,7 @@ def _pictures(summary: Summary, folder: Path) -> list[Picture]:
         write_whole(folder / f"{stem}.svg", text)
         buffer, small = io.BytesIO(), io.BytesIO()
         figure.savefig(buffer, format="png", dpi=90)
-        # Fewer colours reduce the file to a third of its size.
+        # With fewer colours, the PNG file has a third of the size.
         Image.open(buffer).convert("RGB").quantize(64).save(small, format="png", optimize=True)
         write_whole(folder / f"{stem}.png", small.getvalue())
         pictures.append(Picture(f"{stem}.svg", text, summary.protocol.title))
@@ -180,7 +180,7 @@ def by_paper(reports: list[Report]) -> dict[str, list[Report]]:
 
 
 def asked(reports: list[Report]) -> list[Sentence]:
-    """Return a verdict on every sentence of the papers, from the reported claims."""
+    """Return the papers' sentences with verdicts that follow from the claims."""
     return sentences([(r.section.anchor, v) for r in reports for v in r.verdicts])
 
 

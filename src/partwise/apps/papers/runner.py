@@ -33,7 +33,7 @@ Progress = Callable[[int], None]
 
 @dataclass
 class Outcome:
-    """Summary of a reproduction: which cells ran, failed or were left out."""
+    """Summary of a reproduction: which cells (runs) ended, failed or were left out."""
 
     name: str
     wanted: list[Cell]

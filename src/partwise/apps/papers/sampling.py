@@ -93,7 +93,7 @@ class Sample:
         return int(self._seed(what, subrun).generate_state(1)[0] & 0x7FFFFFFF)
 
     def _seed(self, what: str, subrun: int) -> np.random.SeedSequence:
-        """Return the random seed for a purpose and a sub-run."""
+        """Return the random seed of one sub-run for a purpose, such as initial values."""
         words = [int(word) for word in self.seeds[what].generate_state(4)]
         return np.random.SeedSequence([*words, subrun])
 

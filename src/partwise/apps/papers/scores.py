@@ -42,7 +42,7 @@ def readouts(fitted: Representation, task: FitTask, *, restarts: int) -> dict[st
 
 
 def chosen_readout(wanted: str, present: dict[str, Any]) -> str:
-    """Return the name of the stored clusters that a variant of the settings uses."""
+    """Return the name of the readout that a variant of the settings uses."""
     if wanted == ROOT and ROOT not in present:
         wanted = RANDOM
     return wanted if wanted in present else next(iter(present))
@@ -95,7 +95,10 @@ def locality(V: Any, components: Any, X: Any) -> float:
 
 
 def within_classes(V: Any, truth: Found) -> float:
-    """Return the within-class share of the scatter of part weights of unit length."""
+    """Return the share of the scatter of the part weights that lies within classes.
+
+    Each sample's part weights are first scaled to unit length.
+    """
     lengths = np.linalg.norm(V, axis=1, keepdims=True)
     Z = np.asarray(V) / np.where(lengths > 0, lengths, 1.0)
     parts = (Z[truth == c] for c in np.unique(truth))

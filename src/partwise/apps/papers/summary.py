@@ -90,7 +90,10 @@ class Summary:
 
 
 def summarise(protocol: Protocol, results: Iterable[dict[str, Any]]) -> Summary:
-    """Return the results of single runs by method, with the best grid settings."""
+    """Return the results of single runs by method.
+
+    If a method was run with a grid of parameters, the best ones are chosen (see `_choose`).
+    """
     summary = Summary(protocol, list(results))
     known = {m.name: m for m in protocol.methods}
     kept = [r for r in summary.results if r["cell"]["method"] in known]

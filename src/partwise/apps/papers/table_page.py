@@ -106,7 +106,7 @@ def _identities(protocol: Protocol) -> list[Block]:
 
 
 def _line(report: Report) -> str:
-    """Return one line about reproduced averages and verdicts on claims."""
+    """Return one line that counts the reproduced averages and the verdicts."""
     near, all_of = sum(c.near for c in report.compared), len(report.compared)
     counts = Counter(v.measured for v in report.verdicts if v.counted)
     claims = [f"{counts[s]} {s}" for s in (HOLDS, FAILS, UNDECIDED) if counts[s]]
@@ -229,7 +229,7 @@ def _averages(main: Summary, metric: str, budget: str) -> pd.DataFrame:
 def _near(
     protocol: Protocol, metric: str, column: str, printed: float | None, stat: Stat | None
 ) -> str:
-    """Return "yes" or "no" for a reproduced average, or the table that compares it."""
+    """Return "yes" if an average is reproduced, "no", or the table that compares it."""
     copied = protocol.copied_from(metric, column)
     if copied:
         return f"judged in {copied}"
