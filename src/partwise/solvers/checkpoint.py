@@ -83,7 +83,7 @@ def identify(data: DataMatrix, named: Mapping[str, Any]) -> Identity:
 
 
 def describe(value: Any) -> str:
-    """Return a text that is the same for equal values, in any process.
+    """Return a text that is equal for equal values, also in another process.
 
     Numbers and names are written as they are, arrays as a hash. A method ``identity()`` of an
     object returns the names and values that define it; otherwise its attributes define it.
@@ -103,7 +103,7 @@ def describe(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"array {value.shape} {_hash(value)}"
     if isinstance(value, (np.random.RandomState, np.random.Generator)):
-        return type(value).__name__  # the state of a random generator changes with every draw
+        return type(value).__name__  # without its state, which changes with every random number
     if callable(value) and hasattr(value, "__qualname__"):
         return f"{value.__module__}.{value.__qualname__}"
     parts = value.identity() if hasattr(value, "identity") else getattr(value, "__dict__", {})

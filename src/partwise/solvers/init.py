@@ -204,7 +204,7 @@ def clustered(X: AnyArray, k: int, n_init: int, rng: np.random.RandomState) -> A
 
 
 def _kmeans(data: Any, k: int, rng: np.random.RandomState) -> tuple[AnyArray, AnyArray]:
-    """Return cluster centres as parts, and membership + 0.2 as part weights."""
+    """Return cluster centres as parts, and part weights 1.2 (own cluster) or 0.2."""
     n = data.shape[0]
     X = to_numpy(data.whole())
     if not isinstance(X, np.ndarray) and not sp.issparse(X):

@@ -27,14 +27,16 @@ from partwise.solvers.checkpoint import Checkpoint
 from partwise.solvers.state import Point, State
 from partwise.solvers.steps import Step, mu
 
-#: Number of iterations in which a converged fit improves by at most a share of tol.
+#: Number of iterations over which the relative decrease of the objective is measured. A fit has
+#: converged only if it is at most tol.
 LOOK_BACK = 10
 #: Weight of the extrapolation in the first iteration.
 FIRST = 0.5
-#: Number of successive iterations whose step was undone, after which the next step has no
-#: extrapolation, and after which it is a multiplicative update.
+#: If the steps of PLAIN successive iterations were undone, the next step has no extrapolation.
+#: After SAFE such iterations, it is a multiplicative update.
 PLAIN, SAFE = 2, 3
-#: Number of first iterations in which a part with zero part weights may become used again.
+#: Number of iterations at the beginning of a fit in which a part that is zero in one factor is not
+#: changed in the other, so that it may become positive again (see `_patient`).
 PATIENCE = 10
 
 T = TypeVar("T")
@@ -195,7 +197,7 @@ def begin(model: Model, Z: Array, U: Array, settings: Settings) -> State:
 
 
 class HalfStep(NamedTuple):
-    """A factor after its update, and results of the same pass over its rows, if any."""
+    """A factor after its update, with results that may come from the same pass."""
 
     new: Array
     beyond: Array | None = None  # the extrapolated factor
@@ -211,8 +213,8 @@ class Moved(NamedTuple):
     second: HalfStep
     sub: Subproblem  # the subproblem of the second factor
     weight: float
-    value: Array | float  # the objective there; a device may still be computing it
-    by_change: bool  # whether it was added up from changes of the half-steps
+    value: Array | float  # the objective at ``new``; a GPU may still be computing it
+    by_change: bool  # True if ``value`` is the last objective plus the changes of both steps
     residual: float  # KKT residual between the half-steps, if requested
     measured: bool = True  # whether the steps of both factors returned their changes
 
@@ -220,7 +222,7 @@ class Moved(NamedTuple):
 def advance(
     model: Model, state: State, step: Step, settings: Settings, look: bool
 ) -> Asking[tuple[State, float]]:
-    """Run one iteration; return the state, and the KKT residual if ``look``."""
+    """Run one iteration; return the state, and the KKT residual if ``look`` (or inf)."""
     moved = yield from _both_steps(model, state, step, settings, look)
     wait = pending_scalar(moved.value)
     # A device continues as if the objective were lower, which is usually right, while its value is
@@ -336,13 +338,13 @@ def _look_ahead(model: Model, state: State, moved: Moved, fall: float, settings:
         # γ = 1.05, its ceiling grows by 1.01 (Ang & Gillis 2019)
         state.weight = min(state.ceiling, 1.05 * max(state.weight, 0.1))
         state.ceiling = min(1.0, 1.01 * state.ceiling)
-    # blocks of rows do not return the change of V, and computing it takes a pass over them
+    # With Dask, the change of V is not computed together with V, and takes another pass over it.
     state.fine = (
         (known and moved.measured) or model.eps > 1e-10 or fall <= 1e4 * model.eps * model.size
     )
     measured = settings.guard and moved.sub.measures_change and state.fine
     if measured and not known and state.y[second] is not state.x[second]:
-        # sub contains the first factor before lengths were moved into it
+        # The subproblem was made before `normalize` scaled the factors, so the scaling is undone.
         back = model.lengths(moved.new["U"]) if scaled else 1
         state.ahead = moved.sub.change(state.y[second] * back, moved.new[second])
     return state
@@ -379,7 +381,7 @@ def _beyond(new: Array, old: Array, weight: float, settings: Settings) -> Array:
 
 
 def _near(history: list[float]) -> bool:
-    """Return whether the last iteration gained so little that the next is exact."""
+    """Return whether the last decrease was so small that steps need full precision."""
     return len(history) > 1 and history[-2] - history[-1] <= 1e-5 * abs(history[-1])
 
 
@@ -422,7 +424,7 @@ def _fallen(model: Model, state: State, tol: float) -> float:
 
 
 def _stuck(state: State) -> bool:
-    """Return whether even the safest step was undone, so that only rounding remains."""
+    """Return whether even the safest step failed, as only rounding errors remain."""
     return state.failures > SAFE
 
 
@@ -443,7 +445,7 @@ def _judge(
     if not settings.stationary:
         residual = _change(state.x, before)
     elif residual <= settings.tol or stuck:
-        # so far, the residual was computed between the two updates of an iteration
+        # The residual so far is from between the two updates of the iteration, so it is recomputed.
         residual = yield from _residual(model, state.x, state.value, settings.tol)
     n, tol = solution.n_iter, settings.tol
     if residual <= tol:

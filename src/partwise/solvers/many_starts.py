@@ -43,7 +43,7 @@ def solve_many(
 
 
 def group_size(data: Any, k: int) -> int:
-    """Return how many starts of k parts run together in bounded memory."""
+    """Return how many starts of k parts can run together within the memory limit."""
     n, p = data.shape
     size = float(numpy_dtype(data.dtype).itemsize)
     room = max(ROOM, size * data.density * n * p)
@@ -58,7 +58,9 @@ def _together(
     runs: list[Asking[Solution]] = [alternating(model, *start, settings) for start in begun]
     solutions: dict[int, Solution] = {}
     asked: dict[int, Request] = {}
-    answers: dict[int, Any] = dict.fromkeys(range(len(runs)))  # None starts a generator
+    answers: dict[int, Any] = dict.fromkeys(
+        range(len(runs))
+    )  # None, the first value sent to a generator, starts it
     while answers:
         while answers:  # remove answers one by one, since a subproblem is as large as its factor
             number = next(iter(answers))

@@ -119,16 +119,18 @@ class Step:
         return replace(self, move=partial(self.move, **options), extrapolated=None)
 
     def does(self, beta: float) -> bool:
-        """Return whether the step can minimise the β-divergence."""
+        """Return whether the step supports the β-divergence with this β."""
         return KINDS.get(beta, OTHER) in self.needs and (not self.betas or beta in self.betas)
 
     def takes(self, term: Term, beta: float) -> bool:
-        """Return whether the term offers what the step needs for this loss."""
+        """Return whether the term has one of the properties that the step needs."""
         return any(word in term.offers for word in self.needs[KINDS.get(beta, OTHER)])
 
 
 def minimum(sub: Subproblem, Z: Array) -> Array:
-    """Return the minimum over factors of any sign, from Z (G + ridge) = C - slopes of bounds.
+    """Return the minimiser over factors of any sign, by solving a linear system.
+
+    The system is Z (G + ridge) = C minus the slopes of the bounds of penalties.
 
     Z does not change in directions that G and the ridge leave undetermined. The solution of least
     norm would change in these directions, and could increase a penalty.
@@ -138,7 +140,7 @@ def minimum(sub: Subproblem, Z: Array) -> Array:
     assert near is None and r.shape[0] == 1
     G, ridge, C = (arrays.to_numpy(arrays.float64(a)) for a in (sub.G, r[0], C))
     H = G + np.diag(np.broadcast_to(ridge, len(G)))
-    # a part with zero part weights keeps its old value
+    # A part with zero part weights has no effect on the loss, so it keeps its old value.
     old = np.where(np.diag(H) > 0, arrays.to_numpy(arrays.float64(Z)), 0.0)
     solution = old + np.linalg.lstsq(H, (C - old @ H).T, rcond=1e-12)[0].T
     return np.ascontiguousarray(solution).astype(Z.dtype)

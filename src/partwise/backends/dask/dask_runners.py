@@ -45,13 +45,13 @@ class Threads:
     short = False  # whether the workers lack memory for X
 
     def plan(self, X: Any, row_bytes: float) -> None:
-        """Plan nothing, since the memory of this process is not limited by a cluster."""
+        """Do nothing; only a cluster needs a plan of which blocks stay in memory."""
 
     def keep(self, calls: list[Any]) -> list[Any]:
         return calls
 
     def check_room(self, n: int, row_bytes: int) -> None:
-        """Check nothing, since the memory of this process is not limited by a cluster."""
+        """Do nothing; only the workers of a cluster have a memory limit to check."""
 
     def run(
         self,

@@ -22,7 +22,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from partwise.backends import arrays, sweeps
 from partwise.backends.arrays import AnyArray
 
-#: The largest and the smallest of the blocks' results, entry by entry.
+#: Functions that combine the results of all blocks to the largest or smallest value of each entry.
 largest, smallest = partial(np.max, axis=0), partial(np.min, axis=0)
 
 
@@ -43,7 +43,7 @@ class RowLayout:
 
 
 class Recipe:
-    """A block of X that is not stored: each pass computes it again on its worker."""
+    """A block of X that is not stored, but computed again in each pass over X."""
 
     def __init__(self, call: Any) -> None:
         self.call = call
@@ -57,8 +57,8 @@ class Node:
         #: Position of the values in each handle, if a handle holds several values of a task.
         self.pick: int | None = None
         self.gram: AnyArray | None = None  # AᵀA of the values A, if it is known
-        self.held: Any = None  # weak reference to the Rows, dead once no caller holds the value
-        self.again = False  # whether the values are computed again in each pass
+        self.held: Any = None  # weak reference to the `Rows`; it is dead if no caller uses them now
+        self.again = False  # True if the values are not stored, but computed again in each pass
 
 
 class Rows(NDArrayOperatorsMixin):

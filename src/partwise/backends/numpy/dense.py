@@ -135,7 +135,10 @@ def narrow_product(X: AnyArray, B: AnyArray) -> AnyArray | None:
 
 
 def row_squares(Y: AnyArray) -> AnyArray:
-    """Return ‖y_i‖² in float64, from short sums in the precision of Y if they fit."""
+    """Return ‖y_i‖² in float64.
+
+    Sums of at most 512 squares are computed in the dtype of Y, unless they leave its range.
+    """
     cut = [Y[:, at : at + 512] for at in range(0, max(1, Y.shape[1]), 512)]
     with np.errstate(over="ignore"):
         sums: AnyArray = np.sum([np.vecdot(part, part) for part in cut], axis=0, dtype=np.float64)
@@ -147,7 +150,7 @@ def row_squares(Y: AnyArray) -> AnyArray:
 
 
 class DenseData(InNumpy):
-    """A float32 or float64 ndarray, C or Fortran order; never copied or written to."""
+    """Back end for a dense float32 or float64 ndarray, which is not copied or changed."""
 
     density = 1.0
 
@@ -164,9 +167,9 @@ class DenseData(InNumpy):
         return self.shape[0] * self.shape[1]
 
     def part_of(self, low: float, size: int) -> DenseData:
-        """Return this object after storing properties of the whole X.
+        """Store properties of the whole X, of which this is a part; return this object.
 
-        All parts of X then use the same kernels.
+        They are the lower limit of VUᵀ and the size of X. All parts of X then use the same kernels.
         """
         self._low, self._size = self.dtype.type(low), size
         return self

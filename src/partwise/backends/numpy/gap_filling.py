@@ -31,10 +31,10 @@ class Fill:
 
     V: AnyArray
     U: AnyArray
-    side: str  # the half-step for which it was computed
+    side: str  # the factor ("V" or "U") whose update it was computed for
     values: AnyArray | None = None  # values at the missing entries, if stored
-    size: float = 0.0  # Σ E F², computed with the first product
-    exact: bool = True
+    size: float = 0.0  # Σ E F², which is set when the first product is computed
+    exact: bool = True  # False if the values approximate the model V Uᵀ
 
 
 def _near(moved: AnyArray, old: AnyArray) -> bool:
@@ -42,18 +42,26 @@ def _near(moved: AnyArray, old: AnyArray) -> bool:
 
 
 class Filling(ABC):
-    """w ∘ X + E ∘ F, with an F that is recomputed; created by `filling`."""
+    """Products with w ∘ X + E ∘ F, where F is recomputed during the fit.
 
-    shared = False  # with many missing entries, outdated values would slow the other half-step
+    Use `filling` to create an object of the suitable subclass.
+    """
+
+    # Whether the updates of V and U may share a fill. With many missing entries, a fill that is out
+    # of date would make the second update less effective.
+    shared = False
 
     def __init__(self) -> None:
-        self._now: Fill | None = None  # the fill in the products
-        self._last: Fill | None = None  # the last fill, of any start
+        self._now: Fill | None = None  # the fill that products use now
+        self._last: Fill | None = (
+            None  # the last fill that `at` returned, from any start of the fit
+        )
 
     def at(self, side: str, V: AnyArray, U: AnyArray) -> Fill:
-        """Return the fill for the step on ``side``; reuse that of the other half-step if current.
+        """Return the fill for the update of the factor ``side``.
 
-        The other half-step has not changed the factor that moves now.
+        If the factors have hardly changed since the update of the other factor, its fill is used
+        again.
         """
         last, guess = self._last, None
         if self.shared and last is not None:
@@ -82,7 +90,7 @@ class Filling(ABC):
             self._now = fill
 
     def entries(self, V: AnyArray, U: AnyArray) -> AnyArray | None:
-        """Return the entries of V Uᵀ that are stored."""
+        """Return the entries of V Uᵀ that this class stores, or None."""
         return None
 
     @abstractmethod
@@ -94,11 +102,11 @@ class Filling(ABC):
         self, Z: AnyArray, U: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray,
         stop: float, enough: float,
     ) -> AnyArray:  # fmt: skip
-        """Solve for the part weights with U fixed, row by row, from Z."""
+        """Return the minimiser over the part weights with U fixed, row by row, from Z."""
 
     @abstractmethod
     def _put(self, fill: Fill) -> None:
-        """Use these values in products, and compute their sum of squares."""
+        """Make products use the values of ``fill``, and set its ``size``."""
 
     @abstractmethod
     def _dot(self, U: AnyArray) -> AnyArray: ...
@@ -108,7 +116,7 @@ class Filling(ABC):
 
 
 class _Sampled(Filling):
-    """Entries at the places of a sparse matrix, E or the weights themselves."""
+    """Base class that stores the model at the entries of a sparse matrix, E or w."""
 
     def __init__(self, places: Any) -> None:
         super().__init__()
@@ -117,7 +125,10 @@ class _Sampled(Filling):
         self._before: tuple[AnyArray, AnyArray, AnyArray] | None = None
 
     def entries(self, V: AnyArray, U: AnyArray) -> AnyArray:
-        """Return V Uᵀ at the places; the last result is kept, since a loop needs some twice."""
+        """Return V Uᵀ at the entries of `places`.
+
+        The result is stored, because the iteration loop needs some results twice.
+        """
         point = self._point
         if point is None or point[0] is not V or point[1] is not U:
             self._before = self._point
@@ -125,7 +136,7 @@ class _Sampled(Filling):
         return point[2]
 
     def _squares(self, values: AnyArray) -> float:
-        """Return the sum over the entries of their multiplicity times a value squared."""
+        """Return Σ e v² over the entries e of `places` and the ``values`` v."""
         return dot64((self.places.data * values)[None, :], values[None, :])
 
     sign = -1.0  # E is subtracted from d UᵀU in the Hessian of a row
@@ -160,16 +171,16 @@ class _Few(_Sampled):
     shared = True
 
     def _guess(self, V: AnyArray, U: AnyArray) -> AnyArray | None:
-        """Return extrapolated entries if only one factor has moved since the last ones.
+        """Return extrapolated entries of V Uᵀ if one factor changed since the last call.
 
-        A loop extrapolates from the end of the last iteration, whose entries are known. If the new
-        factors are far away, those entries are used: any filling bounds the loss from above.
+        The entries at the last two pairs of factors are known. If the changed factor is far from
+        its last value, the last entries are returned: any fill gives an upper bound of the loss.
         """
         if self._point is None or self._before is None:
             return None
         (V1, U1, now), (V0, U0, before) = self._point, self._before
         old_already = self._last is not None and self._last.values is now
-        if old_already or (V is V1) == (U is U1):  # not exactly one factor has moved
+        if old_already or (V is V1) == (U is U1):  # both factors have changed, or neither
             return None
         moved, last, old = (U, U1, U0) if V is V1 else (V, V1, V0)
         size = dot64(last - old, last - old) if last.shape == old.shape else 0.0

@@ -233,7 +233,8 @@ def multiply(X: Any, B: AnyArray) -> AnyArray:
         return X @ B
     from partwise.backends.numpy.kernels import products
 
-    # This is twice the time per non-zero on an AMD EPYC, since other caches are slower.
+    # The estimated work is twice that on an AMD EPYC, because caches of other processors are
+    # slower.
     threads = threads_for(float(X.nnz) * (16 + B.shape[1]), True)
     lines, runs = slab_lines(len(B), products.LINE), runs_for(X, threads)
     return products.spmm(X.indptr, X.indices, X.data, B, lines, runs, threads)
