@@ -14,7 +14,8 @@ from partwise.persistence.values import may_be_saved
 #: Candidate inverse temperatures for each classifier, and for the mixture of all classifiers.
 HEATS = np.exp(np.linspace(-7, 3, 41))
 MIXED_HEATS = np.exp(np.linspace(-2, 2, 33))
-#: Upper limit for the log loss of one held-out label, so that one wrong label cannot dominate.
+#: Upper limit for the log loss of one held-out label, so that one wrong label cannot dominate the
+#: mean.
 WORST = 12.0
 #: Candidate slopes for the logit of the confidence. PRIOR is the standard deviation of the normal
 #: prior on the logarithm of the slope.
@@ -176,7 +177,7 @@ class Calibration:
         new = expit(self.slope * _logit(top) + self.shift)
         p *= ((1 - new) / np.maximum(1 - top, 1e-12))[:, None]
         p[rows, best] = 0
-        p[rows, best] = np.maximum(new, 1.001 * p.max(axis=1))  # keep the best class the best
+        p[rows, best] = np.maximum(new, 1.001 * p.max(axis=1))  # the predicted class stays the same
         return p / p.sum(axis=1, keepdims=True)
 
 
@@ -247,7 +248,10 @@ def check_probabilities(p: AnyArray, what: str) -> AnyArray:
 
 
 def tempered(mixed: AnyArray, heat: float, doubt: float) -> AnyArray:
-    """Apply the inverse temperature ``heat``, then mix in the share ``doubt`` of 1/c."""
+    """Apply the inverse temperature ``heat``, then mix with equal probabilities.
+
+    The equal probabilities 1/c get the weight ``doubt``.
+    """
     p = softmax(heat * np.log(np.maximum(mixed, 1e-12)), axis=1)
     return (1 - doubt) * p + doubt / p.shape[1]
 

@@ -241,7 +241,10 @@ def mixture(
 
 
 def class_shares(y: AnyArray, weights: AnyArray, n_classes: int) -> AnyArray:
-    """Return each label's share of the weight of its class (n_folds + 1, c, n_labelled)."""
+    """Return the share of each label in the weight of its class.
+
+    The shape is (n_folds + 1, n_classes, n_labelled).
+    """
     W = np.eye(n_classes)[y].T * weights[:, None]
     total = W.sum(axis=2, keepdims=True)
     return np.asarray(W / np.where(total > 0, total, 1))
@@ -261,7 +264,9 @@ def even_masses(H: AnyArray) -> AnyArray:
 
 
 class Walk(NamedTuple):
-    """Matrix S = D^-½ W D^-½ with its rows sorted by their number of entries, for speed.
+    """The matrix S = D^-½ W D^-½ of label spreading on the graph W with degrees D.
+
+    The rows are sorted by their number of entries, which makes products faster.
 
     ``rows`` holds the index of the sample of each row. All indices are unsigned, so that compiled
     code need not test for negative ones.

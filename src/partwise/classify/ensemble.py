@@ -19,9 +19,10 @@ from partwise.classify.classifiers import Linear
 from partwise.classify.features import Features, Views
 from partwise.persistence.values import may_be_saved
 
-#: Share α of label spreading: "far" reaches a whole cluster, "near" the neighbourhood of a label.
+#: Values of α in label spreading: with "far", labels spread over a whole cluster, and with "near"
+#: only to close neighbours.
 SPREAD = {"far": 0.99, "near": 0.9}
-#: Number of iterations of EM.
+#: Number of EM iterations for the Gaussian mixtures.
 ROUNDS = 3
 #: Number of samples that cross-validation uses. If there are more, it uses a random subset.
 WORKING = 4000
@@ -42,9 +43,10 @@ FIRST_OTHER = (("logistic", "data"), ("logistic", "smooth"), ("discriminant", "d
 TREES, FEWER = 50, 30
 #: Largest number of rows, and of entries of a view, that are converted to float64 together.
 ROWS, ENTRIES = 4000, 1 << 22
-#: Strength of the pull towards equal weights of the classifiers, in labels.
+#: Strength of the prior that draws the weights of the classifiers towards equal weights. It counts
+#: as much as this number of labels.
 TRUST = 5.0
-#: Strength of the pull towards equal weights of the arrays that describe the samples. It is larger,
+#: The same for the weights of the arrays that describe the samples (X and ``also``). It is larger,
 #: since two arrays often complement each other, and few labels do not show which one is better. An
 #: array without information does little harm: held-out labels make its probabilities nearly equal.
 TRUST_ARRAYS = 100.0
@@ -244,7 +246,7 @@ class Fitted(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """Slow members that a fast fit reuses, with their predictions and their labels."""
+    """Slow members of the last complete fit, which a fast fit reuses."""
 
     members: list[Member]
     weights: AnyArray
@@ -384,7 +386,10 @@ class EnsembleFit:
         return Ensemble(*found), calibration.apply(mixed)
 
     def _fits(self, kept: Kept) -> bool:
-        """Return whether kept members are valid: same classes, and no changed labels."""
+        """Return whether members of an earlier fit are still valid.
+
+        They are if the classes are the same and no label has changed.
+        """
         _, old, new = np.intersect1d(kept.labelled, self.labelled, return_indices=True)
         same = bool((kept.y[old] == self.y[new]).all())
         return same and np.unique(self.y[new]).size == self.n_classes == kept.mixed.shape[1]

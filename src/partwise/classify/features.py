@@ -539,7 +539,7 @@ def normalized(W: sp.csr_array) -> sp.csr_array:
 
 
 def row_stochastic(W: Any) -> sp.csr_array:
-    """Return D⁻¹ W; a sample without neighbours is its own neighbour."""
+    """Return D⁻¹ W, whose rows sum to one; a sample without neighbours is its own."""
     degree = np.asarray(W.sum(axis=1)).ravel()
     alone = degree <= 0
     walk = sp.csr_array(sp.diags_array(1 / np.where(alone, 1, degree)) @ W)

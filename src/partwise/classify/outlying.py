@@ -39,7 +39,7 @@ USUAL, OF_MEAN, COUNTS = np.array([0.8, 0.6]), 0.75, 2.0
 
 @dataclass
 class Outlying:
-    """Labelled samples, their influence on each sample, and the scale of distances.
+    """Labelled samples, and the scale of the distances of other samples to them.
 
     Attributes
     ----------

@@ -24,7 +24,7 @@ WITNESSES, OPEN, CANDIDATES = 1000, 4000, 400
 
 @dataclass
 class Space:
-    """Coordinates in which samples are compared.
+    """Coordinates in which `label_next` compares samples.
 
     Attributes
     ----------

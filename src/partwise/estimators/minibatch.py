@@ -243,7 +243,7 @@ class MiniBatchNMF(Factorizer):
         return self
 
     def _fit_passes(self, X: Any, y: Any, W: Any, H: Any) -> None:
-        """Learn the parts in passes over the batches, and set the attributes."""
+        """Learn the parts in passes over all batches, and set the fitted attributes."""
         spec = described(self)
         source = source_of(self, X, reset=True)
         factor = 1.0
@@ -349,14 +349,16 @@ class MiniBatchNMF(Factorizer):
                     self.n_steps_ = 0
                 meet(online, batch, codes, None, most)
                 self.n_steps_ += 1
-                if lengths is None:  # the first batch sets the scale of all later ones
+                if (
+                    lengths is None
+                ):  # the scale of the first batch is also used for all later batches
                     self.components_ = np.ascontiguousarray(online.U.T)
                     lengths = self._lengths(self._codes(as_data(batch.X))[1])
         assert online is not None and lengths is not None
         self.components_ = np.ascontiguousarray((online.U * lengths.astype(online.U.dtype)).T)
         self._n_components = self.n_components_ = k
         self._state = online.state() | {"lengths": lengths}
-        self._drop(*AFTER_FIT)  # they described the earlier parts
+        self._drop(*AFTER_FIT)  # these attributes belong to the parts before the update
 
     def _drop(self, *names: str) -> None:
         """Delete the named attributes that exist."""
@@ -365,7 +367,7 @@ class MiniBatchNMF(Factorizer):
                 delattr(self, name)
 
     def _resume(self, dtype: Any) -> Online:
-        """Return the online learner in its state after the last batch."""
+        """Return an `Online` object with the state after the last batch."""
         lengths = 1.0 if self._state is None else self._state["lengths"]
         online = online_of(self, np.ascontiguousarray((self.components_.T / lengths).astype(dtype)))
         if self._state is not None:
@@ -470,7 +472,7 @@ def first_parts(
 
 
 def online_of(estimator: Any, U: AnyArray) -> Online:
-    """Return the online learner that starts from the parts U."""
+    """Return an `Online` object that starts from the parts U."""
     on_U = estimator.alpha_W if estimator.alpha_H == "same" else float(estimator.alpha_H)
     terms_V, terms_U = (
         partial(elastic_net, alpha, estimator.l1_ratio, U.dtype)
@@ -491,7 +493,8 @@ def meet(
     codes : (n,) array of int or None
         The class of each sample of X, by its index; -1 if unknown.
     among : int or None
-        Number of samples of X; None means the number read so far.
+        Number of samples in X. None if it is unknown, as in `partial_fit`; the number of samples
+        read so far then replaces it.
     sweeps : int
         Maximum number of coordinate descent sweeps for part weights without an earlier value.
     V, at : (n, k) and (n,) arrays or None

@@ -203,11 +203,11 @@ class Progress:
             self._begin(self.root)
 
     def _begin(self, context: Any) -> None:
-        """Tell the callbacks that a task begins."""
+        """Call the callbacks at the beginning of a task."""
         context.call_on_fit_task_begin(estimator=self.estimator, X=self.X, y=self.y)
 
     def _end(self, context: Any, **kw: Any) -> bool:
-        """Tell the callbacks that a task ends, and return whether one asks to stop."""
+        """Call the callbacks at the end of a task; return whether one requests a stop."""
         stop = context.call_on_fit_task_end(estimator=self.estimator, X=self.X, y=self.y, **kw)
         return bool(stop)
 
@@ -227,7 +227,7 @@ class Progress:
             self.context = self.root
 
     def _iteration(self, n: int, solution: Solution) -> bool:
-        """Report iteration ``n``, and return whether a callback asks to stop the fit."""
+        """Report iteration ``n``; return whether a callback requests the end of the fit."""
         if self.estimator.verbose and n % 10 == 0:
             seconds = time.perf_counter() - self.began
             print(f"iteration {n:4d}, {seconds:.3f} s, objective {solution.history[-1]:.6g}")

@@ -56,7 +56,7 @@ class Description:
     estimator_name: str  # name of the estimator in error messages
     # -- which X an estimator supports
     labelled: bool = False  # y contains labels; otherwise it is ignored
-    local: bool = False  # X must be in memory, not a tensor or a Dask array
+    local: bool = False  # X must be in memory; a tensor or Dask array is refused
     signed: bool = False  # X may have negative entries
     free_parts: bool = False  # the parts may have negative entries
     dense: bool = False
@@ -109,7 +109,7 @@ class Description:
     # -- values computed from the fields above
     beta: float = field(init=False)
     robust: bool = field(init=False)  # the loss is the L2,1 norm of the residual
-    printed: bool = field(init=False)  # fit with the paper's own procedure
+    printed: bool = field(init=False)  # the fit follows the procedure of the published paper
     class_weight: float = field(init=False)  # weight λ or γ in the cdNMF paper
     basis_alpha: float = field(init=False)  # penalty weight on the parts
     own_terms: list[Term] = field(init=False)  # the user's terms on either factor

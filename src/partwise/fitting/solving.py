@@ -148,7 +148,7 @@ def _filled(
             u = u / length
         else:
             assert isinstance(sub, Quadratic)
-            # a Python float, because a numpy float64 would convert float32 factors
+            # Use a Python float, because a numpy float64 would convert float32 factors to float64.
             root = float(np.sqrt(length / float(to_numpy(sub.G)[j, j])))
             Z, U, filled = Z + v * (root * lean), U + u * (root / lean), True
     return (Z, U) if filled else None
@@ -438,7 +438,7 @@ def _refine_groups(estimator: Any, spec: Description, checked: Checked, problem:
 def _as_if_unlabelled(
     estimator: Any, spec: Description, checked: Checked, problem: Problem
 ) -> AnyArray:
-    """Return the labelled samples' part weights by `transform`, without their labels.
+    """Return the part weights of the labelled samples as `transform` computes them.
 
     During the fit, a label moves a sample's part weights away from those of unlabelled samples of
     the same class. A classifier trained on such part weights would not fit the unlabelled samples.

@@ -59,7 +59,7 @@ def state(spec: Description, checked: Checked) -> Problem:
         knowledge = with_graph(spec, checked)
     pieces = objective(spec, checked.data, k, knowledge)
     data, alike = checked.data, beyond_mean(checked.data) < LEAST_BEYOND
-    # With free signs, parts come from normal equations, which are inexact if part weights are
+    # Parts of any sign are computed from normal equations, which are inexact if part weights are
     # collinear. Multiplicative updates would not notice an increase of the objective.
     unsure = spec.free_parts and STEPS[solver].multiplicative
     curved = pieces["terms_V"] if pieces["unit"] else []
@@ -503,7 +503,7 @@ def init_name(spec: Description, data: DataMatrix, k: int) -> str:
     """Return the name of the initialisation method that ``init`` stands for, given X."""
     most = min(data.shape)
     if spec.printed and spec.init in (None, "random"):
-        return "uniform"  # as the authors start
+        return "uniform"  # as in the program of the paper's authors
     if spec.init is None:
         # An SVD of X with filled-in missing entries is a bad start: the fit of these entries can
         # diverge.

@@ -23,11 +23,11 @@ from partwise.backends.numpy.memmap import MemmapData
 STREAM_FROM = 100_000_000
 SCALES = ("auto", "none", "unit", "range", "max", "std", "total", "log")
 
-Step = Callable[[int, int, str], None]  #: done, total, what is being done
+Step = Callable[[int, int, str], None]  #: Function of the progress: items done, total, description
 
 
 def silent(done: int, total: int, what: str) -> None:
-    """Do nothing; used if nobody wants to see the progress of a reader."""
+    """Do nothing; the default for functions that show the progress of a reader."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ def is_counts(X: Any) -> bool:
 
 
 def learn_scale(X: Any, scale: str) -> dict[str, Any]:
-    """Return the numbers that a scaling needs, so that new samples are scaled in the same way."""
+    """Return the numbers by which the samples, and later new samples, are scaled."""
     if scale in ("max", "std"):
         from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-#: Unpacked size in bytes that is allowed for every file, even a tiny one.
+#: Unpacked size in bytes that is allowed for every file, however small the file is.
 FREE = 500_000_000
 #: Larger files may unpack to this many times their size. Measured data sets have up to 4 times.
 TIMES = 100
@@ -23,7 +23,10 @@ class Unsafe(ValueError):
 
 @contextlib.contextmanager
 def whole(path: Path, kind: str) -> Iterator[None]:
-    """Turn any error of a reader into one line, except errors that are clear enough."""
+    """Replace the errors of a reader by an error with one clear line.
+
+    Errors whose message is clear already are raised unchanged.
+    """
     try:
         yield
     except (FileNotFoundError, PermissionError, MemoryError, Unsafe, Warning):
@@ -34,7 +37,7 @@ def whole(path: Path, kind: str) -> Iterator[None]:
 
 
 def check_unpacked(path: Path, size: int) -> None:
-    """Raise an error if `size` bytes are out of proportion to the size of the file."""
+    """Raise an error if the unpacked ``size`` is much larger than the file."""
     packed = path.stat().st_size
     if size > max(FREE, TIMES * packed):
         raise Unsafe(
@@ -76,11 +79,11 @@ def check_h5ad(path: Path) -> None:
     import h5py
 
     sizes: list[int] = []
-    outside: list[tuple[str, str]] = []  # raised later, since h5py hides errors while it visits
+    outside: list[tuple[str, str]] = []  # raised after the visit, because h5py hides errors in it
 
     def look(name: str, item: Any) -> None:
         sizes.append(getattr(item, "nbytes", 0))
-        shape = item.attrs.get("shape", ())  # of a sparse matrix
+        shape = item.attrs.get("shape", ())  # present for a sparse matrix
         sizes.append(8 * sum(abs(int(length)) for length in np.ravel(shape)))
         if isinstance(item, h5py.Dataset):
             outside.extend((name, other[0]) for other in item.external or ())
@@ -129,7 +132,10 @@ _CLASSES = frozenset(range(5, 16))
 
 
 def _variables(path: Path) -> Iterator[tuple[Any, bytes]]:
-    """Yield the byte order and the unpacked bytes of each variable; none of another format."""
+    """Yield the byte order and the unpacked bytes of each variable.
+
+    Nothing is yielded for files in another format.
+    """
     limit, size = max(FREE, TIMES * path.stat().st_size), 0
     with path.open("rb") as file:
         order: Any = {b"IM": "little", b"MI": "big"}.get(file.read(128)[126:])
@@ -151,7 +157,10 @@ def _variables(path: Path) -> Iterator[tuple[Any, bytes]]:
 
 
 def _elements(data: bytes, order: Any) -> Iterator[tuple[int, bytes]]:
-    """Yield type and bytes of each element of a variable; small ones are in their tag."""
+    """Yield type and bytes of each element of a variable.
+
+    The bytes of small elements are stored in the tag that precedes other elements.
+    """
     at = 0
     while at + 8 <= len(data):
         kind, length = (int.from_bytes(data[at + i : at + i + 4], order) for i in (0, 4))

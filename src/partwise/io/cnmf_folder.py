@@ -25,7 +25,8 @@ from partwise.io.archives import check_zip, whole
 from partwise.persistence.atomic import write_whole
 from partwise.selection.consensus import Consensus, group_silhouettes, over_sums
 
-#: Tables with more numbers are only written as .df.npz: text would take longer than the runs.
+#: Tables with more numbers than this are only written as .df.npz, because writing them as text
+#: would take longer than the runs.
 MOST_TEXT = 4_000_000
 
 
@@ -62,7 +63,7 @@ class CnmfFolder:
         return None if found is None else found[1]
 
     def runs(self, k: int) -> list[int]:
-        """Return the numbers of the existing runs."""
+        """Return the numbers (indices) of the runs that have a file."""
         return sorted(int(found[1]) for found in self._spectra(rf"{k}\.iter_(\d+)"))
 
     def _spectra(self, pattern: str) -> Iterator[re.Match[str]]:

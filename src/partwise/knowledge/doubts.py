@@ -11,12 +11,13 @@ from scipy.special import softmax
 #: Parameters of the Beta prior of the share of wrong labels (mean 5%, median 0.6%), and the shares
 #: at which the posterior is evaluated. A larger first number expects more wrong labels.
 ERRORS, SHARES = (0.2, 4.0), np.geomspace(1e-6, 0.5, 60)
-#: The class probabilities of a held-out sample are too close to each other, because fewer labels
-#: were used, some of them wrong. They are raised to the power SHARPER[0] + SHARPER[1] ε, which was
-#: estimated on public data sets with up to 30% wrong labels (`python -m benchmarks.expected
-#: --doubts`).
+#: The class probabilities of a held-out sample are too close to each other, because the classifier
+#: had fewer labels, and some of these are wrong. They are raised to the power
+#: SHARPER[0] + SHARPER[1] ε, which was estimated on public data sets with up to 30% wrong labels
+#: (`python -m benchmarks.expected --doubts`).
 SHARPER = (1.35, 3.0)
-#: Lower limit of class probabilities. Larger values make contradictions count less.
+#: Lower limit of class probabilities. With a larger value, a label that contradicts the
+#: other labels counts less.
 MIN_PROBABILITY = 1e-3
 
 

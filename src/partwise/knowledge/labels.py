@@ -110,7 +110,7 @@ def with_unknown(a: Any) -> Any:
 
 
 def as_ndarray(a: Any) -> Any:
-    """Return labels, weights and starts as ndarrays."""
+    """Return arguments of `fit` (labels, weights, initial factors) as ndarrays."""
     if a is None or type(a) is np.ndarray:
         return a
     a = with_unknown(a.compute() if is_masked(a) and hasattr(a, "compute") else a)

@@ -44,7 +44,7 @@ class Links:
         return _graph(self.cannot, self.n_samples)
 
     def groups(self, labels: Labels | None = None) -> Labels:
-        """Return the group of each sample, by must-links and labels; -1 if single.
+        """Return the group of each sample, by must-links and labels; -1 without a group.
 
         The classes are the first groups, in their order. Without must-links, the groups are
         therefore the labels.

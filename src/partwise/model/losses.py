@@ -71,7 +71,7 @@ class LastPass:
         return last.product if last is not None and last.side == side else None
 
     def taken(self, Z: Array, U: Array, side: str) -> list[Any] | None:
-        """Return `product` in a list and drop it here, as it is as large as a factor."""
+        """Return `product` in a list; delete it here, as it is as large as a factor."""
         last, self._last = self._last, None
         if last is None or last.product is None or last.side != side:
             return None
@@ -105,8 +105,8 @@ class Half:
     free: bool = True  # False if some entries are fixed, which second-order sweeps do not support
 
 
-#: The value of β for each loss name. "l21" is a Frobenius loss in which the weights of samples
-#: change from step to step.
+#: The value of β for each loss name. "l21" is solved as a Frobenius loss whose sample weights are
+#: computed again in each step.
 NAMES = {"frobenius": 2.0, "kullback-leibler": 1.0, "itakura-saito": 0.0, "l21": 2.0}
 
 

@@ -140,7 +140,7 @@ class Model(Protocol):
         return namespace(U).ones(U.shape[1])
 
     def expect(self, side: str, Z: Array, U: Array, /) -> None:
-        """Announce that this subproblem will probably be needed next."""
+        """Announce that this subproblem will probably be requested next."""
         return None
 
 
@@ -418,7 +418,7 @@ def kkt_residual(sub: Subproblem, Z: Array, misfit: float = 1.0) -> float:
 
 
 def _lengths(sub: Subproblem, Z: Array, scale: Array) -> Any:
-    """Return norms of the projected gradient and its parts, up to a common factor."""
+    """Return norms of the projected gradient and its parts, divided by one number."""
     slopes = (term.gradient(Z) for term in sub.terms)
     parts = [*sub.halves(Z), *slopes]
     parts = [part if part.shape == Z.shape else spread(part, Z) for part in parts]

@@ -487,7 +487,7 @@ class UnitLength(Term):
         return sum(arrays.largest(p.first) + arrays.largest(p.second) for p in self.prices)
 
 
-# -- a term of one's own, looked at before a fit ---------------------------------------------------
+# -- check of a user's own term before a fit -------------------------------------------------------
 
 
 def check_term(term: Term, shape: tuple[int, int], *, random_state: int = 0) -> None:

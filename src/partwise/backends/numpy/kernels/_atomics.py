@@ -13,7 +13,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from partwise.backends.numpy.kernels._options import NO_JIT
 
 LONGEST = 64  # numbers that `registers` holds
-ORDER = "seq_cst"  # of atomic operations: the same for every thread
+ORDER = "seq_cst"  # memory order of atomic operations: all threads observe the same order
 WORD = ir.IntType(64)
 
 
@@ -50,7 +50,7 @@ def add(typing, counters, at, value):
 
 @in_python(lambda counters, at: int(counters[at]))
 def load(typing, counters, at):
-    """Return counters[at] with the writes of other threads."""
+    """Return the value of counters[at], including what other threads have written."""
     return types.int64(counters, types.intp), lambda *given: given[1].load_atomic(
         _pointer(*given), ORDER, 8
     )

@@ -38,12 +38,12 @@ from partwise.backends.numpy.kernels._options import HELPER, NO_JIT, OPTIONS, co
 OPEN, DONE, FAILED, LEAVE, SLEEP = 0, 16, 32, 48, 64
 TASK, ROWS, STEP, COUNT, TEAM = 80, 81, 82, 83, 84
 SEATS, APART, MOST_SEATS = 96, 16, 256
-LOWER = (1 << 32) - 1  # the half of OPEN that counts tasks; the other half counts calls
+LOWER = (1 << 32) - 1  # lower half of the counter OPEN: open tasks; the upper half counts calls
 PATIENCE = 200  # reads of the desk before a helper yields its core and reads the clock
 #: Nanoseconds for which a helper reads the desk repeatedly, for which it stays at the desk, and
 #: after which it assumes that another program used its core.
 WAIT, STAY, AWAY = 2_000_000, 100_000_000, 1_000_000
-FIRST_NAP, LONGEST_NAP = 50, 1000  # microseconds
+FIRST_NAP, LONGEST_NAP = 50, 1000  # microseconds that a helper sleeps, first and at most
 
 CLOCK = getattr(time, "CLOCK_MONOTONIC", 0)
 #: Functions of every POSIX system; helpers are used nowhere else.
@@ -55,7 +55,7 @@ _gettime: Any = types.ExternalFunction("clock_gettime", types.int32(types.int32,
 
 @compiled(**HELPER)
 def give_way():
-    """Yield the core to a waiting thread."""
+    """Let another thread that waits for this core run first."""
     _yield()
 
 
@@ -72,7 +72,7 @@ def _nanoseconds(buffer):
 
 @compiled(**HELPER)
 def _offer(desk, task, rows, step, count, team):
-    """Write a caller's tasks to the desk."""
+    """Write the tasks of a calling thread to its desk, from which helpers take them."""
     desk[TASK], desk[ROWS], desk[STEP], desk[COUNT], desk[TEAM] = task, rows, step, count, team
     desk[DONE], desk[FAILED], desk[SLEEP] = 0, 0, 0
     for seat in range(team):
@@ -99,7 +99,7 @@ def _own_task(desk, seat):
 
 @compiled(**HELPER)
 def _take(desk, state, seat):
-    """Claim and run a task; return whether there was one."""
+    """Claim a task from the desk and run it; return False if there was none."""
     if not compare_exchange(desk, OPEN, state, state - 1):
         return False
     if call(desk[TASK], desk[ROWS] + _own_task(desk, seat) * desk[STEP]) != 0:

@@ -13,7 +13,7 @@ from partwise.backends.numpy.kernels.products import LINE
 
 TINY = 1e-300
 TOGETHER = 16  # rows of X that are copied together, since they share cache lines
-AT_ONCE = 2 * LINE  # rows are padded to a multiple of these bytes
+AT_ONCE = 2 * LINE  # rows are padded to a multiple of this number of bytes
 
 
 @compiled(**HELPER)
@@ -218,7 +218,7 @@ def _sums(x, y, before, change, b, low):
 
 @compiled(**HELPER)
 def _is_nearly_all(x, y, b, part):
-    """Return whether ``part`` b is nearly all of y where some x > 0."""
+    """Return whether ``part`` times b is nearly equal to y at an entry with x > 0."""
     wide_vectors()
     alone, most = x.dtype.type(0), x.dtype.type(1 - 1e-3)
     for e in range(len(x)):

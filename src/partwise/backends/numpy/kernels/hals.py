@@ -26,9 +26,9 @@ from partwise.backends.numpy.kernels._atomics import (
 from partwise.backends.numpy.kernels._options import HELPER, OPTIONS, UNROLLED, compiled
 
 LANES = 64  # rows that are updated together; 64 was the fastest for float32 and float64
-TERMS = 4  # terms of a sum that are added at once
+TERMS = 4  # number of terms of a sum that are added in one step
 IN_ORDER = {**HELPER, "fastmath": UNROLLED["fastmath"]}  # otherwise additions form one long chain
-PATIENCE = 1000  # reads of a counter before the core is given to other threads
+PATIENCE = 1000  # number of reads of a counter after which a thread yields its core
 
 
 @compiled(**HELPER)

@@ -93,7 +93,7 @@ class Lanes(NamedTuple):
 
 @compiled(**HELPER)
 def lanes_for(k):
-    """Return lanes without a row."""
+    """Return `Lanes` that contain no row yet."""
     numbers, points = np.zeros((2 * k + 9, SIDE), np.int64), np.zeros((2, k))
     room = np.zeros((k + 6, k + 3, SIDE))
     for a in range(SIDE):
@@ -307,7 +307,7 @@ def inverse_of(G, d, r):
         G, d, r = d[0] * G + np.diag(np.broadcast_to(r[0], len(G))), np.ones(1), np.zeros((1, 1))
     try:
         kept = np.diag(np.linalg.cholesky(G)) ** 2 > REGULAR * np.diag(G)
-        K = np.linalg.inv(G)  # may fail, too
+        K = np.linalg.inv(G)  # raises LinAlgError if G is singular
     except np.linalg.LinAlgError:
         kept = np.zeros(1, bool)
     if r.any() or not kept.all():

@@ -17,7 +17,7 @@ LINE = 64  # bytes of a cache line: a vector that crosses two takes twice as lon
 
 
 def aligned(rows, columns, dtype):
-    """Return an empty matrix that begins on a line of the cache."""
+    """Return an uninitialised matrix whose memory begins on a cache line."""
     size = rows * columns * dtype.itemsize
     room = np.empty(size + LINE, np.uint8)
     begin = -room.ctypes.data % LINE
@@ -37,7 +37,10 @@ def _fill(B, slab, first, lo, hi):
 
 @cache
 def _gather(width):
-    """Return the kernel of `spmm` for slabs of this width, so that its inner loops unroll."""
+    """Return the kernel of `spmm` for slabs (blocks of columns of B) of this width.
+
+    With a constant width, the compiler can unroll the inner loops.
+    """
 
     @compiled(**UNROLLED)
     def gather(indptr, indices, x, slab, out, first, lo, hi):

@@ -12,7 +12,7 @@ from partwise.backends.numpy.kernels import crew
 from partwise.backends.numpy.kernels._options import OPTIONS, compiled
 from partwise.backends.threads import pieces
 
-WIDE = 512  # entries
+WIDE = 512  # number of columns to which an array is reshaped
 PIECES, LEAST = 64, 1024  # pieces of an array, and the least number of WIDE rows of a piece
 
 
