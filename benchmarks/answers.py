@@ -465,7 +465,7 @@ def main() -> None:
         part.replace(given.out)
 
     if given.page:
-        pass  # the page is made from stored results
+        pass  # the page is written from stored results below
     elif given.time:
         found = timed(given.data, given.time, given.draws)
         keep({f"time/{given.time}/{found['cores']}": found})
@@ -499,7 +499,7 @@ def _run_all(given: Any, store: dict[str, Any], keep: Callable[[dict[str, Any]],
             print(*task[::2], "done", flush=True)
         return
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[name] = "1"  # each process uses one core
+        os.environ[name] = "1"  # each worker process computes with one thread
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(given.jobs, mp_context=context) as workers:
         running = {workers.submit(job, *task): task for task in tasks}

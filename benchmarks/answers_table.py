@@ -94,7 +94,7 @@ def mean(draws: list[Any], method: str, what: str = "accuracy") -> float:
 
 
 def gains(store: dict[str, Any]) -> dict[tuple[str, int], tuple[float, float, str]]:
-    """Return our accuracy, that of the best baseline, and its name, by data set and budget.
+    """Return the accuracy of Partwise and of the best baseline, by data set and budget.
 
     Accuracies are percentages. The best baseline is chosen in hindsight for each cell. Only draws
     in which all classifiers ran are used.

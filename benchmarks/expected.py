@@ -36,7 +36,7 @@ RESULTS = Path(__file__).parent / "results" / "expected.json"
 BUNDLED = ("digits", "wine", "breast_cancer")
 WAYS = ("even", "random", "queue", "noise")
 BUDGETS = (2, 5, 10)
-#: Maximum number of labels. More labels take long and change the result little.
+#: Maximum number of labels. With more labels, a draw takes long and the result changes little.
 LABELS = 400
 #: Weight of draws with permuted labels in the fit of the constants; it is small, because such
 #: labels are rare.
@@ -377,7 +377,7 @@ def main() -> None:
         or not any(key.startswith(f"{name}/") and key.endswith(f"/{seed}") for key in store)
     ]
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
-        os.environ[name] = "1"  # each process uses one core
+        os.environ[name] = "1"  # each worker process computes with one thread
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(chosen.jobs, mp_context=context) as workers:
         if chosen.others:

@@ -16,9 +16,9 @@ from benchmarks.workers import ContestantError
 
 NOT_REACHED = "its objective was not reached"
 TOO_SLOW = 20  # peers that are slower by this factor on a small case are omitted from large ones
-_PROBE = 4  # iterations of the run that estimates a peer's time
+_PROBE = 4  # number of iterations of the run that estimates the time of another package
 _SHORT = 1.0  # runs shorter than this number of seconds are repeated three times as often
-_MOST = 3200  # after this number of our iterations, the target counts as not reached
+_MOST = 3200  # after this number of iterations, Partwise counts as not having reached the target
 GRID = (1, 2, 5, 10, 20, 50, 100)  # iterations of Partwise in the plot
 PEER_GRID = (15, 50)  # iterations of a peer in the plot, in addition to the probe and the target
 
@@ -163,7 +163,9 @@ def _pair(
         patience *= 3
     runs = max(1, min(runs, int(patience / max(estimate, 1e-9))))
     for m in PEER_GRID:
-        if m < iterations and m * estimate < 5 * iterations:  # a plot is not worth more seconds
+        if (
+            m < iterations and m * estimate < 5 * iterations
+        ):  # otherwise, the points of a plot would take too long
             entry.curve.append(_point(peer, m))
     first = peer.run(iterations, evaluate=True)
     assert first.objective is not None
@@ -217,7 +219,7 @@ def not_reached(result: dict[str, Any], against: str | None = None) -> list[str]
 
 
 def best_ratio(result: dict[str, Any], against: str | None = None) -> tuple[float, str] | None:
-    """Return the time of the fastest other package, divided by that of Partwise, and its name.
+    """Return the time of the fastest other package relative to Partwise, and its name.
 
     If no other package was timed, return None. ``against`` selects packages by the start of their
     names.

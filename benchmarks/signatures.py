@@ -6,8 +6,8 @@ uses a signature with probability 0.5 and then has a lognormal number of mutatio
 500, deviation 1 of the logarithm); counts are Poisson. A found signature is correct if
 its closest profile in the catalogue was drawn and has a cosine of 0.9 or more.
 
-    python -m benchmarks.signatures                          # ours, six sets
-    python -m benchmarks.signatures --save FOLDER            # the sets as .npy, for other programs
+    python -m benchmarks.signatures                          # Partwise, six data sets
+    python -m benchmarks.signatures --save FOLDER            # write the data as .npy
 """
 
 from __future__ import annotations

@@ -397,7 +397,7 @@ def _timed(
 
 
 def ratio(times: dict[str, Any]) -> float:
-    """Return scikit-learn's time divided by ours, the median over seeds."""
+    """Return the time of scikit-learn divided by that of Partwise, the median over seeds."""
     return float(median(times.get("ratios") or [times["scikit-learn"] / times["ours"]]))
 
 

@@ -41,7 +41,7 @@ class Worker:
                 str(python),
                 "-P",
                 str(script),
-            ],  # with -P, our files cannot hide modules of the packages
+            ],  # with -P, files of this folder cannot hide modules of the other packages
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

@@ -354,12 +354,12 @@ def objective_concepts(X, V, C, *, K=None, lam=0.0):
 
 
 def nmf_frobenius_as_printed(X, V, U):
-    """Return ‖X - V Uᵀ‖² (GNMF (1), cdNMF (1)): twice our objective, which has a factor ½."""
+    """Return ‖X - V Uᵀ‖² (GNMF (1), cdNMF (1)): twice the library's objective."""
     return float(((X - V @ U.T) ** 2).sum())
 
 
 def nmf_kl_as_printed(X, V, U):
-    """Return the KL divergence of GNMF (2) and cdNMF (3), which equals our objective."""
+    """Return the KL divergence of GNMF (2) and cdNMF (3), which equals the library's objective."""
     return float(kl_entries(X, V @ U.T).sum())
 
 

@@ -87,7 +87,10 @@ def labels_of(adata: Any, label_key: str) -> np.ndarray:
 
 
 def read_quietly(path: Any, **how: Any) -> Any:
-    """Read a file with anndata, without its warning on repeated names, which ours replaces."""
+    """Read a file with anndata, without its warning about repeated gene names.
+
+    Partwise adds a note of its own about them instead.
+    """
     import anndata
 
     with warnings.catch_warnings():

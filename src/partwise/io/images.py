@@ -84,7 +84,7 @@ def _note_oddities(
     in_pages: Sequence[bool],
     options: Options,
 ) -> None:
-    """Note the images that were turned, have several pages, or lost their colours."""
+    """Report how many images were rotated, have several pages, or lost their colours."""
     n = len(ids)
     if any(turned):
         options.note(f"{sum(turned)} of {n} images were turned upright, as their cameras noted.")

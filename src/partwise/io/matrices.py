@@ -187,7 +187,7 @@ def _kind(samples: Samples, options: Options) -> str:
 
 
 def _repeat(samples: Samples, options: Options) -> tuple[Samples, dict[str, Any]]:
-    """Return the samples with the genes that the model knows, and its recipe."""
+    """Return the samples with the genes that the model was fitted to, and its recipe."""
     made = dict(options.recipe or {})
     if made["reader"] != "a matrix":
         raise ValueError(f"this is a matrix; the model was fitted to {made['reader']}.")

@@ -116,7 +116,7 @@ def read(path: str | Path, known: Known) -> tuple[Any, dict[str, Any] | None]:
             return _build(content, decoder, known), decoder.decode(content["recipe"])
         except PersistError as error:
             raise PersistError(f"{path}: {error}") from None
-        except Warning:  # the user's filter turned a warning into this error
+        except Warning:  # raised if the user's warning filter turns warnings into errors
             raise
         except Exception as error:
             reason = " ".join(str(error).split())[:200] or type(error).__name__

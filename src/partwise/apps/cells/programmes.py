@@ -221,7 +221,7 @@ def on_device(prepared: PreparedCounts, device: str) -> PreparedCounts:
     import torch
 
     def moved(X: Any, room: float) -> Any:
-        """Return X as a tensor on the device, or None if ``room`` bytes are too few."""
+        """Return X as a tensor on the device, or None if ``room`` bytes are not enough."""
         if isinstance(X, torch.Tensor):
             return X
         if 4.0 * X.shape[0] * X.shape[1] < room:

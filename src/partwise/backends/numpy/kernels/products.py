@@ -140,7 +140,10 @@ def gemm(dtype):
 
 @compiled(**HELPER)
 def _leading(A, turned):
-    """Return the distance of two rows of A in memory, or of two columns of a ``turned`` array."""
+    """Return the distance in memory, in entries, between successive rows of A.
+
+    If ``turned``, A is stored by columns, and the distance is that between successive columns.
+    """
     across = 1 if turned else 0
     return max(A.strides[across] // A.itemsize, A.shape[1 - across], 1)
 
