@@ -183,7 +183,7 @@ def _some(X: Any, kept: AnyArray) -> Any:
     """Return a CSR matrix with only the stored entries that ``kept`` selects."""
     before = np.zeros(len(kept) + 1, dtype=X.indptr.dtype)  # keep the dtype of indices
     np.cumsum(kept, out=before[1:])
-    at = np.flatnonzero(kept)  # positions are faster than applying a mask twice
+    at = np.flatnonzero(kept)  # Indexing twice by positions is faster than by a mask.
     return sp.csr_array((X.data[at], X.indices[at], before[X.indptr]), shape=X.shape)
 
 

@@ -109,7 +109,7 @@ def sweep(folder: Path) -> int:
 
 
 def _abandoned(path: Path) -> bool:
-    """Return whether the writer of this file has ended, or the file is a day old."""
+    """Return whether the writing process has ended, or the file is a day old."""
     found = _OURS.fullmatch(path.name)
     if found is None:
         return False

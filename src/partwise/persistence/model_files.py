@@ -146,7 +146,7 @@ def _write(file: BinaryIO, content: dict[str, Any], arrays: list[np.ndarray]) ->
         rows = np.atleast_1d(array.T if _order(array) == "F" else array)
         for piece in np.array_split(rows, 1 + array.nbytes // PIECE):
             add(piece.tobytes())
-            forget(array.base)  # free the memory of file pages that were read
+            forget(array.base)  # release the memory of pages that were read from the file
     file.seek(place)
     file.write(digest.hexdigest().encode())
 

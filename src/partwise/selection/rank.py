@@ -313,7 +313,7 @@ def _text(value: float) -> str:
 
 
 def _peak(X: Any) -> float:
-    """Return the largest absolute value of X; a Dask array is read chunk by chunk."""
+    """Return the largest absolute value of X; Dask computes it chunk by chunk."""
     if not hasattr(X, "to_delayed"):
         return float(abs(X).max())
     import dask

@@ -232,7 +232,7 @@ class Refits:
         return np.ascontiguousarray(to_numpy(_solve_parts(problem, F, U)).T)
 
     def _plain(self, X: Any, H: AnyArray) -> Any:
-        """Return an estimator with the same loss and penalties, to solve for one factor."""
+        """Return an estimator with the same loss and penalties, to compute one factor."""
         settings: dict[str, Any] = {"n_components": len(H)}
         spec = self.estimator._describe()
         if not spec.own_fit:

@@ -66,7 +66,7 @@ class SearchLog:
         try:
             head = json.loads(lines[0])
             same, self.seed = head["search"] == mark, int(head["seed"])
-            # a killed process may have left an incomplete last line
+            # A process that was killed may have left an incomplete last line.
             rows = [json.loads(line) for line in lines[1:-1]]
             self.results = {str(name): values for name, values in rows}
         except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:

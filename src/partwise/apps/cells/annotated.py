@@ -516,7 +516,7 @@ class _SharedGenes:
 def _programs(
     adata: Any, reference: Any, layer: str | None, key: str, genes: _SharedGenes, info: Any
 ) -> AnyArray:
-    """Return usages of the programs that `consensus` found, for counts of other cells."""
+    """Return usages (part weights) of the programs of `consensus` for other cells."""
     scale = 1 / np.asarray(reference.var[f"{key}_deviation"])[genes.rows]
     H = genes.parts(reference, key) * scale
     refits = Refits(NMF(beta_loss=_plain(info["parameters"]["beta_loss"])), "project")

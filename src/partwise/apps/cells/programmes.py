@@ -307,7 +307,7 @@ def programmes_of(
     refits = Refits(NMF(beta_loss=loss), "consensus")
 
     def for_all_genes(V: AnyArray) -> AnyArray:
-        """Return the parts for all genes, given the usages, and store the gene scores."""
+        """Return the parts for all genes from the usages (part weights), and store scores."""
         tables["first"] = V
         tables["scores"] = _scores(prepared, V)
         return refits.parts(prepared.tpm, over_sums(V))
@@ -378,7 +378,10 @@ def _scores(prepared: PreparedCounts, V: AnyArray) -> AnyArray:
 
 
 def _usages(prepared: PreparedCounts, parts: AnyArray, loss: str | float) -> AnyArray:
-    """Return usages fitted to the variable genes, scaled to unit variance."""
+    """Return usages (part weights of cells) fitted to the variable genes.
+
+    The counts of each gene are first scaled to unit variance.
+    """
     kept = prepared.kept
     deviation = np.where(prepared.deviation > 0, prepared.deviation, 1)
     H = parts[:, kept] / deviation[kept]

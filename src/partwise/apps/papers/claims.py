@@ -91,7 +91,7 @@ def _judged(summary: Summary | None, claim: Claim, budget: str) -> tuple[str, st
 
 
 def outlook(distances: list[Stat]) -> str:
-    """Return a sentence about how many runs per row would decide a claim.
+    """Return a text about how many runs per table row a verdict would need.
 
     The estimate assumes that the means and the standard deviations do not change.
     """

@@ -75,7 +75,10 @@ def selected(X: Any, index: AnyArray | None, count: int, weights: AnyArray | Non
 
 
 def of_part(X: DenseData, whole: tuple[float, int], name: str, *args: Any) -> Any:
-    """Call a method that depends on the floor of the loss and the size of the whole array."""
+    """Call a block's method after storing properties of the whole array in the block.
+
+    These are the lower limit of VUᵀ in ratios, and the size of the array.
+    """
     return getattr(X.part_of(*whole), name)(*args)
 
 

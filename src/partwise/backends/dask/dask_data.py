@@ -35,8 +35,8 @@ SMALL_BLOCK = 4_000_000
 PAIRS = 512
 #: Assumed ratio between the number of all entries of a sparse chunk and that of its stored entries.
 SPARSE_SHARE = 50
-#: Up to this many bytes, V is brought to the client after a fit, so that it outlives the cluster. A
-#: larger V stays there, on two workers.
+#: Up to this many bytes, V is copied to the client after a fit, so that it is kept when the cluster
+#: ends. A larger V stays on the workers, each block on two of them.
 BROUGHT = 2**28
 
 
@@ -325,7 +325,10 @@ class DaskData(Swept):
 
     @cached_property
     def _whole(self) -> tuple[float, int]:
-        """Return what a block needs of the whole array: the floor of the loss, and its size."""
+        """Properties of the whole array that its blocks need.
+
+        These are the lower limit of VUᵀ in ratios, and the size of the array.
+        """
         return self.model_floor(self.row_sums(), self.p), self.shape[0] * self.p
 
     def kl_dot(self, V: AnyArray, U: AnyArray) -> tuple[AnyArray, AnyArray]:
