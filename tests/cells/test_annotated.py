@@ -280,7 +280,8 @@ def test_project_uses_shared_parts_and_those_of_the_batch(kind, scale, tmp_path)
         # batches but gives them a high cost, so the results differ slightly.
         np.testing.assert_allclose(again, adata.obsm["X_parts"], atol=1e-4 * again.max())
     few = adata[7:40:3].copy()
-    np.testing.assert_allclose(cells.project(few, adata), again[7:40:3], atol=1e-6 * again.max())
+    # The tolerance is relative to all cells of a call, so results of a subset differ slightly.
+    np.testing.assert_allclose(cells.project(few, adata), again[7:40:3], atol=1e-5 * again.max())
     # Independent computation: fit the (scaled) genes of one cell by non-negative least squares to
     # the shared parts and the parts of its batch.
     size = np.array([np.sqrt((X[batch == b] ** 2).mean(axis=0)) for b in (0, 1)])
