@@ -613,6 +613,8 @@ def check_objective(case: Case, model: Any) -> None:
     if hasattr(model, "concept_weights_"):  # large concept weights may cancel in a small concept
         sums = np.abs(V) @ (np.abs(U).T @ np.abs(case.X))
         slack += 2 * np.finfo(float).eps * float((sums**2).sum())
+    elif U.min(initial=0) < 0:  # basis vectors of opposite sign may cancel in a small product
+        slack += 2 * np.finfo(float).eps * float(((np.abs(V) @ np.abs(U).T) ** 2).sum())
     off = abs(model.objective_ - expected)
     assert off <= slack, f"objective_ {model.objective_:.10g}, recomputed {expected:.10g}"
 
