@@ -65,7 +65,7 @@ _ANSWERS = [
     "test_features",
     "test_preparation",
     "test_trees",
-    "test_pool",
+    "test_ensemble",
 ]
 _ENGINE = [
     "test_factor_model",
@@ -103,6 +103,13 @@ TESTS = {
     "partwise.knowledge.labels": ["test_labels", "test_probabilities"],
     "partwise.knowledge.links": ["test_links"],
     "partwise.knowledge.graph._incomplete": ["test_incomplete"],
+    "partwise.knowledge.graph._rows": ["test_graph", "test_incomplete"],
+    "partwise.knowledge.graph._search": ["test_graph"],
+    "partwise.knowledge.graph._sketch": ["test_graph"],
+    "partwise.knowledge.graph.places": ["test_places", "test_graph"],
+    "partwise.persistence.atomic": ["test_atomic", "test_model_files"],
+    "partwise.persistence.model_files": ["test_model_files"],
+    "partwise.persistence.values": ["test_model_files"],
     "partwise.estimators.minibatch": ["test_minibatch"],
     "partwise.solvers.online": ["test_minibatch"],
     "partwise.backends.batches": ["test_minibatch"],
@@ -112,6 +119,7 @@ TESTS = {
     "partwise.backends.gaps": ["test_gaps"],
     "partwise.backends.threads": ["test_threads", "test_crew"],
     "partwise.apps.studio.journal": ["test_journal", "test_studio"],
+    "partwise.io.columns": ["test_columns", "test_odd_columns", "test_messy_tables"],
     "partwise.io.label_files": [
         "test_read", "test_ids", "test_archives", "test_unknown_labels", "test_write_back",
     ],

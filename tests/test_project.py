@@ -105,3 +105,11 @@ def test_links_of_readme_lead_somewhere_from_a_package_index(release):
     inside = {link for link in own if not link.startswith(("#", "https://"))}
     assert inside and all(any(link.endswith(f"/main/{name}") for link in shown) for name in inside)
     assert "Description-Content-Type: text/markdown" in release[2]
+
+
+def test_the_tool_for_mutants_names_modules_and_tests_that_exist():
+    listed = run_path(str(ROOT / "tests" / "mutate.py"))["TESTS"]
+    modules = [ROOT.joinpath("src", *name.split(".")).with_suffix(".py") for name in listed]
+    assert [str(path) for path in modules if not path.exists()] == []
+    known = {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
+    assert {name for names in listed.values() for name in names} <= known
