@@ -27,7 +27,7 @@ KL = fuzz.KL
 #: Parts of allowed error messages, in addition to those of estimators.
 REFUSED = (
     *fuzz.REFUSED,
-    "come back more closely than",
+    "recur more closely than",
     "the runs found fewer than",
     "two labels of one class",
     "needs n_components",
@@ -35,7 +35,7 @@ REFUSED = (
     "features",
     "minimum of",
     "must hold counts",
-    "entry can be hidden",
+    "entry is hidden",
 )
 
 
