@@ -320,8 +320,6 @@ def predict(
     f"data project labels label_column text_column port host password browser seed {PLAIN}",
 )
 def studio(
-    project: Path | None = None,
-    host: str = "127.0.0.1",
     port: Annotated[int, {"min": 0, "max": 65535}] = 0,
     password: Annotated[str | None, {"envvar": "PARTWISE_PASSWORD"}] = None,
     browser: bool = True,
@@ -337,11 +335,6 @@ def studio(
 
     Parameters
     ----------
-    project : FOLDER
-        Folder for labels and part weights. Default: next to DATA.
-    host : TEXT
-        Network address of the server. Addresses that other computers can reach need
-        --password.
     port : NUMBER
         Port of the server; 0 uses any free port.
     password : TEXT
@@ -359,8 +352,6 @@ def studio(
     f"data project labels label_column text_column port host password seed {PLAIN}",
 )
 def label_studio(
-    project: Path | None = None,
-    host: str = "127.0.0.1",
     port: Annotated[int, {"min": 1, "max": 65535}] = 9090,
     password: Annotated[str | None, {"envvar": "PARTWISE_PASSWORD"}] = None,
 ) -> None:
@@ -375,11 +366,6 @@ def label_studio(
 
     Parameters
     ----------
-    project : FOLDER
-        Folder for labels and part weights. Default: next to DATA.
-    host : TEXT
-        Network address of the server. Addresses that other computers can reach need
-        --password.
     port : NUMBER
         Port of the server.
     password : TEXT

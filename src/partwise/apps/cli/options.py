@@ -237,6 +237,8 @@ def shared(
     force: bool = False,
     as_json: bool = False,
     runs: Annotated[int | None, {"min": 0}] = None,
+    project: Path | None = None,
+    host: str = "127.0.0.1",
     parts: Annotated[int | None, {"min": 1}] = None,
     known: Path | None = None,
     seed_words: Path | None = None,
@@ -272,6 +274,11 @@ def shared(
         Print the summary as JSON.
     runs : NUMBER
         Number of runs.
+    project : FOLDER
+        Folder for labels and part weights. Default: next to DATA.
+    host : TEXT
+        Network address of the server. Addresses that other computers can reach need
+        --password.
 
     Parameters of the method
     ------------------------
